@@ -1,0 +1,39 @@
+"""Penstock: a PyTorch image-classification repository, migrated to graph mode, compiled with a measured plan, served.
+
+`import penstock` is quick: torch and the rest are imported when a name is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["Graph", "GraphConfig", "__version__", "compile", "load", "migrate"]
+
+if TYPE_CHECKING:
+    from . import migrate
+    from .runtime.config import GraphConfig
+    from .runtime.graph import Graph, compile, load
+
+_HOMES = {
+    "Graph": "runtime.graph",
+    "compile": "runtime.graph",
+    "load": "runtime.graph",
+    "GraphConfig": "runtime.config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name == "migrate":  # the subpackage itself, which is callable
+        return importlib.import_module(".migrate", __name__)
+    if name not in _HOMES:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

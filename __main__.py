@@ -1,0 +1,5 @@
+"""`python -m penstock` is the `penstock` command."""
+
+from .cli import main
+
+main()

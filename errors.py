@@ -1,0 +1,161 @@
+"""Every error Penstock raises on purpose. Each message names the remedy.
+
+    PenstockError
+    ├── CaptureError            a module could not become one graph; lists every obstacle
+    ├── BackendError            a backend is missing, or failed to compile or run
+    ├── ParityError             two computations that must agree do not, or agreement proves nothing
+    ├── ArtifactError           a model on disk cannot be read or written
+    │   └── DigestError         a file is not the one that was written
+    ├── MigrateError            a repository cannot be migrated as asked
+    │   ├── NothingToMigrateError   no PyTorch image classification was found
+    │   ├── AmbiguousError      several candidates; names them and the flag that chooses
+    │   └── SandboxError        the user's code failed or broke a limit in its subprocess
+    ├── BenchError              a benchmark could not be run to its end
+    └── RequestError            a caller's request cannot be answered; carries the HTTP status
+        ├── InputError          400: wrong name, dtype, shape, encoding or image
+        ├── NotFoundError       404: no such model or version
+        ├── TooLargeError       413: over a stated limit
+        ├── UnsupportedError    501: the protocol allows it, this server does not
+        └── OverloadedError     503: queue full, deadline passed, or shutting down
+
+This module imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+__all__ = [
+    "AmbiguousError",
+    "ArtifactError",
+    "BackendError",
+    "BenchError",
+    "CaptureError",
+    "DigestError",
+    "InputError",
+    "MigrateError",
+    "NotFoundError",
+    "NothingToMigrateError",
+    "Obstacle",
+    "OverloadedError",
+    "ParityError",
+    "PenstockError",
+    "RequestError",
+    "SandboxError",
+    "TooLargeError",
+    "UnsupportedError",
+]
+
+
+class PenstockError(Exception):
+    """The root: catch this to catch everything Penstock raises on purpose."""
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """One thing that stands between a module and its graph, at the user's own file and line ("" and 0 when unknown)."""
+
+    code: str
+    message: str
+    path: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        where = f"{self.path}:{self.line}: " if self.path else ""
+        return f"{where}{self.code} {self.message}"
+
+
+class CaptureError(PenstockError):
+    """A module could not become one graph. `obstacles` lists all that were found, not only the first."""
+
+    def __init__(self, summary: str, obstacles: Sequence[Obstacle] = ()) -> None:
+        super().__init__("\n".join([summary, *(f"  {obstacle}" for obstacle in obstacles)]))
+        self.obstacles = tuple(obstacles)
+
+
+class BackendError(PenstockError):
+    """A backend is not installed, or failed to compile or run a graph."""
+
+
+class ParityError(PenstockError):
+    """Two computations that must agree do not, or their agreement proves nothing (constant outputs)."""
+
+
+class ArtifactError(PenstockError):
+    """A model on disk cannot be read or written."""
+
+
+class DigestError(ArtifactError):
+    """A file of an artifact is not the one that was written."""
+
+
+class MigrateError(PenstockError):
+    """A repository cannot be migrated as asked."""
+
+
+class NothingToMigrateError(MigrateError):
+    """No PyTorch image classification was found where the user pointed."""
+
+
+class AmbiguousError(MigrateError):
+    """Several candidates fit; `candidates` names them and `flag` is the option that chooses."""
+
+    def __init__(self, message: str, *, candidates: Sequence[str], flag: str) -> None:
+        listed = "\n".join(f"  {flag} {candidate}" for candidate in candidates)
+        super().__init__(f"{message}; choose one with {flag}:\n{listed}")
+        self.candidates = tuple(candidates)
+        self.flag = flag
+
+
+class SandboxError(MigrateError):
+    """The user's code failed, or broke a limit, in the subprocess that ran it. `output` is the end of what it printed."""
+
+    def __init__(self, message: str, *, output: str = "") -> None:
+        super().__init__(message)
+        self.output = output
+
+
+class BenchError(PenstockError):
+    """A benchmark could not be run to its end."""
+
+
+class RequestError(PenstockError):
+    """A caller's request cannot be answered. `status` is the HTTP status that says so."""
+
+    status: ClassVar[int] = 400
+
+
+class InputError(RequestError):
+    """A tensor or an image is not what the model takes: name, dtype, shape, encoding."""
+
+    status = 400
+
+
+class NotFoundError(RequestError):
+    """No model or version of that name is served."""
+
+    status = 404
+
+
+class TooLargeError(RequestError):
+    """The request is over a stated limit (body bytes, pixels, rows)."""
+
+    status = 413
+
+
+class UnsupportedError(RequestError):
+    """The protocol allows the request; this server does not."""
+
+    status = 501
+
+
+class OverloadedError(RequestError):
+    """The queue is full, the deadline has passed, or the server is shutting down. `retry_after` is in seconds."""
+
+    status = 503
+
+    def __init__(self, message: str, *, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after

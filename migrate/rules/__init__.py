@@ -1,0 +1,1 @@
+"""The catalogue of rewrites: one rule, one file."""

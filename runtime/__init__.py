@@ -1,0 +1,1 @@
+"""Graph mode: capture, passes, backends, plan, artifact."""

@@ -1,0 +1,1 @@
+"""What can run a captured graph: one backend, one file."""

@@ -1,0 +1,1 @@
+"""Pure rewrites of a captured graph: one pass, one file."""

@@ -1,0 +1,1 @@
+"""The embedded server, its clients and its benchmark."""

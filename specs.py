@@ -1,0 +1,222 @@
+"""Torch-free values that every part of Penstock speaks: tensors, signatures, preprocessing, labels.
+
+Nothing here imports torch, numpy or another part of the package, so the migrator can reason about a model
+and the server can validate a request without loading either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal
+
+Dtype = Literal["float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"]
+DTYPES: frozenset[str] = frozenset(Dtype.__args__)  # type: ignore[attr-defined]
+
+Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
+INTERPOLATIONS: frozenset[str] = frozenset(Interpolation.__args__)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSpec:
+    """One input or output: its name, numpy dtype name, and shape with the batch dimension named, e.g. ("batch", 3, 224, 224)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ValueError("a tensor needs a name")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"tensor {self.name!r}: unknown dtype {self.dtype!r}; expected one of {sorted(DTYPES)}")
+        if not self.shape or self.shape[0] != "batch":
+            raise ValueError(f"tensor {self.name!r}: the first dimension must be 'batch', got shape {self.shape}")
+        for size in self.shape[1:]:
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                raise ValueError(f"tensor {self.name!r}: dimensions after the batch must be positive integers, got {self.shape}")
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of one row, without the batch dimension."""
+        return tuple(int(size) for size in self.shape[1:])
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
+        return cls(name=data["name"], dtype=data["dtype"], shape=tuple(data["shape"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """The inputs and outputs of a model, in order."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def __post_init__(self) -> None:
+        if not self.inputs or not self.outputs:
+            raise ValueError("a signature needs at least one input and one output")
+        for side in (self.inputs, self.outputs):
+            names = [spec.name for spec in side]
+            if len(set(names)) != len(names):
+                raise ValueError(f"tensor names must differ, got {names}")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"inputs": [spec.to_json() for spec in self.inputs], "outputs": [spec.to_json() for spec in self.outputs]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Signature:
+        return cls(
+            inputs=tuple(TensorSpec.from_json(spec) for spec in data["inputs"]),
+            outputs=tuple(TensorSpec.from_json(spec) for spec in data["outputs"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resize:
+    """Resample with Pillow's filters. An integer size is the short side, and the long side follows by `long_side`; a pair is (height, width).
+
+    Pillow's filters always widen their support when shrinking, which torchvision calls antialias.
+    """
+
+    op: ClassVar[str] = "resize"
+    size: int | tuple[int, int]
+    interpolation: str = "bilinear"
+    long_side: Literal["floor", "round"] = "floor"
+    antialias: bool = True
+
+    def __post_init__(self) -> None:
+        _check_size("resize", self.size)
+        if self.interpolation not in INTERPOLATIONS:
+            raise ValueError(f"resize: unknown interpolation {self.interpolation!r}; expected one of {sorted(INTERPOLATIONS)}")
+        if self.long_side not in ("floor", "round"):
+            raise ValueError(f"resize: long_side must be 'floor' or 'round', got {self.long_side!r}")
+        if not self.antialias and self.interpolation != "nearest":
+            raise ValueError("resize: only nearest can go without antialias; Pillow's other filters always antialias")
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """The (height, width) that an image of that size becomes, in pixels."""
+        if not isinstance(self.size, int):
+            return self.size
+        short, long = min(height, width), max(height, width)
+        exact = self.size * long / short
+        longer = max(1, int(exact) if self.long_side == "floor" else round(exact))
+        return (self.size, longer) if height <= width else (longer, self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CenterCrop:
+    """Cut (height, width) out of the middle; outside the image is zero. `offset` says how half a pixel rounds."""
+
+    op: ClassVar[str] = "center_crop"
+    size: tuple[int, int]
+    offset: Literal["floor", "round"] = "round"
+
+    def __post_init__(self) -> None:
+        _check_size("center_crop", self.size)
+        if self.offset not in ("floor", "round"):
+            raise ValueError(f"center_crop: offset must be 'floor' or 'round', got {self.offset!r}")
+
+    def corner(self, height: int, width: int) -> tuple[int, int]:
+        """The (top, left) of the crop in an image of that size, in pixels; negative where the image is smaller."""
+        halves = ((height - self.size[0]) / 2, (width - self.size[1]) / 2)
+        top, left = (math.floor(half) if self.offset == "floor" else round(half) for half in halves)
+        return top, left
+
+
+Geometry = Resize | CenterCrop
+_GEOMETRY: dict[str, type[Resize] | type[CenterCrop]] = {kind.op: kind for kind in (Resize, CenterCrop)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preprocessing:
+    """How encoded image bytes become one row of the model's input, recovered from the user's evaluation transform.
+
+    Decode to `mode` ("RGB" or "L") with Pillow, apply `geometry` in order on 8-bit pixels, then for each channel
+    (pixel * scale - mean) / std in float32, in `channels` order, laid out channels first.
+    `mean` and `std` have one entry per channel and are in units of the scaled pixel.
+    """
+
+    mode: Literal["RGB", "L"] = "RGB"
+    geometry: tuple[Geometry, ...] = ()
+    scale: float = 1 / 255
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+    channels: Literal["RGB", "BGR", "L"] = "RGB"
+    source: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        count = 3 if self.mode == "RGB" else 1
+        if self.mode not in ("RGB", "L"):
+            raise ValueError(f"preprocessing: mode must be 'RGB' or 'L', got {self.mode!r}")
+        if self.channels not in (("RGB", "BGR") if self.mode == "RGB" else ("L",)):
+            raise ValueError(f"preprocessing: channels {self.channels!r} does not fit mode {self.mode!r}")
+        if len(self.mean) != count or len(self.std) != count:
+            raise ValueError(f"preprocessing: mode {self.mode} needs {count} means and stds, got {len(self.mean)} and {len(self.std)}")
+        if not all(math.isfinite(value) for value in (self.scale, *self.mean, *self.std)) or 0 in self.std or not self.scale:
+            raise ValueError("preprocessing: scale, mean and std must be finite, scale and std not zero")
+
+    def to_json(self) -> dict[str, Any]:
+        """The steps as a list of operations, the form that reports and artifacts carry."""
+        steps: list[dict[str, Any]] = [{"op": "decode", "mode": self.mode}]
+        steps += [{"op": step.op, **asdict(step)} for step in self.geometry]
+        steps += [
+            {"op": "scale", "factor": self.scale},
+            {"op": "normalize", "mean": list(self.mean), "std": list(self.std)},
+            {"op": "layout", "channels": self.channels, "order": "CHW"},
+        ]
+        return {"source": self.source, "steps": steps}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Preprocessing:
+        """Read what `to_json` wrote; raises ValueError on an operation or an order that it would not write."""
+        steps = [dict(step) for step in data["steps"]]
+        names = [step.pop("op") for step in steps]
+        inner = names[1:-3]
+        if names[:1] != ["decode"] or names[-3:] != ["scale", "normalize", "layout"] or not set(inner) <= set(_GEOMETRY):
+            raise ValueError(f"preprocessing: cannot read the steps {names}")
+        geometry = []
+        for name, step in zip(inner, steps[1:-3], strict=True):
+            size = step.pop("size")
+            geometry.append(_GEOMETRY[name](size=size if isinstance(size, int) else tuple(size), **step))
+        return cls(
+            mode=steps[0]["mode"],
+            geometry=tuple(geometry),
+            scale=steps[-3]["factor"],
+            mean=tuple(steps[-2]["mean"]),
+            std=tuple(steps[-2]["std"]),
+            channels=steps[-1]["channels"],
+            source=data.get("source", ""),
+        )
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Class names in the order of the model's outputs."""
+
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if not name or any(character in name for character in "\r\n"):
+                raise ValueError(f"label {name!r} is empty or holds a line break")
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> Labels:
+        return cls(tuple(names))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> str:
+        return self.names[index]
+
+
+def _check_size(op: str, size: int | tuple[int, int]) -> None:
+    sizes = (size,) if isinstance(size, int) else size
+    if len(sizes) not in (1, 2) or any(not isinstance(side, int) or side < 1 for side in sizes):
+        raise ValueError(f"{op}: size must be a positive integer or a (height, width) pair of them, got {size!r}")
