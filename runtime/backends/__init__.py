@@ -1,1 +1,90 @@
-"""What can run a captured graph: one backend, one file."""
+"""What can run a captured graph: one backend, one file, found by its file name.
+
+Each module here has one module-level `BACKEND`. Importing it must be cheap and must not import torch, onnxruntime or
+openvino: those are imported when a method needs them, so a server that opens an ONNX session never pays for torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
+
+from ...errors import BackendError
+
+if TYPE_CHECKING:
+    from ..capture import CapturedGraph
+    from ..session import Session, Target
+
+
+class Backend(Protocol):
+    """Turns a captured graph into files, and those files into a session.
+
+    `prepare` then `open` is all there is to compiling, so what a plan measured is what an artifact loads.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Devices it knows how to use, whether or not this machine has them."""
+        ...
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Precisions it knows how to use, whether or not this machine has them."""
+        ...
+
+    def missing(self) -> str | None:
+        """None when its libraries are installed, else one plain sentence with the line that brings them."""
+        ...
+
+    def supports(self, target: Target) -> str | None:
+        """None when this machine can run the target with it, else one plain sentence why not. Includes `missing()`."""
+        ...
+
+    def prepare(self, captured: CapturedGraph, target: Target, directory: Path) -> list[str]:
+        """Write the files that `open` needs into the directory, unless they are there, and return their relative names.
+
+        Raises BackendError when the graph cannot be brought into this backend's format.
+        """
+        ...
+
+    def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
+        """A session from those files alone. Raises BackendError when they cannot be loaded or the target is not supported."""
+        ...
+
+
+@functools.cache
+def discover() -> dict[str, Backend]:
+    """Every backend in this folder by name, installed or not. Raises BackendError when two files claim one name."""
+    modules = [importlib.import_module(f".{found.name}", __name__) for found in pkgutil.iter_modules(__path__)]
+    return register(modules)
+
+
+def register(modules: Iterable[ModuleType]) -> dict[str, Backend]:
+    """The `BACKEND` of each module by name, sorted. Raises BackendError on a module without one and on a name used twice."""
+    found: dict[str, Backend] = {}
+    homes: dict[str, str] = {}
+    for module in modules:
+        backend: Backend | None = getattr(module, "BACKEND", None)
+        if backend is None:
+            raise BackendError(f"{module.__name__} has no BACKEND; a file in runtime/backends must define one")
+        if backend.name in found:
+            raise BackendError(f"{module.__name__} and {homes[backend.name]} both call themselves {backend.name!r}; rename one")
+        found[backend.name] = backend
+        homes[backend.name] = module.__name__
+    return dict(sorted(found.items()))
+
+
+def get(name: str) -> Backend:
+    """The backend of that name, installed or not. Raises BackendError naming those that exist."""
+    known = discover()
+    if name not in known:
+        raise BackendError(f"there is no backend {name!r}; the backends are {', '.join(known)}")
+    return known[name]

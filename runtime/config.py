@@ -1,0 +1,77 @@
+"""What a user can ask of a graph."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Precision = Literal["auto", "fp32", "bf16", "fp16", "int8"]
+Device = Literal["auto", "cpu", "cuda"]
+
+_PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
+_DEVICES = ("auto", "cpu", "cuda")
+_LARGEST_BUCKET = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphConfig:
+    """How a graph is compiled. The defaults measure every lossless candidate and keep the fastest per batch size.
+
+    `precision`: "auto" keeps fp32 unless real images are given to `compile` and the parity gate passes; a name pins it.
+    `backend`: pins one backend by name ("eager", "onnxruntime", "openvino", "inductor"); None measures all that are installed.
+    `device`: "auto" is where the module's parameters are.
+    `buckets`: ascending batch sizes that the plan is measured for; other sizes use the next larger bucket's choice.
+    `max_tuning_seconds`: when it is used up, candidates not yet measured are skipped, and the plan says so.
+    `tolerance`: largest accepted |difference| / largest |reference| for lossless candidates; None calibrates it from the
+    model's own eager noise.
+    `threads`: CPU threads of one session; None is the number of physical cores that this process may use.
+
+    Raises ValueError naming the field and what it allows.
+    """
+
+    precision: Precision = "auto"
+    backend: str | None = None
+    device: Device = "auto"
+    buckets: tuple[int, ...] = (1, 2, 4, 8, 16)
+    max_tuning_seconds: float = 60.0
+    tolerance: float | None = None
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.precision not in _PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(_PRECISIONS)}; got {self.precision!r}")
+        if self.precision == "int8":
+            raise ValueError("precision 'int8' is not available yet; use 'auto', 'bf16' or 'fp32'")
+        if self.device not in _DEVICES:
+            raise ValueError(f"device must be one of {', '.join(_DEVICES)}; got {self.device!r}")
+        if self.backend is not None and (not isinstance(self.backend, str) or not self.backend):
+            raise ValueError(f"backend must be None or the name of a backend, got {self.backend!r}")
+        object.__setattr__(self, "buckets", _checked_buckets(self.buckets))
+        if not _is_number(self.max_tuning_seconds) or not self.max_tuning_seconds > 0:
+            raise ValueError(f"max_tuning_seconds must be a positive number of seconds, got {self.max_tuning_seconds!r}")
+        if self.tolerance is not None and not (
+            _is_number(self.tolerance) and math.isfinite(self.tolerance) and self.tolerance > 0
+        ):
+            raise ValueError(f"tolerance must be None or a positive finite number, got {self.tolerance!r}")
+        if self.threads is not None and not (_is_count(self.threads) and self.threads >= 1):
+            raise ValueError(f"threads must be None or an integer of at least 1, got {self.threads!r}")
+
+
+def _checked_buckets(buckets: object) -> tuple[int, ...]:
+    if isinstance(buckets, str | bytes) or not hasattr(buckets, "__iter__"):
+        raise ValueError(f"buckets must be a sequence of batch sizes, got {buckets!r}")
+    values = tuple(buckets)
+    if not values or not all(_is_count(value) and 1 <= value <= _LARGEST_BUCKET for value in values):
+        raise ValueError(f"buckets must be integers from 1 to {_LARGEST_BUCKET}, at least one; got {values!r}")
+    if list(values) != sorted(set(values)):
+        raise ValueError(f"buckets must be ascending and differ, got {values!r}")
+    return values
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
