@@ -1,0 +1,157 @@
+"""The `penstock` command: one thin function each, heavy imports inside, so that --help and --version answer at once."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import __version__
+from .errors import PenstockError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+app = typer.Typer(
+    name="penstock",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="A PyTorch image-classification repository, migrated to graph mode, compiled, served, and proved.",
+)
+
+Precision = Annotated[str, typer.Option(help="auto, fp32, bf16 or fp16; auto takes a lossy one only when real images prove it.")]
+
+
+def main() -> None:
+    """Run the command line; errors Penstock raises on purpose become one message and exit status 2."""
+    try:
+        app()
+    except PenstockError as error:
+        from rich.console import Console
+
+        Console(stderr=True, soft_wrap=True).print("[bold red]error:[/]", end=" ")
+        print(error, file=sys.stderr)  # noqa: T201  the message may hold brackets that rich would read as markup
+        raise SystemExit(2) from None
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """A PyTorch image-classification repository, migrated to graph mode, compiled, served, and proved."""
+
+
+@app.command()
+def migrate(
+    repository: Annotated[Path, typer.Argument(help="A folder with a PyTorch image-classification repository.")],
+    out: Annotated[Path | None, typer.Option(help="Write a migrated, verified copy with its models/ here.")] = None,
+    entry: Annotated[str | None, typer.Option(help="The script to take the model from, e.g. evaluate.py.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model to take, where the repository has several.")] = None,
+    input_size: Annotated[str | None, typer.Option(help="C,H,W, where the repository does not state it.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Weights to load, where the script does not find them.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Passed to the scripts as their data folder.")] = None,
+    precision: Precision = "auto",
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if anything would change.")] = False,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not run the scripts; the report says unproved.")] = False,
+    trust_checkpoint: Annotated[bool, typer.Option(help="Let checkpoints execute code while they load.")] = False,
+    format: Annotated[str, typer.Option(help="text or json.")] = "text",  # noqa: A002
+) -> None:
+    """Migrate a repository to graph mode, prove it, and package its model to be served.
+
+    Without --out, prints the diff and the findings and writes nothing. The exit status adds up: 1 findings or would
+    change, 2 errors, 4 parity failed.
+    """
+    import json
+
+    if format not in ("text", "json"):
+        raise typer.BadParameter("must be text or json", param_hint="--format")
+    from .migrate.api import migrate as run
+
+    console = _console(stderr=format == "json")
+    report = run(
+        repository,
+        out=out,
+        entry=entry,
+        model=model,
+        input_size=_input_size(input_size),
+        checkpoint=checkpoint,
+        data=data,
+        precision=precision,
+        verify=not no_verify,
+        trust_checkpoint=trust_checkpoint,
+        check=check,
+        console=console,
+    )
+    if format == "json":
+        typer.echo(json.dumps(report.to_json(), indent=2))
+    else:
+        report.render(console)
+    raise typer.Exit(report.exit_status)
+
+
+@app.command()
+def serve(
+    models: Annotated[Path, typer.Argument(help="A model repository, as migrate and compile write it.")],
+    host: Annotated[str, typer.Option(help="The address to bind.")] = "127.0.0.1",
+    http_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    grpc_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8001,
+    metrics_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8002,
+    ready_file: Annotated[Path | None, typer.Option(help="Written as JSON with the ports once ready.")] = None,
+) -> None:
+    """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
+    from .serving.config import ServeConfig
+    from .serving.server import serve as run
+
+    run(
+        ServeConfig(
+            models=models,
+            host=host,
+            http_port=http_port,
+            grpc_port=grpc_port,
+            metrics_port=metrics_port,
+            ready_file=ready_file,
+        )
+    )
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine has: devices, backends with versions, and the pip line for what is missing."""
+    from rich.table import Table
+
+    from .runtime.doctor import examine
+
+    console = _console()
+    for section in examine():
+        table = Table(title=section.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for column in ("", "what", "version", "remark"):
+            table.add_column(column, overflow="fold")
+        for row in section.rows:
+            table.add_row("[green]yes[/]" if row.present else "[yellow]no[/]", row.name, row.version, row.remark)
+        console.print(table, "")
+
+
+def _console(*, stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, soft_wrap=True)
+
+
+def _input_size(text: str | None) -> tuple[int, int, int] | None:
+    if text is None:
+        return None
+    try:
+        channels, height, width = (int(part) for part in text.replace("x", ",").split(","))
+    except ValueError:
+        raise typer.BadParameter(f"must be C,H,W, got {text!r}", param_hint="--input-size") from None
+    return channels, height, width
