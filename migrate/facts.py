@@ -1,0 +1,141 @@
+"""What a survey of a repository states: model factories, scripts, model calls, transforms, checkpoints. Plain values, no code runs.
+
+Paths are POSIX and relative to the repository root; lines count from 1, columns (in characters) from 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from .finding import Finding
+from .source import SourceFile
+
+LoopKind = Literal["train", "evaluate", "predict"]
+Phase = Literal["train", "evaluate", "predict", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Factory:
+    """Something that returns a whole classifier when called: a function, or an nn.Module class itself."""
+
+    name: str
+    path: str
+    line: int
+    kind: Literal["class", "function"]
+    module: str
+    """Dotted import name as seen from the repository root, e.g. "models.resnet"."""
+    required: tuple[str, ...] = ()
+    """Parameters without a default."""
+    builds: str = ""
+    """The class or factory that a function returns ("" for a class)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """One call of a model inside a script or a function that scripts use: `outputs = model(images)`.
+
+    "evaluate" and "train" are calls inside a loop over batches with targets; "predict" is a call on inputs without targets.
+    The texts are source as written. `outputs` is None when the result is not bound to a plain name at once.
+    """
+
+    path: str
+    function: str | None
+    """Qualified name of the enclosing function, e.g. "Trainer.evaluate"; None at module level."""
+    line: int
+    end_line: int
+    kind: LoopKind
+    model: str
+    inputs: str
+    outputs: str | None = None
+    targets: str | None = None
+    iterator: str | None = None
+    """What the loop runs over, as written, e.g. "enumerate(test_loader)"."""
+    call_line: int
+    call_column: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformSite:
+    """A composed image transform (`Compose([...])`, `create_transform(...)`, a preprocessing function) and what it is for."""
+
+    path: str
+    line: int
+    expression: str
+    phase: Phase = "unknown"
+    name: str = ""
+    """The variable, keyword or dict key that holds it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSite:
+    """A `torch.load`. `key` is the entry that becomes the state dict, `strip` the prefix that the script removes from its keys."""
+
+    path: str
+    line: int
+    expression: str
+    """The file argument as written, e.g. "args.resume"."""
+    key: str | None = None
+    strip: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One argparse argument. `default`, `choices` and `type` are literal values or None when they are not literals."""
+
+    flags: tuple[str, ...]
+    dest: str
+    line: int
+    positional: bool
+    required: bool
+    default: Any = None
+    choices: tuple[Any, ...] | None = None
+    type: str | None = None
+    action: str | None = None
+    nargs: str | int | None = None
+    help: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A file that is run: it has a main guard, or does its work at import, and reaches at least one model call.
+
+    `loops` holds the calls in the file itself and those in functions of other files that it calls.
+    """
+
+    path: str
+    roles: tuple[LoopKind, ...]
+    loops: tuple[Loop, ...]
+    options: tuple[Option, ...] = ()
+    argparse_required: tuple[str, ...] = ()
+    """Destinations of the options that must be given."""
+    image_argument: str | None = None
+    """Destination of the option that takes an image's path."""
+    main_guard: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Survey:
+    """Everything found in one repository. `errors` is the subset of `findings` that says which files could not be read or parsed."""
+
+    root: Path
+    factories: tuple[Factory, ...] = ()
+    scripts: tuple[Script, ...] = ()
+    transforms: tuple[TransformSite, ...] = ()
+    checkpoints: tuple[CheckpointSite, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    files: tuple[SourceFile, ...] = field(default=(), repr=False)
+    loops: tuple[Loop, ...] = ()
+    """Every model call of the repository, also those that no script reaches."""
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    def file(self, path: str) -> SourceFile:
+        """The file at that relative path; KeyError when the survey did not read it."""
+        for candidate in self.files:
+            if candidate.path == path:
+                return candidate
+        raise KeyError(path)

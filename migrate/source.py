@@ -1,0 +1,117 @@
+"""Reading a repository's Python files without losing a byte, and without stopping at a bad one.
+
+Byte order marks, declared encodings (PEP 263), line endings and form feeds survive, because edits are made on the decoded
+text and encoded back the same way. What cannot be read or parsed becomes a Finding.
+"""
+
+from __future__ import annotations
+
+import ast
+import codecs
+import io
+import os
+import tokenize
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .finding import Finding
+
+MAX_BYTES = 2_000_000
+"""Larger sources are data or generated code, not something a person wrote."""
+MAX_FILES = 20_000
+
+_SKIPPED = frozenset(
+    "__pycache__ build dist node_modules site-packages env venv virtualenv conda wandb mlruns".split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One Python file. `text` is None when its bytes could not be decoded, `tree` is None when they could not be parsed."""
+
+    path: str
+    """Relative to the repository root, POSIX."""
+    data: bytes = field(repr=False)
+    encoding: str = "utf-8"
+    text: str | None = field(default=None, repr=False)
+    """Decoded, line endings as they are, without the byte order mark."""
+    tree: ast.Module | None = field(default=None, repr=False)
+    problem: Finding | None = None
+
+    def encode(self, text: str) -> bytes:
+        """The bytes of an edited text, in this file's encoding and with its byte order mark."""
+        mark = codecs.BOM_UTF8 if self.data.startswith(codecs.BOM_UTF8) else b""
+        return mark + text.encode(self.encoding)
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines with their endings; split as Python's tokenizer does, so that `ast` line numbers index them."""
+        return split_lines(self.text or "")
+
+
+def split_lines(text: str) -> list[str]:
+    """Split at \\r\\n, \\r and \\n only, keeping them. `str.splitlines` also splits at form feeds and Unicode separators."""
+    return list(io.StringIO(text, newline=""))
+
+
+def read_source(root: Path, path: str) -> SourceFile:
+    """Read and parse `root/path`. Never raises for what the file holds: see `SourceFile.problem`."""
+    absolute = root / path
+    try:
+        size = absolute.stat().st_size
+        if size > MAX_BYTES:
+            message = f"skipped: {size:,} bytes is more than the {MAX_BYTES:,} that a source file may have"
+            return SourceFile(path, b"", problem=Finding(path, 1, 0, "PS003", message, "note"))
+        data = absolute.read_bytes()
+    except OSError as error:
+        return SourceFile(path, b"", problem=Finding(path, 1, 0, "PS002", f"cannot be read: {error.strerror or error}", "error"))
+    return parse_source(path, data)
+
+
+def parse_source(path: str, data: bytes) -> SourceFile:
+    """Decode and parse the bytes of one Python file."""
+    try:
+        declared, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        encoding = "utf-8" if declared == "utf-8-sig" else declared
+        text = data.removeprefix(codecs.BOM_UTF8).decode(encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        return SourceFile(path, data, problem=Finding(path, 1, 0, "PS002", f"cannot be decoded: {error}", "error"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in the user's strings are not ours to print
+            tree = ast.parse(text, filename=path)
+    except SyntaxError as error:
+        finding = Finding(path, error.lineno or 1, max(0, (error.offset or 1) - 1), "PS001", f"does not parse: {error.msg}", "error")
+        return SourceFile(path, data, encoding, text, problem=finding)
+    except (ValueError, RecursionError, MemoryError) as error:
+        finding = Finding(path, 1, 0, "PS001", f"does not parse: {type(error).__name__}: {error}", "error")
+        return SourceFile(path, data, encoding, text, problem=finding)
+    return SourceFile(path, data, encoding, text, tree)
+
+
+def walk(root: Path, suffixes: tuple[str, ...] = (".py",)) -> Iterator[str]:
+    """Relative POSIX paths of the files with those suffixes, sorted, at most MAX_FILES.
+
+    Left out: hidden folders, build outputs, virtual environments (known by their `pyvenv.cfg` or `conda-meta`), and links
+    that lead to folders, so that no loop can arise.
+    """
+    count = 0
+    for folder, directories, names in os.walk(root, followlinks=False):
+        here = Path(folder)
+        directories[:] = sorted(name for name in directories if _wanted(here / name))
+        for name in sorted(names):
+            if not name.endswith(suffixes) or not (here / name).is_file():
+                continue
+            yield (here / name).relative_to(root).as_posix()
+            count += 1
+            if count >= MAX_FILES:
+                return
+
+
+def _wanted(folder: Path) -> bool:
+    name = folder.name
+    if name.startswith(".") or name in _SKIPPED or name.endswith(".egg-info") or folder.is_symlink():
+        return False
+    return not (folder / "pyvenv.cfg").exists() and not (folder / "conda-meta").exists()
