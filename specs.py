@@ -123,8 +123,11 @@ class CenterCrop:
 
     def corner(self, height: int, width: int) -> tuple[int, int]:
         """The (top, left) of the crop in an image of that size, in pixels; negative where the image is smaller."""
-        halves = ((height - self.size[0]) / 2, (width - self.size[1]) / 2)
-        top, left = (math.floor(half) if self.offset == "floor" else round(half) for half in halves)
+        excess = (height - self.size[0], width - self.size[1])
+        if self.offset == "floor":
+            return math.floor(excess[0] / 2), math.floor(excess[1] / 2)
+        # torchvision rounds half to even where it cuts, and pads the smaller half in front where it pads
+        top, left = (round(pixels / 2) if pixels >= 0 else -(-pixels // 2) for pixels in excess)
         return top, left
 
 

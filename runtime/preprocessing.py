@@ -1,0 +1,212 @@
+"""From encoded image bytes to one row of a model's input, exactly as Pillow-based transforms compute it.
+
+The source of this file is copied verbatim into the Triton decode model, so it stands alone: the standard library,
+numpy and Pillow, nothing of this package, and nothing newer than Python 3.10.
+
+Pixels are bit-exact to decode, `convert`, `resize` and `crop` of the Pillow that runs here; the floats agree with
+`(pixel * scale - mean) / std` in float32 within 1e-6. EXIF orientation is not applied, because the usual transforms
+do not apply it. Only the first frame of an animation is read.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import (
+    BmpImagePlugin,
+    GifImagePlugin,
+    Image,
+    JpegImagePlugin,
+    PngImagePlugin,
+    UnidentifiedImageError,
+    WebPImagePlugin,
+)
+
+MAX_PIXELS = 50_000_000
+"""The default limit on the pixels of an image, both as encoded and as resized."""
+
+FORMATS = tuple(
+    plugin.format
+    for plugin in (
+        JpegImagePlugin.JpegImageFile,
+        PngImagePlugin.PngImageFile,
+        WebPImagePlugin.WebPImageFile,
+        BmpImagePlugin.BmpImageFile,
+        GifImagePlugin.GifImageFile,
+    )
+)
+_READABLE = "JPEG, PNG, WebP, BMP and GIF images can be read"
+
+# Every scan of a progressive JPEG passes over the whole image, so a few kilobytes of empty scans cost minutes.
+# Encoders write about ten.
+_MAX_JPEG_SCANS = 200
+
+_FILTERS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+    "box": Image.Resampling.BOX,
+    "hamming": Image.Resampling.HAMMING,
+}
+
+# What Pillow's readers raise on damaged files, beside its own UnidentifiedImageError (an OSError).
+_DAMAGED = (OSError, SyntaxError, ValueError, TypeError, EOFError, LookupError, ArithmeticError, struct.error, zlib.error)
+
+
+class ImageError(ValueError):
+    """The bytes are not an image this model can take. The message is fit for the caller who sent them."""
+
+
+class Preprocessor:
+    """The steps of `Preprocessing.to_json()["steps"]`, validated once and executed per image. Safe to share between threads.
+
+    `size` is the (height, width) of every row, or None where it follows from the image.
+    """
+
+    def __init__(self, steps: Sequence[Mapping[str, Any]], *, max_pixels: int = MAX_PIXELS) -> None:
+        names = [step["op"] for step in steps]
+        if names[:1] != ["decode"] or names[-3:] != ["scale", "normalize", "layout"]:
+            raise ValueError(f"preprocessing: cannot read the steps {names}")
+        self.max_pixels = max_pixels
+        self.mode: str = steps[0]["mode"]
+        self.geometry = [_checked(step) for step in steps[1:-3]]
+        self.size: tuple[int, int] | None = None
+        for step in self.geometry:
+            if not isinstance(step["size"], int):
+                self.size = step["size"]
+            elif self.size is not None:
+                self.size = _resized(step, self.size)
+        scale, normalize, layout = steps[-3:]
+        if layout.get("order", "CHW") != "CHW":
+            raise ValueError(f"preprocessing: cannot lay out pixels as {layout['order']!r}")
+        # (x * scale - mean) / std == (x - mean / scale) * (scale / std): the subtraction comes first because pixels are
+        # small integers, exact in float32, so nothing is lost where the two nearly cancel.
+        factor = float(scale["factor"])
+        order = slice(None, None, -1) if layout["channels"] == "BGR" else slice(None)
+        mean, std = (np.asarray(normalize[key], np.float64)[order] for key in ("mean", "std"))
+        self._shift = (mean / factor).astype(np.float32)
+        self._gain = (factor / std).astype(np.float32)
+        self._order = order
+
+    def __call__(self, data: bytes, out: np.ndarray | None = None) -> np.ndarray:
+        """One row, float32 [C, H, W]; into `out` when given (a contiguous slot of that shape). Raises ImageError."""
+        image = self._open(data)
+        for step in self.geometry:
+            if step["op"] == "resize":
+                height, width = _resized(step, (image.height, image.width))
+                image = image.resize((width, height), _FILTERS[step["interpolation"]])
+            else:
+                left, top, right, bottom = _box(step, image.height, image.width)
+                if (left, top, right, bottom) != (0, 0, image.width, image.height):
+                    image = image.crop((left, top, right, bottom))
+        pixels = np.asarray(image)
+        if pixels.ndim == 2:
+            pixels = pixels[:, :, np.newaxis]
+        channels_first = pixels.transpose(2, 0, 1)[self._order]
+        if out is None:
+            out = np.empty(channels_first.shape, np.float32)
+        elif out.shape != channels_first.shape or out.dtype != np.float32:
+            takes = "x".join(str(side) for side in reversed(out.shape[1:]))
+            raise ImageError(f"the image is {image.width}x{image.height} pixels after preprocessing; this model takes {takes}")
+        for channel, shift, gain, row in zip(channels_first, self._shift, self._gain, out):  # noqa: B905 - one length
+            np.subtract(channel, shift, out=row, dtype=np.float32)
+            np.multiply(row, gain, out=row)
+        return out
+
+    def _open(self, data: bytes) -> Image.Image:
+        """The decoded image in the wanted mode; all limits are checked on the header, before pixels are allocated."""
+        if not data:
+            raise ImageError(f"the image is empty; {_READABLE}")
+        self._check_webp(data)
+        if data[:2] == b"\xff\xd8" and data.count(b"\xff\xda") > _MAX_JPEG_SCANS:
+            raise ImageError(f"the JPEG has more than {_MAX_JPEG_SCANS} scans; save it as a baseline JPEG")
+        try:
+            image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            raise ImageError(f"the image has more than {self.max_pixels:,} pixels, the limit here") from error
+        except UnidentifiedImageError as error:
+            raise ImageError(f"the bytes are not an image; {_READABLE}") from error
+        except _DAMAGED as error:
+            raise ImageError(f"the image's header is damaged ({error})") from error
+        size = (image.height, image.width)
+        self._check_pixels(size, "has")
+        for step in self.geometry:  # a 1 x 100,000 image would grow beyond all measure when its short side is resized
+            size = _resized(step, size) if step["op"] == "resize" else step["size"]
+            self._check_pixels(size, "would have")
+        try:
+            image.load()
+            return image if image.mode == self.mode else image.convert(self.mode)
+        except _DAMAGED as error:
+            what = "truncated" if "truncated" in str(error).lower() else "damaged"
+            raise ImageError(f"the {image.format} image is {what} ({error})") from error
+
+    def _check_pixels(self, size: tuple[int, int], verb: str) -> None:
+        height, width = size
+        if height * width > self.max_pixels:
+            after = "" if verb == "has" else " after resizing"
+            raise ImageError(f"the image {verb} {width}x{height} pixels{after}; the limit here is {self.max_pixels:,}")
+
+    def _check_webp(self, data: bytes) -> None:
+        """Pillow allocates two WebP canvases already in `open`, so their size is read here (RFC 9649, section 2)."""
+        if data[:4] != b"RIFF" or data[8:12] != b"WEBP" or len(data) < 30:
+            return
+        kind = data[12:16]
+        if kind == b"VP8X":
+            width, height = (1 + int.from_bytes(data[at : at + 3], "little") for at in (24, 27))
+        elif kind == b"VP8 ":
+            width, height = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (26, 28))
+        elif kind == b"VP8L":
+            bits = int.from_bytes(data[21:25], "little")
+            width, height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+        else:
+            return
+        self._check_pixels((height, width), "has")
+
+
+def image_to_row(
+    data: bytes, steps: Sequence[Mapping[str, Any]], *, max_pixels: int = MAX_PIXELS, out: np.ndarray | None = None
+) -> np.ndarray:
+    """One encoded image as a float32 row [C, H, W]; a server keeps a `Preprocessor` instead. Raises ImageError."""
+    return Preprocessor(steps, max_pixels=max_pixels)(data, out)
+
+
+def _checked(step: Mapping[str, Any]) -> dict[str, Any]:
+    """A geometry step with its size as an int or a (height, width) tuple; raises ValueError on anything unknown."""
+    op = step["op"]
+    if op not in ("resize", "center_crop"):
+        raise ValueError(f"preprocessing: unknown step {op!r}")
+    if op == "resize" and step["interpolation"] not in _FILTERS:
+        raise ValueError(f"preprocessing: unknown interpolation {step['interpolation']!r}; expected one of {sorted(_FILTERS)}")
+    size = step["size"]
+    return {**step, "size": size if isinstance(size, int) else (int(size[0]), int(size[1]))}
+
+
+def _resized(step: Mapping[str, Any], size: tuple[int, int]) -> tuple[int, int]:
+    """The (height, width) after a step; an integer size is the short side, as in `specs.Resize.output_size`."""
+    height, width = size
+    wanted = step["size"]
+    if not isinstance(wanted, int):
+        return wanted  # type: ignore[no-any-return]
+    exact = wanted * max(height, width) / min(height, width)
+    longer = max(1, int(exact) if step.get("long_side", "floor") == "floor" else round(exact))
+    return (wanted, longer) if height <= width else (longer, wanted)
+
+
+def _box(step: Mapping[str, Any], height: int, width: int) -> tuple[int, int, int, int]:
+    """The (left, top, right, bottom) of a centre crop; negative where the image is smaller, which Pillow fills with zero."""
+    crop_height, crop_width = step["size"]
+    corner = []
+    for excess in (height - crop_height, width - crop_width):
+        if step.get("offset", "round") == "floor":
+            corner.append(math.floor(excess / 2))
+        else:  # torchvision rounds half to even where it cuts, and pads the smaller half in front where it pads
+            corner.append(round(excess / 2) if excess >= 0 else -(-excess // 2))
+    top, left = corner
+    return left, top, left + crop_width, top + crop_height

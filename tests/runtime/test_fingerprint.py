@@ -1,0 +1,65 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from penstock.runtime.fingerprint import available_cores, fingerprint, matches, versions
+
+
+def in_a_fresh_process(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True, env={**os.environ, **environment}
+    )
+    return done.stdout.strip()
+
+
+PRINT = """
+import json, sys
+from penstock.runtime.fingerprint import fingerprint
+print(json.dumps([fingerprint(), "torch" in sys.modules]))
+"""
+
+
+def test_is_the_same_in_another_process_with_and_without_torch():
+    bare, torch_imported = json.loads(in_a_fresh_process(PRINT))
+    assert not torch_imported
+    assert bare == fingerprint()
+    with_torch, torch_imported = json.loads(in_a_fresh_process("import torch\n" + PRINT))
+    assert torch_imported
+    assert with_torch == bare
+    assert matches(bare, with_torch)
+
+
+def test_says_what_a_plan_depends_on():
+    here = fingerprint()
+    assert json.loads(json.dumps(here)) == here
+    assert here["cpu"]
+    assert here["versions"] == versions()
+    assert here["versions"]["torch"]
+    assert 1 <= here["cores"] <= os.cpu_count()
+
+
+@pytest.mark.parametrize("key", ["cpu", "flags", "cores", "gpus", "versions", "penstock"])
+def test_any_difference_or_gap_is_no_match(key):
+    here = fingerprint()
+    assert matches(here, dict(here))
+    assert not matches({**here, key: "something else"}, here)
+    assert not matches({name: value for name, value in here.items() if name != key}, here)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the platform has no CPU affinity")
+def test_cores_follow_the_affinity():
+    one = min(os.sched_getaffinity(0))
+    code = (
+        f"import os; os.sched_setaffinity(0, {{{one}}})\n"
+        "from penstock.runtime.fingerprint import available_cores\nprint(available_cores())"
+    )
+    assert in_a_fresh_process(code) == "1"
+    assert available_cores() >= 1
+
+
+def test_hidden_gpus_are_none():
+    code = "from penstock.runtime.fingerprint import gpus\nprint(gpus())"
+    assert in_a_fresh_process(code, CUDA_VISIBLE_DEVICES="") == "[]"
+    assert in_a_fresh_process(code, CUDA_VISIBLE_DEVICES="-1") == "[]"

@@ -1,0 +1,342 @@
+"""preprocessing.py against Pillow and numpy used the way people write transforms."""
+
+import io
+import struct
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from penstock.runtime import preprocessing
+from penstock.runtime.preprocessing import ImageError, Preprocessor, image_to_row
+from penstock.specs import INTERPOLATIONS, CenterCrop, Preprocessing, Resize
+from PIL import Image
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+PILLOW = {name: getattr(Image.Resampling, name.upper()) for name in INTERPOLATIONS}
+
+
+def photo(height, width, mode="RGB", seed=0):
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (max(2, height // 8), max(2, width // 8), 3), dtype=np.uint8))
+    return small.resize((width, height), Image.Resampling.BICUBIC).convert(mode)
+
+
+def encode(image, kind="PNG", **options):
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def torchvision_v1(data, size, crop, interpolation, mode="RGB", mean=MEAN, std=STD):
+    """Resize(size) -> CenterCrop(crop) -> ToTensor -> Normalize as torchvision's PIL functional code computes them."""
+    image = Image.open(io.BytesIO(data)).convert(mode)
+    width, height = image.size
+    short, long = min(width, height), max(width, height)
+    new_long = int(size * long / short)
+    image = image.resize((size, new_long) if width <= height else (new_long, size), PILLOW[interpolation])
+    width, height = image.size
+    if crop > width or crop > height:
+        left, top = max(0, (crop - width) // 2), max(0, (crop - height) // 2)
+        padded = Image.new(mode, (max(width, crop), max(height, crop)))
+        padded.paste(image, (left, top))
+        image, (width, height) = padded, padded.size
+    top, left = round((height - crop) / 2.0), round((width - crop) / 2.0)
+    image = image.crop((left, top, left + crop, top + crop))
+    pixels = np.array(image, np.float32).reshape(crop, crop, -1).transpose(2, 0, 1) / np.float32(255)
+    return (pixels - np.array(mean, np.float32)[:, None, None]) / np.array(std, np.float32)[:, None, None]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    height=st.integers(3, 90),
+    width=st.integers(3, 90),
+    size=st.integers(2, 70),
+    crop=st.integers(1, 80),
+    interpolation=st.sampled_from(sorted(INTERPOLATIONS)),
+    kind=st.sampled_from(["PNG", "JPEG", "BMP"]),
+)
+def test_short_side_resize_and_centre_crop_are_torchvisions(height, width, size, crop, interpolation, kind):
+    data = encode(photo(height, width, seed=height * 91 + width), kind)
+    steps = Preprocessing(
+        geometry=(Resize(size=size, interpolation=interpolation), CenterCrop(size=(crop, crop))), mean=MEAN, std=STD
+    ).to_json()["steps"]
+    row = image_to_row(data, steps)
+    expected = torchvision_v1(data, size, crop, interpolation)
+    assert row.dtype == np.float32
+    assert row.flags.c_contiguous
+    assert row.shape == (3, crop, crop)
+    np.testing.assert_allclose(row, expected, atol=1e-6, rtol=0)
+    # The same pixels exactly: undo the affine part, and compare as integers.
+    as_pixels = [np.rint((x * np.array(STD)[:, None, None] + np.array(MEAN)[:, None, None]) * 255) for x in (row, expected)]
+    np.testing.assert_array_equal(*as_pixels)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    height=st.integers(1, 5000),
+    width=st.integers(1, 5000),
+    size=st.one_of(st.integers(1, 600), st.tuples(st.integers(1, 600), st.integers(1, 600))),
+    crop=st.tuples(st.integers(1, 600), st.integers(1, 600)),
+    long_side=st.sampled_from(["floor", "round"]),
+    offset=st.sampled_from(["floor", "round"]),
+)
+def test_sizes_agree_with_specs(height, width, size, crop, long_side, offset):
+    resize, cut = Resize(size=size, long_side=long_side), CenterCrop(size=crop, offset=offset)
+    _, resize_step, crop_step, *_ = Preprocessing(geometry=(resize, cut)).to_json()["steps"]
+    assert preprocessing._resized(resize_step, (height, width)) == resize.output_size(height, width)
+    left, top, right, bottom = preprocessing._box(crop_step, height, width)
+    assert (top, left) == cut.corner(height, width)
+    assert (bottom - top, right - left) == crop
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "YCbCr"])
+@pytest.mark.parametrize("target", ["RGB", "L"])
+def test_every_mode_converts_as_pillow_does(mode, target):
+    if mode == "I;16":
+        pixels = np.random.default_rng(1).integers(0, 65536, (9, 7)).astype(np.uint16)
+        data = encode(Image.fromarray(pixels))
+    else:
+        kind = "JPEG" if mode in ("CMYK", "YCbCr") else "PNG"
+        data = encode(photo(9, 7).convert("RGB").convert(mode), kind)
+    count = 3 if target == "RGB" else 1
+    spec = Preprocessing(mode=target, scale=1.0, mean=(0.0,) * count, std=(1.0,) * count, channels=target)
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert(target), np.float32).reshape(9, 7, count).transpose(2, 0, 1)
+    np.testing.assert_array_equal(image_to_row(data, spec.to_json()["steps"]), expected)
+
+
+def test_palette_transparency_is_dropped_as_pillow_drops_it():
+    image = photo(8, 8).quantize(16)
+    data = encode(image, transparency=3)
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), np.float32).transpose(2, 0, 1)
+    np.testing.assert_array_equal(image_to_row(data, Preprocessing(scale=1.0).to_json()["steps"]), expected)
+
+
+def test_bgr_takes_mean_and_std_in_channel_order_of_the_spec():
+    """`mean` and `std` stand in RGB order in the spec's own words: applied per channel, then laid out as BGR."""
+    data = encode(photo(6, 5))
+    rgb = image_to_row(data, Preprocessing(mean=MEAN, std=STD).to_json()["steps"])
+    bgr = image_to_row(data, Preprocessing(mean=MEAN, std=STD, channels="BGR").to_json()["steps"])
+    np.testing.assert_array_equal(bgr, rgb[::-1])
+    assert bgr.flags.c_contiguous
+
+
+def test_means_in_pixel_units():
+    data = encode(photo(11, 6))
+    mean, std = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
+    row = image_to_row(data, Preprocessing(scale=1.0, mean=mean, std=std).to_json()["steps"])
+    pixels = np.asarray(Image.open(io.BytesIO(data)), np.float64).transpose(2, 0, 1)
+    np.testing.assert_allclose(row, (pixels - np.array(mean)[:, None, None]) / np.array(std)[:, None, None], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
+def test_animations_give_their_first_frame(kind):
+    frames = [photo(12, 10, seed=seed) for seed in (1, 2, 3)]
+    options = {"lossless": True} if kind == "WEBP" else {}
+    data = encode(frames[0], kind, save_all=True, append_images=frames[1:], **options)
+    expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), np.float32).transpose(2, 0, 1)
+    np.testing.assert_array_equal(image_to_row(data, Preprocessing(scale=1.0).to_json()["steps"]), expected)
+
+
+def test_exif_orientation_is_not_applied():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encode(photo(20, 30), "JPEG", exif=exif.tobytes())
+    assert image_to_row(data, Preprocessing().to_json()["steps"]).shape == (3, 20, 30)
+
+
+def test_writes_into_a_slot_and_refuses_another_size():
+    batch = np.full((3, 3, 8, 8), np.nan, np.float32)
+    preprocessor = Preprocessor(Preprocessing().to_json()["steps"])
+    data = encode(photo(8, 8))
+    assert preprocessor(data, batch[1]) is not None
+    assert np.isnan(batch[0]).all()
+    assert np.isnan(batch[2]).all()
+    np.testing.assert_array_equal(batch[1], preprocessor(data))
+    with pytest.raises(ImageError, match="10x9 pixels after preprocessing; this model takes 8x8"):
+        preprocessor(encode(photo(9, 10)), batch[0])
+
+
+def test_size_is_known_when_the_steps_fix_it():
+    def size(*geometry):
+        return Preprocessor(Preprocessing(geometry=geometry).to_json()["steps"]).size
+
+    assert size() is None
+    assert size(Resize(size=5)) is None
+    assert size(Resize(size=(4, 6))) == (4, 6)
+    assert size(Resize(size=256), CenterCrop(size=(224, 192))) == (224, 192)
+    assert size(CenterCrop(size=(10, 20)), Resize(size=5)) == (5, 10)
+
+
+def png_header(width, height):
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+        + chunk(b"IDAT", zlib.compress(b"\0" * 100))
+        + chunk(b"IEND", b"")
+    )
+
+
+def bomb(name):
+    if name == "png":
+        return png_header(20_000, 20_000)
+    if name == "png-9000":
+        return png_header(9_000, 9_000)
+    if name == "bmp":
+        return encode(Image.new("1", (1, 1)), "BMP")[:18] + struct.pack("<ii", 20_000, 20_000) + b"\1\0\1\0" + b"\0" * 100
+    if name == "gif":
+        return b"GIF89a" + struct.pack("<HH", 60_000, 60_000) + encode(photo(4, 4), "GIF")[10:]
+    if name == "webp-lossless":
+        bits = 16_382 | 16_382 << 14
+        return (
+            b"RIFF"
+            + struct.pack("<I", 40)
+            + b"WEBPVP8L"
+            + struct.pack("<I", 20)
+            + b"\x2f"
+            + struct.pack("<I", bits)
+            + b"\0" * 20
+        )
+    if name == "webp":
+        frame = b"\x30\x01\0\x9d\x01\x2a" + struct.pack("<HH", 16_383, 16_383) + b"\0" * 20
+        return b"RIFF" + struct.pack("<I", 4 + 8 + len(frame)) + b"WEBPVP8 " + struct.pack("<I", len(frame)) + frame
+    side = (20_000 - 1).to_bytes(3, "little")
+    body = b"\x02\0\0\0" + side + side
+    return b"RIFF" + struct.pack("<I", 4 + 8 + len(body)) + b"WEBPVP8X" + struct.pack("<I", len(body)) + body + b"\0" * 8
+
+
+@pytest.mark.parametrize("name", ["png", "png-9000", "bmp", "gif", "webp", "webp-lossless", "webp-extended"])
+def test_too_many_pixels_are_refused_from_the_header(name):
+    data = bomb(name)
+    tracemalloc.start()
+    began = time.perf_counter()
+    with pytest.raises(ImageError, match=r"pixels"):
+        image_to_row(data, Preprocessing().to_json()["steps"])
+    seconds = time.perf_counter() - began
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seconds < 0.5
+    assert peak < 5e6
+
+
+def test_a_thin_image_may_not_grow_beyond_the_limit():
+    data = encode(Image.new("RGB", (30_000, 1)))
+    steps = Preprocessing(geometry=(Resize(size=256), CenterCrop(size=(224, 224)))).to_json()["steps"]
+    with pytest.raises(ImageError, match="would have 7680000x256 pixels after resizing; the limit here is 50,000,000"):
+        image_to_row(data, steps)
+
+
+def test_the_limit_is_the_callers():
+    steps = Preprocessing().to_json()["steps"]
+    with pytest.raises(ImageError, match="has 100x100 pixels; the limit here is 9,999"):
+        image_to_row(encode(photo(100, 100)), steps, max_pixels=9_999)
+    assert image_to_row(encode(photo(100, 100)), steps, max_pixels=10_000).shape == (3, 100, 100)
+
+
+def test_a_jpeg_of_endless_scans_is_refused():
+    data = encode(photo(64, 64), "JPEG", progressive=True)
+    with pytest.raises(ImageError, match="scans"):
+        image_to_row(data[:-2] + b"\xff\xda\x00\x08\x01\x01\x00\x01\x3f\x00" * 5000, Preprocessing().to_json()["steps"])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"), [(b"", "empty"), (b"hello, I am a text file", "not an image"), (b"\xff\xd8\xff", "image")]
+)
+def test_what_is_no_image_is_refused(data, message):
+    with pytest.raises(ImageError, match=message):
+        image_to_row(data, Preprocessing().to_json()["steps"])
+
+
+def test_formats_outside_the_list_are_refused():
+    for kind in ("TIFF", "PPM", "ICO"):
+        with pytest.raises(ImageError, match="not an image; JPEG, PNG, WebP, BMP and GIF"):
+            image_to_row(encode(photo(16, 16), kind), Preprocessing().to_json()["steps"])
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "GIF"])
+def test_truncated_files_are_refused_at_any_length(kind):
+    data = encode(photo(40, 52), kind)
+    steps = Preprocessing().to_json()["steps"]
+    for length in range(0, len(data) * 3 // 4, max(1, len(data) // 60)):
+        with pytest.raises(ImageError):
+            image_to_row(data[:length], steps)
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "GIF"])
+def test_damaged_bytes_never_raise_anything_else(kind):
+    data = encode(photo(33, 21), kind)
+    rng = np.random.default_rng(7)
+    steps = Preprocessing(geometry=(Resize(size=(16, 16)),)).to_json()["steps"]
+    for _ in range(300):
+        broken = bytearray(data)
+        for at in rng.integers(0, len(data), rng.integers(1, 6)):
+            broken[at] = rng.integers(256)
+        try:
+            row = image_to_row(bytes(broken), steps, max_pixels=1_000_000)
+        except ImageError:
+            continue
+        assert row.shape == (3, 16, 16)
+
+
+def test_threads_share_one_preprocessor():
+    preprocessor = Preprocessor(Preprocessing(geometry=(Resize(size=32),), mean=MEAN, std=STD).to_json()["steps"])
+    images = [encode(photo(50, 50, seed=seed), "JPEG") for seed in range(8)]
+    expected = [preprocessor(data) for data in images]
+    wrong = []
+
+    def work(index):
+        wrong.extend(index for _ in range(20) if not np.array_equal(preprocessor(images[index]), expected[index]))
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [],
+        [{"op": "decode", "mode": "RGB"}],
+        [{"op": "decode", "mode": "RGB"}, {"op": "rotate", "size": 3}, *Preprocessing().to_json()["steps"][-3:]],
+        [
+            {"op": "decode", "mode": "RGB"},
+            {"op": "resize", "size": 3, "interpolation": "x"},
+            *Preprocessing().to_json()["steps"][-3:],
+        ],
+    ],
+)
+def test_steps_it_does_not_know_are_refused(steps):
+    with pytest.raises(ValueError, match="preprocessing"):
+        Preprocessor(steps)
+
+
+def test_the_source_stands_alone(tmp_path):
+    """The decode model carries a copy: it must run without this package."""
+    (tmp_path / "steps.py").write_text(Path(preprocessing.__file__).read_text())
+    (tmp_path / "image.png").write_bytes(encode(photo(8, 8)))
+    (tmp_path / "run.py").write_text(
+        """
+import sys
+sys.modules["penstock"] = None
+import steps
+program = [{"op": "decode", "mode": "L"}, {"op": "scale", "factor": 1.0}, {"op": "normalize", "mean": [0.0], "std": [1.0]},
+           {"op": "layout", "channels": "L", "order": "CHW"}]
+print(steps.image_to_row(open("image.png", "rb").read(), program).shape)
+"""
+    )
+    done = subprocess.run([sys.executable, "run.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip() == "(1, 8, 8)", done.stderr
