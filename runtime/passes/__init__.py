@@ -1,1 +1,94 @@
-"""Pure rewrites of a captured graph: one pass, one file."""
+"""Pure rewrites of a captured graph: one pass, one file, found by its file name, proved after it ran.
+
+Each module here has one module-level `PASS`. A pass returns a new graph, or the very same object where it changed nothing.
+It must hold in exact arithmetic: it is proved by applying it to a float64 copy of the graph and comparing the results.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+
+from ...errors import BackendError
+from ..capture import CapturedGraph
+from ..numerics import fresh_rows, in_float64, largest_difference
+
+_EXACT = 1e-9
+_ROWS = 3
+
+
+class Pass(Protocol):
+    """`order` sorts passes; lower runs first."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def order(self) -> int: ...
+
+    def apply(self, captured: CapturedGraph) -> CapturedGraph:
+        """The rewritten graph, or `captured` itself. Never changes its argument or a tensor of it."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassRecord:
+    """What became of one pass: "applied", "unchanged" or "rejected". `difference` is the largest in float64, as a share of the range."""
+
+    name: str
+    status: str
+    difference: float | None = None
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "status": self.status, "difference": self.difference, "why": self.why}
+
+
+@functools.cache
+def discover() -> tuple[Pass, ...]:
+    """Every pass in this folder, in order. Raises BackendError when two have one name."""
+    found: list[Pass] = [importlib.import_module(f".{item.name}", __name__).PASS for item in pkgutil.iter_modules(__path__)]
+    names = [item.name for item in found]
+    if len(set(names)) != len(names):
+        raise BackendError(f"two passes have one name in {sorted(names)}; rename one")
+    return tuple(sorted(found, key=lambda item: (item.order, item.name)))
+
+
+def run_passes(captured: CapturedGraph, passes: Sequence[Pass] | None = None) -> tuple[CapturedGraph, tuple[PassRecord, ...]]:
+    """Apply the passes in order, keeping each result only if it is proved. A pass that fails leaves the graph as it was."""
+    records = []
+    for item in discover() if passes is None else passes:
+        captured, record = _run(item, captured)
+        records.append(record)
+    return captured, tuple(records)
+
+
+def _run(item: Pass, captured: CapturedGraph) -> tuple[CapturedGraph, PassRecord]:
+    try:
+        rewritten = item.apply(captured)
+        if rewritten is captured:
+            return captured, PassRecord(name=item.name, status="unchanged")
+        difference = _difference_in_float64(item, captured)
+    except Exception as error:  # noqa: BLE001 - a broken pass must cost speed only; the record says what happened
+        return captured, PassRecord(name=item.name, status="rejected", why=f"{type(error).__name__}: {error}")
+    if not difference <= _EXACT:
+        why = f"outputs differ by {difference:.1e} of their range in float64, more than {_EXACT:.0e}"
+        return captured, PassRecord(name=item.name, status="rejected", difference=difference, why=why)
+    applied = replace(rewritten, passes=(*captured.passes, item.name))
+    return applied, PassRecord(name=item.name, status="applied", difference=difference)
+
+
+def _difference_in_float64(item: Pass, captured: CapturedGraph) -> float:
+    exact = replace(captured, program=in_float64(captured.program))
+    rewritten = item.apply(exact)
+    rows = [fresh_rows(value, _ROWS, seed=index) for index, value in enumerate(captured.example)]
+    inputs = [value.double() if value.is_floating_point() else value for value in rows]
+    with torch.no_grad():
+        before, after = exact.program.module()(*inputs), rewritten.program.module()(*inputs)
+    return max(largest_difference(a, b) for a, b in zip(before, after, strict=True))

@@ -1,0 +1,33 @@
+"""Keep libraries' progress chatter off the user's terminal while one of their calls runs."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import warnings
+from collections.abc import Iterator
+
+_LOCK = threading.RLock()
+
+
+@contextlib.contextmanager
+def quiet(*prefixes: str) -> Iterator[None]:
+    """Within the block, loggers under the prefixes say only errors, and Python warnings are dropped.
+
+    Levels are restored after. Logger levels belong to the process, so blocks on different threads take turns.
+    """
+    with _LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        known = [
+            name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] in prefixes and "__trace" not in name
+        ]
+        loggers = {name: logging.getLogger(name) for name in {*known, *prefixes}}  # torch.__trace feeds draft_export
+        levels = {name: logger.level for name, logger in loggers.items()}
+        try:
+            for logger in loggers.values():
+                logger.setLevel(logging.CRITICAL)
+            yield
+        finally:
+            for name, logger in loggers.items():
+                logger.setLevel(levels[name])
