@@ -1,0 +1,302 @@
+"""The benchmark: each service started by itself, driven by the same load generator, in turn, its answers compared.
+
+Two services are never measured at the same time, and never far apart: every round measures one after the other (the
+order alternates), so that whatever else the machine does meets both. The one that waits is stopped (SIGSTOP).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from ..errors import AmbiguousError, BenchError
+from ..runtime.artifact import Artifact, load_artifact
+from ..runtime.fingerprint import fingerprint
+from ..runtime.plan import Plan
+from ..specs import Preprocessing
+from .bench_images import ImageSet, choose_images
+from .bench_notes import answer_notes, count_errors, speed_notes
+from .bench_report import plot, result_table, write_aside
+from .bench_result import BenchResult, Measurement
+from .bench_servers import Contender, Server, run_to_end, terminate_as_exit
+from .loadgen import LoadRequest, LoadResult
+
+BASELINE, PENSTOCK = "baseline", "penstock"
+PACKAGES = ("penstock", "torch", "onnxruntime", "openvino", "numpy", "pillow", "fastapi", "uvicorn", "uvloop", "httptools")
+BUSY_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig:
+    """What to measure. `models` is the model repository; `model` may be left out when it holds one.
+
+    `baseline` is the recipe of the original model (a dict as `migrate` resolves it) or None to measure Penstock alone;
+    `preprocessing` is the baseline's, by default the model's own. `images` are files or folders; without any, see
+    `choose_images`. Every concurrency is measured `rounds` times for `seconds` each, after `warm_up_seconds`.
+    `device` is the baseline's.
+    """
+
+    models: Path
+    out: Path
+    model: str | None = None
+    images: tuple[Path, ...] = ()
+    baseline: Mapping[str, Any] | None = None
+    preprocessing: Preprocessing | None = None
+    concurrency: tuple[int, ...] = (1, 4, 16)
+    rounds: int = 3
+    seconds: float = 5.0
+    warm_up_seconds: float = 1.0
+    start_seconds: float = 300.0
+    max_images: int = 256
+    k: int = 5
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        if (
+            not self.concurrency
+            or any(number < 1 for number in self.concurrency)
+            or len(set(self.concurrency)) < len(self.concurrency)
+        ):
+            raise ValueError(f"concurrency must be different positive numbers, got {self.concurrency}")
+        for name in ("rounds", "max_images", "k"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.seconds <= 0 or self.start_seconds <= 0 or self.warm_up_seconds < 0:
+            raise ValueError("seconds and start_seconds must be positive, warm_up_seconds not negative")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {self.device!r}")
+
+
+def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult:
+    """Measure, print the table, and write bench.json, bench.png and the servers' logs into `config.out`.
+
+    Raises BenchError when a service does not start or ends under load, ArtifactError when the model cannot be read,
+    AmbiguousError when `model` is needed. Every process that was started has ended when this returns or raises.
+    """
+    console = console or Console()
+    busy = psutil.cpu_percent(interval=BUSY_SECONDS) / 100  # before the benchmark adds its own
+    name = config.model or _only_model(config.models)
+    artifact = load_artifact(config.models / name)
+    if artifact.preprocessing is None:
+        raise BenchError(
+            f"{name} has no recorded preprocessing, so it cannot be sent images; migrate it with an evaluation transform"
+        )
+    out = config.out.resolve()
+    logs = out / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    outputs = artifact.signature.outputs[0].row_shape[-1]
+    images = choose_images(
+        config.images,
+        repository=Path(config.baseline["root"]) if config.baseline is not None else None,
+        model=config.models / name,
+        synthetic_into=out / "images",
+        limit=config.max_images,
+    )
+    contenders = _contenders(config, name, artifact, logs)
+    with terminate_as_exit(), ExitStack() as stack:
+        progress = stack.enter_context(_progress(console))
+        run = _Run(config, logs, images, progress)
+        servers = [run.start(stack, contender) for contender in contenders]
+        facts = {server.contender.name: server.facts() for server in servers}
+        answers = {server.contender.name: run.answers(server) for server in servers}
+        measurements = run.measure(servers)
+    plan = artifact.plan_here()
+    labels = list(artifact.labels.names) if artifact.labels is not None else None
+    result = BenchResult(
+        model=name,
+        contenders=tuple(contender.name for contender in contenders),
+        concurrency=config.concurrency,
+        rounds=config.rounds,
+        measurements=tuple(measurements),
+        answers={contender: found.answers for contender, found in answers.items()},
+        images={"source": images.source, "synthetic": images.synthetic, "files": [str(path) for path in images.files]},
+        accuracy=_accuracy(images.truth(labels, outputs), answers),
+        errors=count_errors(answers, measurements),
+        plan=_plan(plan),
+        environment=_environment(busy),
+        servers=facts,
+        settings=_settings(config),
+        warnings=(
+            *answer_notes(answers, measurements, synthetic=images.synthetic),
+            *speed_notes(measurements, plan, busy=busy, baseline=config.baseline is not None),
+        ),
+    )
+    write_aside(out / "bench.json", json.dumps(result.to_json(), indent=1, default=str).encode())
+    write_aside(out / "bench.png", plot(result))
+    console.print(result_table(result))
+    console.print(f"Written: {out / 'bench.json'}, {out / 'bench.png'}; server logs in {logs}", highlight=False, soft_wrap=True)
+    return result
+
+
+class _Run:
+    """The part of a benchmark that drives processes, with its progress display."""
+
+    def __init__(self, config: BenchConfig, logs: Path, images: ImageSet, progress: Progress) -> None:
+        self._config, self._logs, self._images, self._progress = config, logs, images, progress
+
+    def start(self, stack: ExitStack, contender: Contender) -> Server:
+        """A ready and stopped server; the stack ends it."""
+        task = self._progress.add_task(f"start {contender.name}", total=None)
+        server = stack.enter_context(Server(contender, folder=self._logs, timeout_seconds=self._config.start_seconds))
+        server.wait_ready()
+        server.pause()
+        self._progress.update(task, total=1, completed=1)
+        return server
+
+    def answers(self, server: Server) -> LoadResult:
+        """Every image once."""
+        task = self._progress.add_task(f"{len(self._images.files)} answers of {server.contender.name}", total=None)
+        connections = min(4, max(self._config.concurrency))
+        result = self._load(
+            server, LoadRequest(url=server.url, images=self._files(), kind="once", connections=connections), task
+        )
+        self._progress.update(task, total=1, completed=1)
+        return result
+
+    def measure(self, servers: Sequence[Server]) -> list[Measurement]:
+        config, measurements = self._config, []
+        each = config.warm_up_seconds + config.seconds
+        for concurrency in config.concurrency:
+            task = self._progress.add_task(f"{concurrency} at a time", total=config.rounds * len(servers) * each)
+            for number in range(config.rounds):
+                for position, server in enumerate(servers if number % 2 == 0 else list(reversed(servers))):
+                    request = LoadRequest(
+                        url=server.url,
+                        images=self._files(),
+                        connections=concurrency,
+                        warm_up_seconds=config.warm_up_seconds,
+                        seconds=config.seconds,
+                    )
+                    busy = server.cpu_seconds()
+                    result = self._load(server, request, task)
+                    measurements.append(
+                        Measurement(
+                            contender=server.contender.name,
+                            concurrency=concurrency,
+                            round=number,
+                            load=result,
+                            server_cpu_ms=round(1e3 * (server.cpu_seconds() - busy) / max(1, result.sent), 3),
+                            memory_bytes=server.memory_bytes(),
+                        )
+                    )
+                    self._progress.update(task, completed=(number * len(servers) + position + 1) * each)
+        return measurements
+
+    def _files(self) -> tuple[str, ...]:
+        return tuple(map(str, self._images.files))
+
+    def _load(self, server: Server, request: LoadRequest, task: TaskID) -> LoadResult:
+        """Run the load generator against one server, the only one that is not stopped meanwhile."""
+        source, target = self._logs / "loadgen.request.json", self._logs / "loadgen.result.json"
+        source.write_text(json.dumps(request.to_json()))
+        target.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "penstock.serving.loadgen", str(source), str(target)]
+        limit = request.warm_up_seconds + request.seconds + 2 * request.timeout_seconds
+        if request.kind == "once":
+            limit = request.timeout_seconds * len(request.images)
+        begin, already = time.monotonic(), self._progress.tasks[task].completed
+        server.resume()
+        try:
+            run_to_end(
+                command,
+                log=self._logs / "loadgen.log",
+                timeout_seconds=limit,
+                tick=lambda: self._progress.update(task, completed=already + min(time.monotonic() - begin, request.seconds)),
+            )
+            server.check_alive()
+        finally:
+            server.pause()
+        return LoadResult.from_json(json.loads(target.read_text()))
+
+
+def _contenders(config: BenchConfig, name: str, artifact: Artifact, folder: Path) -> list[Contender]:
+    path = f"/v1/classify/{name}?k={config.k}"
+    serve = [sys.executable, "-m", "penstock", "serve", str(config.models.resolve()), "--ready-file", "{ready}"]
+    serve += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+    penstock = Contender(name=PENSTOCK, command=tuple(serve), path=path)
+    if config.baseline is None:
+        return [penstock]
+    recipe, preprocessing = folder / "recipe.json", folder / "preprocessing.json"
+    recipe.write_text(json.dumps(dict(config.baseline)))
+    steps = config.preprocessing or artifact.preprocessing
+    assert steps is not None, "checked before"
+    preprocessing.write_text(json.dumps(steps.to_json()))
+    naive = [sys.executable, "-m", "penstock.serving.baseline", "--recipe", str(recipe), "--preprocessing", str(preprocessing)]
+    naive += ["--name", name, "--port", "0", "--ready-file", "{ready}", "--device", config.device]
+    if artifact.labels is not None:
+        labels = folder / "labels.txt"
+        labels.write_text("".join(f"{label}\n" for label in artifact.labels.names))
+        naive += ["--labels", str(labels)]
+    if artifact.probabilities:
+        naive += ["--probabilities"]
+    return [Contender(name=BASELINE, command=tuple(naive), path=path), penstock]
+
+
+def _settings(config: BenchConfig) -> dict[str, Any]:
+    settings = asdict(replace(config, baseline=None, preprocessing=None))
+    del settings["baseline"], settings["preprocessing"]  # they stand in the logs folder as the baseline got them
+    paths = {"models": str(config.models), "out": str(config.out), "images": [str(path) for path in config.images]}
+    return {**settings, **paths, "waiting_server": "stopped (SIGSTOP)"}
+
+
+def _only_model(models: Path) -> str:
+    """The name of the model in a repository that holds one. Raises BenchError for none, AmbiguousError for several."""
+    names = sorted({record.parent.parent.name for record in models.glob("*/*/penstock.json")})
+    if not names:
+        raise BenchError(f"no model in {models}; `penstock migrate REPO --out DIR` writes DIR/models")
+    if len(names) > 1:
+        raise AmbiguousError(f"{models} holds {len(names)} models", candidates=names, flag="--model")
+    return names[0]
+
+
+def _accuracy(truth: Sequence[int] | None, answers: Mapping[str, LoadResult]) -> dict[str, float]:
+    if truth is None:
+        return {}
+    return {
+        name: sum(answer == right for answer, right in zip(result.answers, truth, strict=True)) / len(truth)
+        for name, result in answers.items()
+    }
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    winners = {
+        str(bucket): {"backend": choice.backend, "precision": choice.precision} for bucket, choice in plan.choices.items()
+    }
+    return {"portable": plan.portable, "reason": plan.reason, "device": plan.device, "winners": winners}
+
+
+def _environment(busy: float) -> dict[str, Any]:
+    versions: dict[str, str | None] = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = None
+    return {
+        "fingerprint": fingerprint(),
+        "versions": versions,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "busy_before": round(busy, 2),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description:<28}"), BarColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, transient=not console.is_terminal)

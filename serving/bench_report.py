@@ -1,0 +1,193 @@
+"""A benchmark's result for people: the terminal table, the plot, and one table over several models."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from .bench_result import BenchResult, Spread
+
+NAMES = {"baseline": "PyTorch baseline", "penstock": "Penstock"}
+# Okabe and Ito's colours, told apart by all kinds of colour vision; hatches and markers tell them apart in grey.
+COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+HATCHES = ("//", "", "..", "xx", "\\\\", "--")
+MARKERS = ("s", "o", "^", "D", "v", "P")
+
+
+def result_table(result: BenchResult) -> RenderableType:
+    """One model: a row per concurrency, then agreement, accuracy, the plan, and every warning."""
+    table = Table(title=f"{escape(result.model)}: image bytes in, labels out", title_justify="left")
+    table.add_column("at a time", justify="right")
+    for name in result.contenders:
+        table.add_column(f"{_name(name)}\nrequests/s", justify="right")
+        table.add_column("p50 / p99\nms", justify="right")
+    if len(result.contenders) > 1:
+        table.add_column("speed-up", justify="right", style="bold")
+    for concurrency in result.concurrency:
+        cells = [str(concurrency)]
+        for name in result.contenders:
+            cells += [_with_spread(result.requests_per_second(name, concurrency)), _latencies(result, name, concurrency)]
+        if len(result.contenders) > 1:
+            cells.append(_with_spread(result.ratio(concurrency), "x", digits=2))
+        table.add_row(*cells)
+    lines = [f"Median of {result.rounds} interleaved rounds (lowest-highest); {escape(str(result.images['source']))}."]
+    if agreement := agreement_text(result):
+        lines.append(f"Same top-1 answer: {agreement}.")
+    if result.accuracy:
+        parts = (f"{_name(name)} {share:.2%}" for name, share in result.accuracy.items())
+        lines.append(f"Top-1 accuracy on these images: {', '.join(parts)}.")
+    winners = {f"{choice['backend']} {choice['precision']}" for choice in result.plan["winners"].values()}
+    lines.append(f"Penstock ran {escape(', '.join(sorted(winners)))} on {escape(result.plan['device'])}.")
+    if result.ok:
+        lines.append("No request failed.")
+    lines += [f"[{'yellow' if result.ok else 'red'}]Note:[/] {escape(warning)}." for warning in result.warnings]
+    return Group(table, *lines)
+
+
+def summary_table(results: Sequence[BenchResult], *, title: str = "PyTorch baseline service vs Penstock") -> Table:
+    """Several models, a row each at the highest concurrency measured: both services, speed-up, top-1 agreement."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("model")
+    table.add_column("at a time", justify="right")
+    for name in NAMES.values():
+        table.add_column(f"{name}\nrequests/s", justify="right")
+        table.add_column("p50 / p99\nms", justify="right")
+    table.add_column("speed-up", justify="right", style="bold")
+    table.add_column("same top-1", justify="right")
+    table.add_column("failed", justify="right")
+    for result in results:
+        top = max(result.concurrency)
+        cells = [escape(result.model), str(top)]
+        for name in NAMES:
+            if name in result.contenders:
+                cells += [_with_spread(result.requests_per_second(name, top)), _latencies(result, name, top)]
+            else:
+                cells += ["-", "-"]
+        failed = sum(sum(counts.values()) for counts in result.errors.values())
+        table.add_row(
+            *cells,
+            _with_spread(result.ratio(top), "x", digits=2),
+            agreement_text(result) or "-",
+            f"[red]{failed}[/]" if failed else "0",
+        )
+    return table
+
+
+def agreement_text(result: BenchResult) -> str:
+    """ "99.6 % of 256 images", or nothing when there is nothing to compare."""
+    agreement = result.agreement
+    if agreement is None:
+        return ""
+    if agreement.share is None:
+        return f"none of {agreement.images} images was answered by both"
+    text = f"{100 * agreement.agreed / agreement.compared:.4g} % of {agreement.compared} images"
+    return text if agreement.compared == agreement.images else f"{text} ({agreement.images - agreement.compared} unanswered)"
+
+
+def plot(result: BenchResult) -> bytes:
+    """A PNG: requests per second and latencies over concurrency, the spread drawn in. Readable in grey."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    rates, times = figure.subplots(1, 2)
+    places = range(len(result.concurrency))
+    width = 0.8 / len(result.contenders)
+    for number, name in enumerate(result.contenders):
+        colour, hatch, marker = (kinds[number % len(kinds)] for kinds in (COLOURS, HATCHES, MARKERS))
+        shift = (number - (len(result.contenders) - 1) / 2) * width
+        found = [result.requests_per_second(name, concurrency) for concurrency in result.concurrency]
+        bars = [(place + shift, spread) for place, spread in zip(places, found, strict=True) if spread is not None]
+        drawn = rates.bar(
+            [place for place, _ in bars],
+            [spread.median for _, spread in bars],
+            width,
+            yerr=_whiskers([spread for _, spread in bars]),
+            capsize=3,
+            color=colour,
+            hatch=hatch,
+            edgecolor="black",
+            linewidth=0.8,
+            label=_name(name),
+        )
+        rates.bar_label(drawn, fmt=_number, padding=3, fontsize=8)
+        for quantile, line in (("p99", "-"), ("p50", ":")):
+            points = [
+                (place, spread)
+                for place, concurrency in zip(places, result.concurrency, strict=True)
+                if (spread := result.latency_ms(name, concurrency, quantile)) is not None
+            ]
+            times.errorbar(
+                [place for place, _ in points],
+                [spread.median for _, spread in points],
+                yerr=_whiskers([spread for _, spread in points]),
+                capsize=3,
+                color=colour,
+                linestyle=line,
+                marker=marker,
+                markeredgecolor="black",
+                label=f"{_name(name)} {quantile}",
+            )
+    rates.set_title("Requests per second (higher is better)")
+    times.set_title("Latency in ms (lower is better)")
+    times.set_yscale("log")
+    for axes in (rates, times):
+        axes.set_xticks(list(places), [str(concurrency) for concurrency in result.concurrency])
+        axes.set_xlabel("requests at a time")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", linewidth=0.4, alpha=0.6)
+        axes.set_axisbelow(True)
+        axes.legend(frameon=False, fontsize=8)
+    rates.margins(y=0.15)
+    ratio = result.ratio(max(result.concurrency))
+    gain = f": {ratio.median:.2f}x the baseline at {max(result.concurrency)} at a time" if ratio is not None else ""
+    figure.suptitle(f"{result.model}{gain}".replace("$", r"\$"))
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=150)
+    return data.getvalue()
+
+
+def write_aside(path: Path, data: bytes) -> None:
+    """Write a file so that its name only ever stands for whole contents."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _name(contender: str) -> str:
+    return NAMES.get(contender, contender)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _with_spread(spread: Spread | None, unit: str = "", *, digits: int | None = None) -> str:
+    if spread is None:
+        return "-"
+    median, low, high = (
+        f"{value:.{digits}f}" if digits is not None else _number(value) for value in (spread.median, spread.low, spread.high)
+    )
+    return f"{median}{unit} ({low}-{high})" if low != high else f"{median}{unit}"
+
+
+def _latencies(result: BenchResult, name: str, concurrency: int) -> str:
+    p50, p99 = (result.latency_ms(name, concurrency, quantile) for quantile in ("p50", "p99"))
+    return "-" if p50 is None or p99 is None else f"{_number(p50.median)} / {_number(p99.median)}"
+
+
+def _whiskers(spreads: Sequence[Spread]) -> list[list[float]]:
+    return [[spread.median - spread.low for spread in spreads], [spread.high - spread.median for spread in spreads]]

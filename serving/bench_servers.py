@@ -1,0 +1,216 @@
+"""The processes of a benchmark: started one by one, awaited, put to sleep while another is measured, always ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+import psutil
+
+from ..errors import BenchError
+
+LOG_TAIL_LINES = 25
+STOP_SECONDS = 15.0
+ALLOCATORS = ("tcmalloc", "jemalloc", "mimalloc")
+# What changes how fast the same program runs, and so belongs beside its figures.
+TELLING_VARIABLES = (
+    *("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX", "MALLOC_CONF"),
+    *("MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_TRIM_THRESHOLD_"),
+    *("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    *("KMP_AFFINITY", "KMP_BLOCKTIME", "OMP_WAIT_POLICY"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A service to measure: how it is started and where it answers.
+
+    `command` starts it on a free port of 127.0.0.1; "{ready}" in it stands for the file the service writes once it
+    listens, JSON with at least "http", the port. `path` is the route that takes an image.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    path: str
+
+
+class Server:
+    """One running contender. Use it as a context manager: leaving it ends the process and all its children."""
+
+    def __init__(self, contender: Contender, *, folder: Path, timeout_seconds: float) -> None:
+        self.contender = contender
+        self.log = folder / f"{contender.name}.log"
+        self.ready: dict[str, Any] = {}
+        self.start_seconds = 0.0
+        self.stop_seconds = STOP_SECONDS
+        self._ready_file = folder / f"{contender.name}.ready.json"
+        self.command = [part.replace("{ready}", str(self._ready_file)) for part in contender.command]
+        self._timeout = timeout_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.ready['http']}{self.contender.path}"
+
+    def __enter__(self) -> Server:
+        self._ready_file.unlink(missing_ok=True)
+        with self.log.open("wb") as log:
+            # A session of its own: Ctrl-C reaches only the benchmark, which then ends the whole group in order.
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def wait_ready(self) -> None:
+        """Returns when the service listens. Raises BenchError with the end of its log when it ends or takes too long."""
+        begin = time.monotonic()
+        while not self._read_ready():
+            if self._running().poll() is not None:
+                raise BenchError(
+                    f"{self.contender.name} ended with status {self._running().returncode} before it was ready.\n{self.tail()}"
+                )
+            if time.monotonic() - begin > self._timeout:
+                raise BenchError(
+                    f"{self.contender.name} was not ready within {self._timeout:.0f} s; "
+                    f"allow more with start_seconds.\n{self.tail()}"
+                )
+            time.sleep(0.05)
+        self.start_seconds = time.monotonic() - begin
+
+    def check_alive(self) -> None:
+        """Raises BenchError with the end of its log when the service has ended."""
+        if self._running().poll() is not None:
+            raise BenchError(f"{self.contender.name} ended with status {self._running().returncode} under load.\n{self.tail()}")
+
+    def pause(self) -> None:
+        """Stop the processes where they stand, so that they take no time from another that is being measured."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End the process, in order if it can, and whatever it has started."""
+        process = self._running()
+        children = [] if process.poll() is not None else self._family()
+        self._signal(signal.SIGCONT)
+        self._signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(self.stop_seconds)
+        self._signal(signal.SIGKILL)
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+        process.wait()
+
+    def cpu_seconds(self) -> float:
+        """Processor time used so far by the service and its children."""
+        total = 0.0
+        for process in self._family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                total += times.user + times.system
+        return total
+
+    def memory_bytes(self) -> int:
+        """Resident memory of the service and its children; pages they share are counted in each."""
+        total = 0
+        for process in self._family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += process.memory_info().rss
+        return total
+
+    def facts(self) -> dict[str, Any]:
+        """What the figures depend on: the command, the allocator, and the variables that change either."""
+        self.check_alive()
+        pid = self._running().pid
+        maps = Path(f"/proc/{pid}/maps")
+        mapped = maps.read_text() if maps.exists() else ""
+        environment = psutil.Process(pid).environ()
+        return {
+            "command": self.command,
+            "ready": self.ready,
+            "start_seconds": round(self.start_seconds, 2),
+            "allocator": next((name for name in ALLOCATORS if f"lib{name}" in mapped), "the C library's"),
+            "environment": {name: environment[name] for name in TELLING_VARIABLES if name in environment},
+        }
+
+    def tail(self) -> str:
+        """The end of the service's log, with the log's path."""
+        lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        return "\n".join([f"The end of {self.log}:", *(f"  {line}" for line in lines)])
+
+    def _read_ready(self) -> bool:
+        try:
+            self.ready = json.loads(self._ready_file.read_text())
+        except (FileNotFoundError, json.JSONDecodeError):  # not yet, or a service that does not write it aside
+            return False
+        return True
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the server was not started"
+        return self._process
+
+    def _family(self) -> list[psutil.Process]:
+        try:
+            process = psutil.Process(self._running().pid)
+            return [process, *process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._running().pid, number)
+
+
+def run_to_end(command: Sequence[str], *, log: Path, timeout_seconds: float, tick: Callable[[], None]) -> None:
+    """Run a process to its end, calling `tick` a few times a second. Raises BenchError when it fails or takes too long."""
+    begin = time.monotonic()
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        while process.poll() is None:
+            tick()
+            if time.monotonic() - begin > timeout_seconds:
+                raise BenchError(f"the load generator did not finish within {timeout_seconds:.0f} s; see {log}")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.2)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    if process.returncode:
+        end = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+        raise BenchError(f"the load generator ended with status {process.returncode}:\n{end}")
+
+
+@contextlib.contextmanager
+def terminate_as_exit() -> Iterator[None]:
+    """Within it, SIGTERM unwinds the stack like Ctrl-C does, so that started processes are ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
