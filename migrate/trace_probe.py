@@ -1,0 +1,201 @@
+"""Run the user's transform on probe images and write down what it did: the child side of `trace_transform`.
+
+Run as a plain file: `python trace_probe.py REQUEST.json`. Knows only Pillow and numpy. Within this process Pillow's
+methods note what is called on which image, so that hand-written functions, own classes and torchvision's look alike:
+each image carries the operations that led to it, and the last image whose pixels were read is the transform's result
+as Pillow left it.
+
+Request:  {"recipe": {root, directory, script, argv, source, callable, takes}, "probes": [paths], "out": "folder"}
+Answer:   out/trace.json  {"ok": true, "probes": [{"path", "ok", "error", "ops", "followed", "mode", "random"}]}
+                          or {"ok": false, "error", "where"};  out/trace.npz  "pixels<i>" uint8, "output<i>" float
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+# Methods that make a new image of other pixels, and methods that change pixels in place.
+MAKING = (
+    "convert", "resize", "crop", "transpose", "rotate", "transform", "filter", "reduce", "quantize", "point",
+    "effect_spread", "remap_palette",
+)  # fmt: skip
+CHANGING = ("thumbnail", "draft", "paste", "alpha_composite", "putalpha", "putdata", "putpalette", "putpixel")
+
+
+class Journal:
+    """Notes what happens to images. `read` is the last image whose pixels left Pillow."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.read: tuple[list[Any] | None, str, np.ndarray] | None = None
+
+    def install(self) -> None:
+        for name in (*MAKING, *CHANGING):
+            setattr(Image.Image, name, self._noting(name, getattr(Image.Image, name)))
+        plain_new = Image.Image._new
+
+        def _new(image: Image.Image, core: Any) -> Image.Image:
+            made = plain_new(image, core)
+            if "_ops" in image.__dict__:
+                made.__dict__["_ops"] = list(image.__dict__["_ops"])
+            return made
+
+        Image.Image._new = _new  # type: ignore[method-assign,assignment]
+        plain_open = Image.open
+
+        @functools.wraps(plain_open)
+        def opened(*args: Any, **kwargs: Any) -> Image.Image:
+            image = plain_open(*args, **kwargs)
+            image.__dict__["_ops"] = []
+            return image
+
+        Image.open = opened  # type: ignore[assignment]
+        interface = Image.Image.__array_interface__.fget  # type: ignore[attr-defined]
+        Image.Image.__array_interface__ = property(lambda image: self._reading(image, interface))  # type: ignore[assignment]
+        for name in ("tobytes", "getdata"):
+            plain = getattr(Image.Image, name, None)
+            if plain is not None:
+                setattr(Image.Image, name, self._noting_read(plain))
+        self._interface = interface
+
+    def _noting(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plain)
+        def method(image: Image.Image, *args: Any, **kwargs: Any) -> Any:
+            before = (image.height, image.width)
+            self.depth += 1
+            try:
+                result = plain(image, *args, **kwargs)
+            finally:
+                self.depth -= 1
+            changed = image if name in CHANGING else result
+            if self.depth == 0 and isinstance(changed, Image.Image) and "_ops" in image.__dict__:
+                given = describe(name, args, kwargs)
+                ops = [
+                    *image.__dict__["_ops"],
+                    {"op": name, "before": before, "after": (changed.height, changed.width), **given},
+                ]
+                changed.__dict__["_ops"] = ops
+            return result
+
+        return method
+
+    def _noting_read(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plain)
+        def method(image: Image.Image, *args: Any, **kwargs: Any) -> Any:
+            self._note_read(image)
+            return plain(image, *args, **kwargs)
+
+        return method
+
+    def _reading(self, image: Image.Image, interface: Callable[[Any], Any]) -> Any:
+        self._note_read(image)
+        return interface(image)
+
+    def _note_read(self, image: Image.Image) -> None:
+        if self.depth or image.mode not in ("RGB", "L"):
+            return
+        self.depth += 1
+        try:
+            holder = type("Pixels", (), {"__array_interface__": self._interface(image)})()
+            self.read = (image.__dict__.get("_ops"), image.mode, np.array(holder))
+        finally:
+            self.depth -= 1
+
+
+def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that matter, by name and as JSON."""
+    names = {"resize": ("size", "resample", "box", "reducing_gap"), "crop": ("box",), "convert": ("mode", "matrix")}.get(
+        name, ()
+    )
+    given = {**dict(zip(names, args, strict=False)), **{key: value for key, value in kwargs.items() if key in names}}
+    return {key: plain_value(value) for key, value in given.items()}
+
+
+def plain_value(value: Any) -> Any:
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [plain_value(entry) for entry in value]
+    return float(value) if float(value) != int(value) else int(value)
+
+
+def load_callable(recipe: dict[str, Any]) -> Callable[[Any], Any]:
+    """Run the part of the user's script that makes the transform, as if the script had been started there."""
+    root = Path(recipe["root"])
+    script = root / recipe["script"]
+    os.chdir(root / recipe.get("directory", "."))
+    sys.path[0] = str(script.parent)
+    sys.argv = [str(script), *recipe.get("argv", [])]
+    scope: dict[str, Any] = {"__name__": "__penstock__", "__file__": str(script)}
+    exec(compile(recipe["source"], str(script), "exec"), scope)  # noqa: S102 - this process exists to run it
+    made: Callable[[Any], Any] = eval(recipe["callable"], scope)  # noqa: S307
+    return made
+
+
+def observe(
+    transform: Callable[[Any], Any], path: str, takes: str, journal: Journal
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    outputs = []
+    for attempt in range(2):
+        random.seed(attempt)
+        np.random.seed(attempt)
+        journal.read = None
+        given: Any = path
+        if takes == "image":
+            given = Image.open(path)
+            given.load()
+        outputs.append(np.asarray(transform(given)))
+    first, second = outputs
+    if first.dtype.kind not in "fiub":
+        return {"ok": False, "error": f"it returns {type(outputs[0]).__name__} of {first.dtype}, not an array of numbers"}, {}
+    same = first.shape == second.shape and bool(np.array_equal(first, second, equal_nan=True))
+    found: dict[str, Any] = {"ok": True, "random": not same, "followed": False, "ops": [], "mode": None}
+    arrays = {"output": first.astype(np.float32)}
+    if journal.read is not None:
+        ops, mode, pixels = journal.read
+        found |= {"followed": ops is not None, "ops": ops or [], "mode": mode}
+        arrays["pixels"] = pixels
+    return found, arrays
+
+
+def main() -> None:
+    request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    out = Path(request["out"])
+    journal = Journal()
+    journal.install()
+    answer: dict[str, Any] = {"ok": True, "probes": []}
+    arrays: dict[str, np.ndarray] = {}
+    try:
+        transform = load_callable(request["recipe"])
+    except BaseException as error:  # noqa: BLE001 - the user's code may raise anything, SystemExit too
+        answer = {"ok": False, "error": f"{type(error).__name__}: {error}", "where": last_line(error)}
+    else:
+        for index, path in enumerate(request["probes"]):
+            try:
+                found, made = observe(transform, path, request["recipe"]["takes"], journal)
+            except BaseException as error:  # noqa: BLE001 - likewise
+                found, made = {"ok": False, "error": f"{type(error).__name__}: {error}"}, {}
+            answer["probes"].append({"path": path, **found})
+            arrays |= {f"{name}{index}": array for name, array in made.items()}
+    np.savez(out / "trace.npz", **arrays)  # type: ignore[arg-type]
+    (out / "trace.json").write_text(json.dumps(answer), encoding="utf-8")
+
+
+def last_line(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+if __name__ == "__main__":
+    main()
