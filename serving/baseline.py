@@ -95,9 +95,10 @@ def create_app(
         values, indices = torch.topk(scores, min(k, len(scores)))
         return {
             "model": name,
+            "version": "1",
             "predictions": [
-                {"index": index, "label": labels[index] if labels else None, "score": score}
-                for index, score in zip(indices.tolist(), values.tolist(), strict=True)
+                {"label": labels[index] if labels else None, "index": index, "probability": value}
+                for index, value in zip(indices.tolist(), values.tolist(), strict=True)
             ],
         }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import platform
 import sys
 import time
@@ -291,7 +290,6 @@ def _environment(busy: float) -> dict[str, Any]:
         "versions": versions,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "cores": os.cpu_count(),
         "busy_before": round(busy, 2),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..runtime.plan import Plan
+from ..runtime.session import default_threads
 from .bench_result import Measurement
 from .bench_servers import TELLING_VARIABLES
 from .loadgen import LoadResult
@@ -53,7 +54,7 @@ def speed_notes(measurements: Sequence[Measurement], plan: Plan, *, busy: float,
     `busy` is the share of the machine's processor time that was taken before the start.
     """
     notes = []
-    cores = os.cpu_count() or 1
+    cores = default_threads()
     few = min((one.load.samples for one in measurements), default=0)
     if few < FEW_SAMPLES:
         notes.append(f"as few as {few} requests per measurement, where p99 is the slowest; measure longer for a steadier one")

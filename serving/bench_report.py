@@ -38,7 +38,7 @@ def result_table(result: BenchResult) -> RenderableType:
         table.add_row(*cells)
     lines = [f"Median of {result.rounds} interleaved rounds (lowest-highest); {escape(str(result.images['source']))}."]
     if agreement := agreement_text(result):
-        lines.append(f"Same top-1 answer: {agreement}.")
+        lines.append(f"Images with the same top-1 answer: {agreement}.")
     if result.accuracy:
         parts = (f"{_name(name)} {share:.2%}" for name, share in result.accuracy.items())
         lines.append(f"Top-1 accuracy on these images: {', '.join(parts)}.")
@@ -52,41 +52,38 @@ def result_table(result: BenchResult) -> RenderableType:
 
 def summary_table(results: Sequence[BenchResult], *, title: str = "PyTorch baseline service vs Penstock") -> Table:
     """Several models, a row each at the highest concurrency measured: both services, speed-up, top-1 agreement."""
-    table = Table(title=title, title_justify="left")
+    tops = {max(result.concurrency) for result in results}
+    table = Table(title=f"{title}, {', '.join(map(str, sorted(tops)))} requests at a time", title_justify="left")
     table.add_column("model")
-    table.add_column("at a time", justify="right")
     for name in NAMES.values():
         table.add_column(f"{name}\nrequests/s", justify="right")
         table.add_column("p50 / p99\nms", justify="right")
     table.add_column("speed-up", justify="right", style="bold")
     table.add_column("same top-1", justify="right")
-    table.add_column("failed", justify="right")
+    any_failed = not all(result.ok for result in results)
+    if any_failed:
+        table.add_column("failed", justify="right", style="red")
     for result in results:
         top = max(result.concurrency)
-        cells = [escape(result.model), str(top)]
+        cells = [escape(result.model)]
         for name in NAMES:
-            if name in result.contenders:
-                cells += [_with_spread(result.requests_per_second(name, top)), _latencies(result, name, top)]
-            else:
-                cells += ["-", "-"]
-        failed = sum(sum(counts.values()) for counts in result.errors.values())
-        table.add_row(
-            *cells,
-            _with_spread(result.ratio(top), "x", digits=2),
-            agreement_text(result) or "-",
-            f"[red]{failed}[/]" if failed else "0",
-        )
+            rate = result.requests_per_second(name, top)
+            cells += ["-" if rate is None else _number(rate.median), _latencies(result, name, top)]
+        cells += [_with_spread(result.ratio(top), "x", digits=2), agreement_text(result) or "-"]
+        if any_failed:
+            cells.append(str(sum(sum(counts.values()) for counts in result.errors.values())))
+        table.add_row(*cells)
     return table
 
 
 def agreement_text(result: BenchResult) -> str:
-    """ "99.6 % of 256 images", or nothing when there is nothing to compare."""
+    """ "99.6 % of 256", or nothing when there is nothing to compare."""
     agreement = result.agreement
     if agreement is None:
         return ""
     if agreement.share is None:
-        return f"none of {agreement.images} images was answered by both"
-    text = f"{100 * agreement.agreed / agreement.compared:.4g} % of {agreement.compared} images"
+        return f"0 of {agreement.images} answered by both"
+    text = f"{100 * agreement.agreed / agreement.compared:.4g} % of {agreement.compared}"
     return text if agreement.compared == agreement.images else f"{text} ({agreement.images - agreement.compared} unanswered)"
 
 
@@ -125,7 +122,7 @@ def plot(result: BenchResult) -> bytes:
                 if (spread := result.latency_ms(name, concurrency, quantile)) is not None
             ]
             times.errorbar(
-                [place for place, _ in points],
+                [place + shift / 8 for place, _ in points],  # beside each other, or one spread hides the other
                 [spread.median for _, spread in points],
                 yerr=_whiskers([spread for _, spread in points]),
                 capsize=3,
@@ -138,6 +135,7 @@ def plot(result: BenchResult) -> bytes:
     rates.set_title("Requests per second (higher is better)")
     times.set_title("Latency in ms (lower is better)")
     times.set_yscale("log")
+    times.yaxis.set_major_formatter("{x:g}")
     for axes in (rates, times):
         axes.set_xticks(list(places), [str(concurrency) for concurrency in result.concurrency])
         axes.set_xlabel("requests at a time")
@@ -178,9 +176,9 @@ def _number(value: float) -> str:
 def _with_spread(spread: Spread | None, unit: str = "", *, digits: int | None = None) -> str:
     if spread is None:
         return "-"
-    median, low, high = (
-        f"{value:.{digits}f}" if digits is not None else _number(value) for value in (spread.median, spread.low, spread.high)
-    )
+    if digits is None:
+        digits = 0 if spread.median >= 100 else 1
+    median, low, high = (f"{value:,.{digits}f}" for value in (spread.median, spread.low, spread.high))
     return f"{median}{unit} ({low}-{high})" if low != high else f"{median}{unit}"
 
 
