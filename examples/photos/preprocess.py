@@ -1,0 +1,27 @@
+import numpy as np
+import torch
+from PIL import Image
+
+MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
+STD = np.array([0.229, 0.224, 0.225], dtype=np.float32)
+
+
+def preprocess(img, resize=256, crop=224):
+    """PIL image -> normalized float tensor of shape (3, crop, crop)."""
+    img = img.convert("RGB")
+
+    # short side to `resize`, keeping the aspect ratio
+    w, h = img.size
+    if w < h:
+        w, h = resize, int(resize * h / w)
+    else:
+        w, h = int(resize * w / h), resize
+    img = img.resize((w, h), Image.BILINEAR)
+
+    left = (w - crop) // 2
+    top = (h - crop) // 2
+    img = img.crop((left, top, left + crop, top + crop))
+
+    x = np.asarray(img, dtype=np.float32) / 255.0
+    x = (x - MEAN) / STD
+    return torch.from_numpy(np.ascontiguousarray(x.transpose(2, 0, 1)))

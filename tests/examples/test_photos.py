@@ -1,0 +1,97 @@
+"""The photos example is an ordinary repository: its scripts are run as a user would, at a small setting."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "photos"
+SMALL = ("--arch", "resnet18", "--weights", "weights/resnet18.pth")
+pytest.importorskip("sklearn", reason="the example's images come from scikit-learn")
+
+
+def run(folder: Path, *arguments: str) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the example with 6 photos to fit and 4 to test in each of its 16 classes."""
+    folder = tmp_path_factory.mktemp("examples") / "photos"
+    ignored = shutil.ignore_patterns("data", "data.partial-*", "weights", "runs", "__pycache__")
+    shutil.copytree(EXAMPLE, folder, ignore=ignored)
+    output = run(folder, "prepare.py", "--arch", "resnet18", "--per-class", "6", "--test-per-class", "4")
+    assert "photos: 160/160" in output
+    return folder
+
+
+def test_the_example_does_not_know_penstock() -> None:
+    for path in EXAMPLE.glob("*.*"):
+        text = path.read_text(encoding="utf-8").lower()
+        assert "penstock" not in text, path
+        assert "import torchvision" not in text, path
+
+
+def test_photos_are_jpegs_of_a_cameras_size(photos: Path) -> None:
+    files = sorted((photos / "data").rglob("*.jpg"))
+    assert len(files) == 160
+    for path in files:
+        with Image.open(path) as image:
+            assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (500, 375))
+    assert 55_000 <= statistics.mean(path.stat().st_size for path in files) <= 75_000
+    classes = (photos / "classes.txt").read_text(encoding="utf-8").split()
+    assert classes == sorted(path.name for path in (photos / "data" / "test").iterdir())
+
+
+def test_preparing_again_changes_nothing(photos: Path) -> None:
+    files = {path: path.stat().st_mtime_ns for folder in ("data", "weights") for path in (photos / folder).rglob("*.*")}
+    assert len(files) == 161
+    assert run(photos, "prepare.py", "--arch", "resnet18").count("is already there") == 2
+    assert {path: path.stat().st_mtime_ns for folder in ("data", "weights") for path in (photos / folder).rglob("*.*")} == files
+
+
+def test_evaluation_reaches_95_percent_held_out(photos: Path) -> None:
+    lines = run(photos, "evaluate.py", *SMALL, "--batch-size", "16").splitlines()
+    assert lines[0].startswith("Test: [4/4]")
+    match = re.fullmatch(r"Top-1 accuracy: (\d+\.\d\d)% \((\d+)/64\)", lines[-1])
+    assert match
+    assert float(match[1]) >= 95
+
+
+def test_predict_prints_five_classes_with_sane_probabilities(photos: Path) -> None:
+    images = [f"data/test/{name}/000.jpg" for name in ("lake_day", "dahlia_dusk", "roof_day")]
+    lines = [json.loads(line) for line in run(photos, "predict.py", *SMALL, *images).splitlines()]
+    assert [line["image"] for line in lines] == images
+    for line in lines:
+        likely = [entry["probability"] for entry in line["top5"]]
+        assert line["top5"][0]["class"] == Path(line["image"]).parent.name
+        assert likely == sorted(likely, reverse=True)
+        assert 0.3 < likely[0] < 0.9999
+
+
+def test_weights_are_finite_and_statistics_settled(photos: Path) -> None:
+    state = torch.load(photos / "weights" / "resnet18.pth", weights_only=True)["state_dict"]
+    assert all(torch.isfinite(value).all() for value in state.values())
+    variances = [value for name, value in state.items() if name.endswith("running_var")]
+    assert len(variances) == 20
+    assert all(value.std() > 0 and value.min() > 0 for value in variances)
+    assert state["fc.weight"].shape == (16, 512)
+
+
+def test_every_architecture_builds_with_the_usual_size() -> None:
+    code = "import resnet; print([sum(p.numel() for p in resnet.__dict__[n]().parameters()) for n in resnet.__all__[1:]])"
+    assert run(EXAMPLE, "-B", "-c", code) == "[11689512, 25557032, 44549160]\n"
