@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,7 +23,7 @@ app = typer.Typer(
     help="A PyTorch image-classification repository, migrated to graph mode, compiled, served, and proved.",
 )
 
-Precision = Annotated[str, typer.Option(help="auto, fp32, bf16 or fp16; auto takes a lossy one only when real images prove it.")]
+Precision = Annotated[str, typer.Option(help="auto, fp32, bf16 or fp16; auto is lossy only when real images prove it.")]
 
 
 def main() -> None:
@@ -122,6 +122,45 @@ def serve(
             ready_file=ready_file,
         )
     )
+
+
+@app.command()
+def bench(
+    models: Annotated[Path, typer.Argument(help="A model repository.")],
+    model: Annotated[str | None, typer.Option(help="The model to measure, where there are several.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="The original repository, served by plain PyTorch beside it.")] = None,
+    entry: Annotated[str | None, typer.Option(help="The baseline's script to take the model from.")] = None,
+    images: Annotated[list[Path] | None, typer.Option(help="Image files or folders to send; may be repeated.")] = None,
+    concurrency: Annotated[str, typer.Option(help="Requests at a time, comma-separated.")] = "1,4,16",
+    rounds: Annotated[int, typer.Option(help="Interleaved repetitions.")] = 3,
+    seconds: Annotated[float, typer.Option(help="Length of one measurement.")] = 5.0,
+    out: Annotated[Path, typer.Option(help="Where bench.json, bench.png and the servers' logs go.")] = Path("penstock-bench"),
+) -> None:
+    """Measure a served model, beside the original repository behind a plain PyTorch service with --baseline."""
+    from .serving.bench import BenchConfig
+    from .serving.bench import bench as run
+
+    recipe = None
+    if baseline is not None:
+        from .migrate.resolve import resolve
+        from .migrate.survey import survey
+
+        recipe = resolve(survey(baseline), entry=entry).recipe
+    try:
+        levels = tuple(int(part) for part in concurrency.split(","))
+        config = BenchConfig(
+            models=models,
+            out=out,
+            model=model,
+            images=tuple(images or ()),
+            baseline=recipe,
+            concurrency=levels,
+            rounds=rounds,
+            seconds=seconds,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    raise typer.Exit(0 if run(config, console=_console()).ok else 1)
 
 
 @app.command()
