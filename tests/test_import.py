@@ -21,7 +21,8 @@ def test_importing_penstock_imports_nothing_heavy():
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["migrate", "--help"]])
 def test_the_command_line_answers_without_heavy_imports(arguments):
-    code = f"import sys; sys.argv = ['penstock', *{arguments!r}]\nfrom penstock.cli import main\ntry: main()\nexcept SystemExit: pass"
+    code = f"import sys; sys.argv = ['penstock', *{arguments!r}]\nfrom penstock.cli import main\n"
+    code += "try: main()\nexcept SystemExit: pass"
     assert loaded_after(code) == []
 
 
@@ -32,7 +33,8 @@ def test_the_public_surface_is_what_is_promised():
 
 @pytest.mark.parametrize("first", ["import penstock.migrate.survey", "import penstock"])
 def test_migrate_is_callable_however_it_was_imported(first):
-    code = f"{first}\nimport penstock\nassert callable(penstock.migrate)\nimport penstock.migrate as package\nassert package.__path__"
+    code = f"{first}\nimport penstock\nassert callable(penstock.migrate)\n"
+    code += "import penstock.migrate as package\nassert package.__path__"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
