@@ -57,9 +57,8 @@ def transform(preprocessing: Preprocessing) -> Callable[[Image.Image], torch.Ten
         if pixels.ndim == 2:
             pixels = pixels[:, :, None]
         tensor = torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float().mul_(preprocessing.scale)
-        if preprocessing.channels == "BGR":
-            tensor = tensor.flip(0)
-        return tensor.sub_(mean).div_(std)
+        tensor = tensor.sub_(mean).div_(std)
+        return tensor.flip(0) if preprocessing.channels == "BGR" else tensor  # mean and std are per RGB channel
 
     return apply
 

@@ -1,0 +1,188 @@
+"""The benchmark from end to end: real services, real load, a model that tells red, green and blue apart."""
+
+import io
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+from rich.console import Console
+
+from penstock.errors import AmbiguousError, BenchError
+from penstock.runtime.artifact import write_artifact
+from penstock.runtime.fingerprint import fingerprint
+from penstock.runtime.plan import Choice, Plan
+from penstock.serving.bench import BenchConfig, bench
+from penstock.specs import Preprocessing, Resize, Signature, TensorSpec
+
+WEIGHT = 4 * np.eye(3, dtype=np.float32)
+PREPROCESSING = Preprocessing(
+    geometry=(Resize(size=(24, 24)),), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), source="evaluate.py:1"
+)
+COLOURS = ("blue", "green", "red")  # in the order of an ImageFolder; the labels are in the order of the channels
+LABELS = ("red", "green", "blue")
+SOURCE = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(3, 3)
+    def forward(self, x):
+        return self.head(x.mean((2, 3)))
+model = Net()
+with torch.no_grad():
+    model.head.weight.copy_(4 * torch.eye(3))
+    model.head.bias.zero_()
+"""
+
+
+def write_model(folder, name="colours", *, preprocessing=PREPROCESSING):
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["images"], ["pooled"]),
+        helper.make_node("Flatten", ["pooled"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "weight"], ["scores"]),
+    ]
+    images = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, 24, 24])
+    scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 3])
+    graph = helper.make_graph(nodes, "colours", [images], [scores], [numpy_helper.from_array(WEIGHT, "weight")])
+    files = folder / f"{name}-files"
+    files.mkdir(parents=True)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), files / "model.onnx")
+    choice = Choice(backend="onnxruntime", precision="fp32", files=("model.onnx",))
+    write_artifact(
+        folder / "models" / name,
+        name=name,
+        files_from=files,
+        signature=Signature(
+            inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3, 24, 24)),),
+            outputs=(TensorSpec(name="scores", dtype="float32", shape=("batch", 3)),),
+        ),
+        preprocessing=preprocessing,
+        labels=LABELS,
+        probabilities=False,
+        parity={"status": "not-run", "why": "written by hand"},
+        plans=(Plan(fingerprint=fingerprint(), choices={1: choice, 4: choice}),),
+        provenance={},
+    )
+    return folder / "models"
+
+
+def write_repository(root):
+    for number, colour in enumerate(COLOURS):
+        for shade in range(6):
+            pixels = np.full((30, 40, 3), 20 + shade, np.uint8)
+            pixels[..., LABELS.index(colour)] = 200 + 5 * shade
+            path = root / "data" / "test" / colour / f"{number}{shade}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    return {"root": str(root), "directory": ".", "script": "evaluate.py", "argv": [], "source": SOURCE, "model": "model"}
+
+
+def processes():
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def measure(tmp_path, **options):
+    console = Console(file=io.StringIO(), width=150)
+    settings = {"concurrency": (1, 3), "rounds": 2, "seconds": 0.4, "warm_up_seconds": 0.1, "out": tmp_path / "out", **options}
+    before = processes()
+    result = bench(BenchConfig(models=write_model(tmp_path), **settings), console=console)
+    assert processes() <= before
+    return result, console.file.getvalue()
+
+
+def test_baseline_and_penstock_are_measured_in_turn_and_agree(tmp_path):
+    result, text = measure(tmp_path, baseline=write_repository(tmp_path / "repository"))
+    assert result.ok, result.warnings
+    assert result.contenders == ("baseline", "penstock")
+    assert len(result.measurements) == 2 * 2 * 2
+    # The order alternates: baseline, penstock, penstock, baseline.
+    assert [one.contender[0] for one in result.measurements[:4]] == ["b", "p", "p", "b"]
+    assert all(one.load.completed > 0 and one.server_cpu_ms >= 0 for one in result.measurements)
+    assert result.agreement.agreed == result.agreement.compared == 18
+    assert result.accuracy == {"baseline": 1.0, "penstock": 1.0}
+    assert result.ratio(3).median > 0
+    assert "100 % of 18" in text
+    assert "data/test of the repository" in text
+    data = json.loads((tmp_path / "out" / "bench.json").read_text())
+    assert data["plan"]["winners"]["1"] == {"backend": "onnxruntime", "precision": "fp32"}
+    assert not data["plan"]["portable"]
+    assert data["environment"]["versions"]["torch"]
+    assert data["servers"]["baseline"]["allocator"]
+    assert data["servers"]["baseline"]["ready"]["threads"] >= 1
+    assert data["answers"]["penstock"] == [2] * 6 + [1] * 6 + [0] * 6
+    with Image.open(tmp_path / "out" / "bench.png") as image:
+        assert image.format == "PNG"
+    assert "Traceback" not in "".join(log.read_text() for log in (tmp_path / "out" / "logs").glob("*.log"))
+
+
+def test_without_a_baseline_only_penstock_is_measured_on_synthetic_photos(tmp_path):
+    result, text = measure(tmp_path, concurrency=(2,), rounds=1, max_images=4)
+    assert result.ok, result.warnings
+    assert result.contenders == ("penstock",)
+    assert result.agreement is None
+    assert result.images["synthetic"]
+    assert "synthetic" in text
+    assert "PyTorch baseline" not in text
+
+
+def test_a_baseline_that_does_not_start_is_shown_and_everything_is_ended(tmp_path):
+    recipe = {**write_repository(tmp_path / "repository"), "source": "raise RuntimeError('weights are missing')"}
+    before = processes()
+    with pytest.raises(BenchError, match="weights are missing"):
+        bench(
+            BenchConfig(models=write_model(tmp_path), out=tmp_path / "out", baseline=recipe),
+            console=Console(file=io.StringIO()),
+        )
+    assert processes() <= before
+    assert not (tmp_path / "out" / "bench.json").exists()
+
+
+@pytest.mark.parametrize("stop", ["SIGINT", "SIGTERM"])
+def test_an_interrupted_benchmark_leaves_no_process(tmp_path, stop):
+    program = (
+        "import sys; from pathlib import Path; from penstock.serving.bench import BenchConfig, bench;"
+        f"bench(BenchConfig(models=Path({str(write_model(tmp_path))!r}), out=Path({str(tmp_path / 'out')!r}), seconds=60))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        request = tmp_path / "out" / "logs" / "loadgen.request.json"
+        end = time.monotonic() + 60
+        while not (request.exists() and '"closed"' in request.read_text()) and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert len(children) >= 2  # the server and the load generator
+        process.send_signal(getattr(__import__("signal"), stop))
+        assert process.wait(60) != 0
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert not alive
+
+
+def test_a_model_is_needed_and_named(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BenchError, match="no model in"):
+        bench(BenchConfig(models=tmp_path / "empty", out=tmp_path / "out"))
+    models = write_model(tmp_path, "one")
+    write_model(tmp_path, "two")
+    with pytest.raises(AmbiguousError, match="--model two"):
+        bench(BenchConfig(models=models, out=tmp_path / "out"))
+
+
+def test_a_model_without_preprocessing_cannot_be_sent_images(tmp_path):
+    models = write_model(tmp_path, preprocessing=None)
+    with pytest.raises(BenchError, match="no recorded preprocessing"):
+        bench(BenchConfig(models=models, out=tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    "change", [{"concurrency": ()}, {"concurrency": (4, 4)}, {"rounds": 0}, {"seconds": 0}, {"device": "tpu"}, {"k": 0}]
+)
+def test_settings_are_validated(tmp_path, change):
+    with pytest.raises(ValueError, match=next(iter(change))):
+        BenchConfig(models=tmp_path, out=tmp_path, **change)
