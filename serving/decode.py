@@ -1,0 +1,65 @@
+"""Images to rows of a model's input, on a bounded pool of threads. Pillow and numpy release the GIL for most of that work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+
+from ..errors import InputError, OverloadedError
+from ..runtime.preprocessing import ImageError, Preprocessor
+
+__all__ = ["DecodePool", "decode_rows"]
+
+T = TypeVar("T")
+
+
+class DecodePool:
+    """Threads that decode images and parse large bodies, with at most `limit` pieces of work waiting or running."""
+
+    def __init__(self, threads: int, *, limit: int) -> None:
+        self._limit = limit
+        self._outstanding = 0
+        self._lock = threading.Lock()
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="penstock-decode")
+
+    @property
+    def outstanding(self) -> int:
+        """Pieces of work that wait or run."""
+        return self._outstanding
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Run `work` on a thread; cancelling the future before it began drops it. Raises OverloadedError when full."""
+        with self._lock:
+            if self._outstanding >= self._limit:
+                raise OverloadedError(f"all decoding threads are busy and {self._limit} images wait; try again later")
+            self._outstanding += 1
+        try:
+            future = self._executor.submit(work)
+        except RuntimeError:
+            self._leave(None)
+            raise OverloadedError("the server is shutting down") from None
+        future.add_done_callback(self._leave)
+        return future
+
+    def _leave(self, _: object) -> None:
+        with self._lock:
+            self._outstanding -= 1
+
+    def close(self) -> None:
+        """Finish what was submitted and end the threads."""
+        self._executor.shutdown(wait=True)
+
+
+def decode_rows(preprocessor: Preprocessor, images: Sequence[bytes], row_shape: tuple[int, ...]) -> np.ndarray:
+    """The model's input, float32 [len(images), *row_shape]. Raises InputError saying which image is wrong and how."""
+    rows: np.ndarray = np.empty((len(images), *row_shape), np.float32)
+    for number, (image, row) in enumerate(zip(images, rows, strict=True)):
+        try:
+            preprocessor(image, row)
+        except ImageError as error:
+            raise InputError(str(error) if len(images) == 1 else f"image {number}: {error}") from error
+    return rows

@@ -1,0 +1,123 @@
+"""Request bodies from strangers: read within limits, unpacked within limits, and given up when their sender goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from fastapi import Request
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
+
+from ..errors import InputError, OverloadedError, TooLargeError, UnsupportedError
+
+__all__ = ["BodyReader", "decompress", "header_length", "image_of_form", "while_connected"]
+
+T = TypeVar("T")
+
+
+class BodyReader:
+    """Reads bodies, counting all that are in memory together: `limit` bytes each, `inflight` bytes in all."""
+
+    def __init__(self, *, limit: int, inflight: int) -> None:
+        self._limit = limit
+        self._inflight = inflight
+        self._held = 0
+
+    @asynccontextmanager
+    async def read(self, request: Request) -> AsyncIterator[bytes]:
+        """The body as it was sent; its bytes count as held until the block ends.
+
+        Raises TooLargeError before it reads beyond the limit, and OverloadedError when too much is in memory.
+        """
+        declared = request.headers.get("content-length", "")
+        if declared.isdecimal() and int(declared) > self._limit:
+            raise TooLargeError(f"the body has {int(declared):,} bytes; at most {self._limit:,} are taken")
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async for chunk in request.stream():
+                size += len(chunk)
+                self._held += len(chunk)
+                if size > self._limit:
+                    raise TooLargeError(f"the body has more than {self._limit:,} bytes, the most that are taken")
+                if self._held > self._inflight:
+                    raise OverloadedError("too many bytes of requests are in memory; try again later")
+                chunks.append(chunk)
+            yield chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        finally:
+            self._held -= size
+
+
+def decompress(body: bytes, encoding: str, limit: int) -> bytes:
+    """A body of Content-Encoding gzip or deflate (zlib), at most `limit` bytes long when unpacked."""
+    if encoding not in ("gzip", "deflate"):
+        raise UnsupportedError(f"Content-Encoding {encoding[:40]!r} is not supported; send gzip, deflate or none")
+    unpacker = zlib.decompressobj(wbits=31 if encoding == "gzip" else 15)
+    try:
+        unpacked = unpacker.decompress(body, limit + 1)
+    except zlib.error:
+        raise InputError(f"the body is not valid {encoding} data") from None
+    if len(unpacked) > limit:
+        raise TooLargeError(f"the body unpacks to more than {limit:,} bytes, the most that are taken")
+    if not unpacker.eof or unpacker.unused_data:
+        raise InputError(f"the {encoding} body is cut short or has more data after its end")
+    return unpacked
+
+
+def header_length(request: Request) -> int | None:
+    """Inference-Header-Content-Length, None when absent."""
+    value = request.headers.get("inference-header-content-length")
+    if value is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", value):
+        raise InputError(f"Inference-Header-Content-Length must be a non-negative integer, got {value[:40]!r}")
+    return int(value)
+
+
+class _InMemoryParser(MultiPartParser):
+    """The body is in memory already and bounded, so a file part need not go through the disk."""
+
+    spool_max_size = 1 << 40
+
+
+async def image_of_form(request: Request, body: bytes) -> bytes:
+    """The one file of a multipart form."""
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield body
+
+    parser = _InMemoryParser(request.headers, stream(), max_files=1, max_fields=8, max_part_size=64 * 1024)  # type: ignore[arg-type]
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError, ValueError) as error:
+        raise InputError(
+            f"the form cannot be read: {getattr(error, 'message', 'it is not valid multipart/form-data')}"
+        ) from None
+    try:
+        files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
+        if len(files) != 1:
+            raise InputError("the form must hold one image file, as in curl -F file=@photo.jpg")
+        return await files[0].read()
+    finally:
+        await form.close()
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`; when the client disconnects first, cancel it and raise ClientDisconnect. The body was read before."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        gone.cancel()
+        if not task.done():
+            task.cancel()

@@ -1,0 +1,75 @@
+"""How long a batch of each profiled size takes, and what follows: which size to run next, and how long a queue lasts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+__all__ = ["LatencyTable"]
+
+# A larger first batch is kept when the queue is then done at most this much later: a batch has costs the profile does not see.
+_TOLERANCE = 1.02
+# The observed speed follows the profile's by this much per batch, and one outlier moves it by at most a factor of two.
+_SMOOTHING, _OUTLIER = 0.1, 2.0
+
+
+class LatencyTable:
+    """Seconds per batch for each bucket, as profiled at warm-up.
+
+    Buckets are the only batch sizes that run; fewer rows are padded up. The profile is taken on an idle machine; `observe`
+    learns one common factor for how much slower batches are under load, so that deadlines are judged by today's speed while
+    the choice between buckets stays with the profile.
+    """
+
+    def __init__(self, seconds: Mapping[int, float]) -> None:
+        if not seconds or any(bucket < 1 or not 0 < value < math.inf for bucket, value in seconds.items()):
+            raise ValueError(f"a latency table needs positive buckets with positive finite seconds, got {dict(seconds)}")
+        self.buckets = tuple(sorted(seconds))
+        self.largest = self.buckets[-1]
+        self.factor = 1.0
+        self._profile = {bucket: float(seconds[bucket]) for bucket in self.buckets}
+        self._best = max(self.buckets, key=lambda bucket: (bucket / self._profile[bucket], bucket))
+        self._total, self._first = self._schedule()
+
+    def _schedule(self) -> tuple[list[float], list[int]]:
+        """For every number of rows up to the largest bucket: the least time to run them all, and the bucket to begin with."""
+        total, first = [0.0], [0]
+        for rows in range(1, self.largest + 1):
+            costs = {bucket: self._profile[bucket] + total[max(0, rows - bucket)] for bucket in self.buckets}
+            least = min(costs.values())
+            # Buckets beyond the next one up only add padding.
+            useful = [
+                bucket for bucket in self.buckets if bucket <= self.bucket_for(rows) and costs[bucket] <= least * _TOLERANCE
+            ]
+            total.append(least)
+            first.append(max(useful, default=min(costs, key=costs.__getitem__)))
+        return total, first
+
+    def seconds(self, bucket: int) -> float:
+        """How long a batch of that bucket takes now."""
+        return self._profile[bucket] * self.factor
+
+    def bucket_for(self, rows: int) -> int:
+        """The smallest bucket that holds so many rows; rows may not exceed the largest bucket."""
+        return next(bucket for bucket in self.buckets if bucket >= rows)
+
+    def first_batch(self, rows: int) -> int:
+        """The bucket with which to begin when so many rows wait, so that all are done soonest."""
+        return self._first[rows] if rows <= self.largest else self._best
+
+    def drain_seconds(self, rows: int) -> float:
+        """How long one instance needs for so many rows."""
+        if rows <= self.largest:
+            return self._total[rows] * self.factor
+        beyond = (rows - self.largest) * self._profile[self._best] / self._best
+        return (self._total[self.largest] + beyond) * self.factor
+
+    def observe(self, bucket: int, seconds: float) -> None:
+        """Learn from one batch that ran."""
+        seen = seconds / self._profile[bucket]
+        seen = min(max(seen, self.factor / _OUTLIER), self.factor * _OUTLIER)
+        self.factor += _SMOOTHING * (seen - self.factor)
+
+    def to_json(self) -> dict[str, float]:
+        """Milliseconds per bucket, for people."""
+        return {str(bucket): round(self._profile[bucket] * 1000, 3) for bucket in self.buckets}

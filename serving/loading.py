@@ -1,0 +1,137 @@
+"""One model folder to a model that serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArtifactError
+from ..runtime.artifact import Artifact, load_artifact
+from ..runtime.model_config import ModelConfig, read_config
+from ..runtime.plan import Plan
+from ..runtime.preprocessing import Preprocessor
+from .batcher import Batcher, Runner
+from .config import ServeConfig
+from .models import ClassifyModel, DecodeModel, Model, TensorModel
+from .policy import BatchPolicy
+from .statistics import ModelStatistics
+from .warmup import profile
+
+__all__ = ["load_companion", "load_tensor_model"]
+
+
+def load_tensor_model(folder: Path, config: ServeConfig, progress: Callable[[str], None]) -> TensorModel | None:
+    """Open, warm up and profile the newest version; None when the folder holds a companion of another model."""
+    if read_config(folder).backend in ("ensemble", "python"):
+        return None
+    artifact = load_artifact(folder)
+    declared = artifact.config
+    plan = artifact.plan_here()
+    progress(f"{artifact.name}: loading version {artifact.version} ({_described(plan)})")
+    instances = _open(artifact, plan, declared.max_batch_size, config)
+    table = profile(instances, artifact.signature)
+    timings = ", ".join(f"batch {bucket} {milliseconds:.1f} ms" for bucket, milliseconds in table.to_json().items())
+    progress(f"{artifact.name}: ready, {len(instances)} instance{'s' * (len(instances) > 1)}, {timings}")
+    statistics = ModelStatistics()
+    preprocessor = None
+    if artifact.preprocessing is not None:
+        preprocessor = Preprocessor(artifact.preprocessing.to_json()["steps"], max_pixels=config.max_pixels)
+    return TensorModel(
+        name=artifact.name,
+        version=str(artifact.version),
+        config=declared,
+        labels=tuple(artifact.labels.names) if artifact.labels else (),
+        statistics=statistics,
+        batcher=Batcher(
+            instances,
+            table,
+            name=artifact.name,
+            policy=BatchPolicy(max_delay=_max_delay(declared, config)),
+            statistics=statistics,
+            max_queue=config.max_queue,
+        ),
+        preprocessor=preprocessor,
+        probabilities=artifact.probabilities,
+        input_names=tuple(spec.name for spec in artifact.signature.inputs),
+        output_names=tuple(spec.name for spec in artifact.signature.outputs),
+    )
+
+
+def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> Model:
+    """The decode model or the ensemble beside a tensor model, to be done natively. Raises ArtifactError for any other."""
+    declared = read_config(folder)
+    version = max((entry.name for entry in folder.iterdir() if entry.name.isdigit()), key=int, default="1")
+    if declared.backend == "python":
+        target = _target(folder.name.removesuffix("_decode"), targets, folder.name)
+        _one_image_input(declared, folder.name)
+        return DecodeModel(name=folder.name, version=version, config=declared, target=target)
+    steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
+    if len(steps) != 2 or not str(steps[0].get("model_name", "")).endswith("_decode"):
+        raise ArtifactError(
+            f"ensemble '{folder.name}' must have two steps, a _decode model and a tensor model, to be served here"
+        )
+    target = _target(steps[1]["model_name"], targets, folder.name)
+    if steps[0]["model_name"] != f"{target.name}_decode":
+        raise ArtifactError(
+            f"ensemble '{folder.name}' decodes with '{steps[0]['model_name']}', expected '{target.name}_decode'"
+        )
+    _one_image_input(declared, folder.name)
+    outputs = {ensemble: own for own, ensemble in steps[1].get("output_map", {}).items()}
+    for tensor in declared.outputs:
+        if outputs.get(tensor.name) not in target.output_names:
+            raise ArtifactError(f"ensemble '{folder.name}': no output of '{target.name}' is mapped to '{tensor.name}'")
+    return ClassifyModel(
+        name=folder.name,
+        version=version,
+        config=declared,
+        labels=target.labels,
+        target=target,
+        outputs={tensor.name: outputs[tensor.name] for tensor in declared.outputs},
+    )
+
+
+def _open(artifact: Artifact, plan: Plan, max_batch_size: int, config: ServeConfig) -> list[dict[int, Runner]]:
+    """Per instance the session of every bucket; buckets that chose the same way share one."""
+    # Nobody measured for a portable plan, so its buckets mean nothing; warm-up measures powers of two.
+    planned = [1 << power for power in range(max_batch_size.bit_length())] if plan.portable else plan.buckets
+    buckets = [bucket for bucket in planned if bucket < max_batch_size] + [max_batch_size]
+    count = config.instances or 1
+    threads = config.threads if count == 1 else max(1, config.cores // count)
+    instances: list[dict[int, Runner]] = []
+    for _ in range(count):
+        opened: dict[Any, Runner] = {}
+        sessions: dict[int, Runner] = {}
+        for bucket in buckets:
+            choice = plan.choice(bucket)
+            if choice not in opened:
+                opened[choice] = artifact.open(bucket, threads=threads)
+            sessions[bucket] = opened[choice]
+        instances.append(sessions)
+    return instances
+
+
+def _described(plan: Plan) -> str:
+    choices = ", ".join(sorted({str(choice) for choice in plan.choices.values()}))
+    return f"{choices}; {plan.reason}" if plan.portable and plan.reason else choices
+
+
+def _max_delay(declared: ModelConfig, config: ServeConfig) -> float:
+    """The model's own max_queue_delay, at most the server's; a model without dynamic batching does not wait."""
+    return min((declared.queue_delay_us or 0) / 1e6, config.max_queue_delay_seconds)
+
+
+def _target(name: str, targets: Mapping[str, TensorModel | None], companion: str) -> TensorModel:
+    target = targets.get(name)
+    if target is None:
+        raise ArtifactError(f"'{companion}' needs model '{name}', which is not served")
+    if target.preprocessor is None:
+        raise ArtifactError(
+            f"'{companion}' needs to know how images become the input of '{name}', which its artifact does not say"
+        )
+    return target
+
+
+def _one_image_input(declared: ModelConfig, name: str) -> None:
+    if [tensor.datatype for tensor in declared.inputs] != ["BYTES"]:
+        raise ArtifactError(f"'{name}' must have one input of TYPE_STRING, the encoded image")

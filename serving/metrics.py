@@ -1,0 +1,119 @@
+"""Prometheus metrics under Triton's names, read from the models' statistics when they are scraped, not kept twice."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from .models import Model, TensorModel
+from .repository import ModelRepository
+from .statistics import SLACK_BOUNDS
+
+__all__ = ["ModelCollector", "metrics_app"]
+
+_LABELS = ("model", "version")
+_MICROSECONDS = 1000
+
+# Triton's name -> help, and what it reads from a statistics snapshot.
+_COUNTERS: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
+    "nv_inference_request_success": (
+        "Number of successful inference requests",
+        lambda s: s["inference_stats"]["success"]["count"],
+    ),
+    "nv_inference_request_failure": ("Number of failed inference requests", lambda s: s["inference_stats"]["fail"]["count"]),
+    "nv_inference_count": ("Number of inferences performed (rows)", lambda s: s["inference_count"]),
+    "nv_inference_exec_count": ("Number of model executions performed (batches)", lambda s: s["execution_count"]),
+    "nv_inference_request_duration_us": (
+        "Cumulative request duration in microseconds",
+        lambda s: s["inference_stats"]["success"]["ns"] / _MICROSECONDS,
+    ),
+    "nv_inference_queue_duration_us": (
+        "Cumulative queuing duration in microseconds",
+        lambda s: s["inference_stats"]["queue"]["ns"] / _MICROSECONDS,
+    ),
+    "nv_inference_compute_input_duration_us": (
+        "Cumulative duration of collating inputs in microseconds",
+        lambda s: s["inference_stats"]["compute_input"]["ns"] / _MICROSECONDS,
+    ),
+    "nv_inference_compute_infer_duration_us": (
+        "Cumulative duration of running the model in microseconds",
+        lambda s: s["inference_stats"]["compute_infer"]["ns"] / _MICROSECONDS,
+    ),
+    "nv_inference_compute_output_duration_us": (
+        "Cumulative duration of splitting outputs in microseconds",
+        lambda s: s["inference_stats"]["compute_output"]["ns"] / _MICROSECONDS,
+    ),
+}
+
+
+class ModelCollector:
+    """A prometheus_client collector over a repository."""
+
+    def __init__(self, repository: ModelRepository) -> None:
+        self._repository = repository
+
+    def collect(self) -> Iterable[Metric]:
+        """All families, one sample per model and version."""
+        models = self._repository.ready_models()
+        snapshots = [((model.name, model.version), model.statistics.snapshot()) for model in models]
+        for name, (text, read) in _COUNTERS.items():
+            family = CounterMetricFamily(name, text, labels=_LABELS)
+            for labels, snapshot in snapshots:
+                # Triton's counters have no _total suffix, which add_metric would append.
+                family.add_sample(name, dict(zip(_LABELS, labels, strict=True)), read(snapshot))
+            yield family
+        depth = GaugeMetricFamily("nv_inference_pending_request_count", "Requests admitted and not running yet", labels=_LABELS)
+        sizes = HistogramMetricFamily("penstock_batch_size", "Rows per executed batch", labels=_LABELS)
+        slack = HistogramMetricFamily(
+            "penstock_deadline_slack_seconds", "Time left when a request was answered", labels=_LABELS
+        )
+        for model, (labels, snapshot) in zip(models, snapshots, strict=True):
+            if isinstance(model, TensorModel):
+                depth.add_metric(labels, model.batcher.depth)
+                sizes.add_metric(labels, *_batch_sizes(model, snapshot))
+                slack.add_metric(labels, *_slack(model))
+        yield from (depth, sizes, slack)
+
+
+def _batch_sizes(model: TensorModel, snapshot: dict[str, Any]) -> tuple[list[tuple[str, float]], float]:
+    counts = {entry["batch_size"]: entry["compute_infer"]["count"] for entry in snapshot["batch_stats"]}
+    bounds = [
+        (str(float(bound)), float(sum(count for size, count in counts.items() if size <= bound)))
+        for bound in model.batcher.table.buckets
+    ]
+    return [*bounds, ("+Inf", float(sum(counts.values())))], float(sum(size * count for size, count in counts.items()))
+
+
+def _slack(model: Model) -> tuple[list[tuple[str, float]], float]:
+    counts, total = model.statistics.slack_histogram()
+    running, cumulative = 0, []
+    for bound, count in zip([*map(str, SLACK_BOUNDS), "+Inf"], counts, strict=True):
+        running += count
+        cumulative.append((bound, float(running)))
+    return cumulative, total
+
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+def metrics_app(repository: ModelRepository) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    """An ASGI application that answers GET /metrics."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(ModelCollector(repository))  # type: ignore[arg-type]
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        found = scope["path"] == "/metrics"
+        status = 200 if found and scope["method"] in ("GET", "HEAD") else 405 if found else 404
+        body = generate_latest(registry) if status == 200 else b'{"error": "GET /metrics is all there is here"}'
+        kind = CONTENT_TYPE_LATEST if status == 200 else "application/json"
+        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return app

@@ -1,0 +1,110 @@
+"""What a model did so far, counted the way Triton's statistics extension counts it. Durations are in nanoseconds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["SLACK_BOUNDS", "BatchTimes", "ModelStatistics"]
+
+# Upper bounds, in seconds, of the deadline-slack histogram: what was left of the time a request allowed when it was answered.
+SLACK_BOUNDS = (0.0, 0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """One execution: `rows` real rows, and how long collating, running and splitting took."""
+
+    rows: int
+    input_ns: int
+    infer_ns: int
+    output_ns: int
+
+
+@dataclass(slots=True)
+class _Duration:
+    count: int = 0
+    ns: int = 0
+
+    def add(self, ns: int, count: int = 1) -> None:
+        self.count += count
+        self.ns += ns * count
+
+    def to_json(self) -> dict[str, int]:
+        return {"count": self.count, "ns": self.ns}
+
+
+_KINDS = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss")
+
+
+@dataclass
+class ModelStatistics:
+    """Counters of one model version; every method may be called from any thread."""
+
+    last_inference_ms: int = 0
+    inference_count: int = 0
+    execution_count: int = 0
+    durations: dict[str, _Duration] = field(default_factory=lambda: {kind: _Duration() for kind in _KINDS})
+    batches: dict[int, dict[str, _Duration]] = field(default_factory=dict)
+    slack: list[int] = field(default_factory=lambda: [0] * (len(SLACK_BOUNDS) + 1))
+    slack_seconds: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def batch_done(self, times: BatchTimes, requests: Iterable[tuple[int, int, float]]) -> None:
+        """One execution answered these requests: (ns since arrival, ns in the queue, seconds left of the deadline) each."""
+        with self._lock:
+            self.execution_count += 1
+            self.inference_count += times.rows
+            self.last_inference_ms = time.time_ns() // 1_000_000
+            of_size = self.batches.setdefault(
+                times.rows, {kind: _Duration() for kind in ("compute_input", "compute_infer", "compute_output")}
+            )
+            spent = (("compute_input", times.input_ns), ("compute_infer", times.infer_ns), ("compute_output", times.output_ns))
+            for kind, ns in spent:
+                of_size[kind].add(ns)
+            count = 0
+            for total_ns, queue_ns, slack in requests:
+                count += 1
+                self.durations["success"].add(total_ns)
+                self.durations["queue"].add(queue_ns)
+                self.slack[next((i for i, bound in enumerate(SLACK_BOUNDS) if slack <= bound), len(SLACK_BOUNDS))] += 1
+                self.slack_seconds += slack
+            for kind, ns in spent:
+                self.durations[kind].add(ns, count)
+
+    def composed(self, rows: int, total_ns: int) -> None:
+        """One request was answered by other models' executions, as an ensemble's is."""
+        with self._lock:
+            self.execution_count += 1
+            self.inference_count += rows
+            self.last_inference_ms = time.time_ns() // 1_000_000
+            self.durations["success"].add(total_ns)
+
+    def failed(self, total_ns: int) -> None:
+        """One request ended without an answer, that long after it arrived."""
+        with self._lock:
+            self.durations["fail"].add(total_ns)
+
+    def snapshot(self) -> dict[str, Any]:
+        """A consistent copy in the form of the statistics extension, without name and version."""
+        with self._lock:
+            return {
+                "last_inference": self.last_inference_ms,
+                "inference_count": self.inference_count,
+                "execution_count": self.execution_count,
+                "inference_stats": {kind: duration.to_json() for kind, duration in self.durations.items()},
+                "batch_stats": [
+                    {"batch_size": rows, **{kind: duration.to_json() for kind, duration in kinds.items()}}
+                    for rows, kinds in sorted(self.batches.items())
+                ],
+                "memory_usage": [],
+                "response_stats": {},
+            }
+
+    def slack_histogram(self) -> tuple[list[int], float]:
+        """Counts per bound of SLACK_BOUNDS, plus one beyond the last, and the sum in seconds."""
+        with self._lock:
+            return list(self.slack), self.slack_seconds
