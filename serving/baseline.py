@@ -26,6 +26,7 @@ import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from PIL import Image, UnidentifiedImageError
 
+from ..errors import SandboxError
 from ..runtime.recipe import build_model
 from ..specs import Preprocessing, Resize
 
@@ -142,7 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Building the model changes the working directory, so paths are made absolute before it.
     ready_file = options.ready_file.resolve() if options.ready_file else None
     device = options.device if options.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
-    model = build_model(json.loads(options.recipe.read_text()))
+    try:
+        model = build_model(json.loads(options.recipe.read_text()))
+    except SandboxError as error:
+        print(f"{error.output}\nbaseline: {error}", file=sys.stderr)  # noqa: T201
+        return 1
     app = create_app(model, preprocessing, name=options.name, labels=labels, probabilities=options.probabilities, device=device)
 
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

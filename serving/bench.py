@@ -46,7 +46,7 @@ class BenchConfig:
     `baseline` is the recipe of the original model (a dict as `migrate` resolves it) or None to measure Penstock alone;
     `preprocessing` is the baseline's, by default the model's own. `images` are files or folders; without any, see
     `choose_images`. Every concurrency is measured `rounds` times for `seconds` each, after `warm_up_seconds`.
-    `device` is the baseline's.
+    `device` is the baseline's: "cpu", "cuda", or "auto" for the one that the model's plan is for.
     """
 
     models: Path
@@ -105,7 +105,9 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
         synthetic_into=out / "images",
         limit=config.max_images,
     )
-    contenders = _contenders(config, name, artifact, logs)
+    plan = artifact.plan_here()
+    device = plan.device if config.device == "auto" else config.device
+    contenders = _contenders(config, name, artifact, logs, device)
     with terminate_as_exit(), ExitStack() as stack:
         progress = stack.enter_context(_progress(console))
         run = _Run(config, logs, images, progress)
@@ -113,7 +115,6 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
         facts = {server.contender.name: server.facts() for server in servers}
         answers = {server.contender.name: run.answers(server) for server in servers}
         measurements = run.measure(servers)
-    plan = artifact.plan_here()
     labels = list(artifact.labels.names) if artifact.labels is not None else None
     result = BenchResult(
         model=name,
@@ -131,7 +132,7 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
         settings=_settings(config),
         warnings=(
             *answer_notes(answers, measurements, synthetic=images.synthetic),
-            *speed_notes(measurements, plan, busy=busy, baseline=config.baseline is not None),
+            *speed_notes(measurements, plan, busy=busy, baseline=device if config.baseline is not None else None),
         ),
     )
     write_aside(out / "bench.json", json.dumps(result.to_json(), indent=1, default=str).encode())
@@ -157,12 +158,17 @@ class _Run:
         return server
 
     def answers(self, server: Server) -> LoadResult:
-        """Every image once."""
+        """Every image once. Raises BenchError when none is answered, as nothing could be measured then."""
         task = self._progress.add_task(f"{len(self._images.files)} answers of {server.contender.name}", total=None)
         connections = min(4, max(self._config.concurrency))
         result = self._load(
             server, LoadRequest(url=server.url, images=self._files(), kind="once", connections=connections), task
         )
+        if not any(answer is not None for answer in result.answers):
+            example = next(iter(result.error_examples.values()), "nothing")
+            raise BenchError(
+                f"{server.contender.name} answered none of the images; the first answer said: {example}\n{server.tail()}"
+            )
         self._progress.update(task, total=1, completed=1)
         return result
 
@@ -214,7 +220,9 @@ class _Run:
                 command,
                 log=self._logs / "loadgen.log",
                 timeout_seconds=limit,
-                tick=lambda: self._progress.update(task, completed=already + min(time.monotonic() - begin, request.seconds)),
+                tick=lambda: self._progress.update(
+                    task, completed=already + min(time.monotonic() - begin, request.warm_up_seconds + request.seconds)
+                ),
             )
             server.check_alive()
         finally:
@@ -222,7 +230,7 @@ class _Run:
         return LoadResult.from_json(json.loads(target.read_text()))
 
 
-def _contenders(config: BenchConfig, name: str, artifact: Artifact, folder: Path) -> list[Contender]:
+def _contenders(config: BenchConfig, name: str, artifact: Artifact, folder: Path, device: str) -> list[Contender]:
     path = f"/v1/classify/{name}?k={config.k}"
     serve = [sys.executable, "-m", "penstock", "serve", str(config.models.resolve()), "--ready-file", "{ready}"]
     serve += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
@@ -235,7 +243,7 @@ def _contenders(config: BenchConfig, name: str, artifact: Artifact, folder: Path
     assert steps is not None, "checked before"
     preprocessing.write_text(json.dumps(steps.to_json()))
     naive = [sys.executable, "-m", "penstock.serving.baseline", "--recipe", str(recipe), "--preprocessing", str(preprocessing)]
-    naive += ["--name", name, "--port", "0", "--ready-file", "{ready}", "--device", config.device]
+    naive += ["--name", name, "--port", "0", "--ready-file", "{ready}", "--device", device]
     if artifact.labels is not None:
         labels = folder / "labels.txt"
         labels.write_text("".join(f"{label}\n" for label in artifact.labels.names))

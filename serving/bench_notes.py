@@ -48,10 +48,10 @@ def answer_notes(answers: Mapping[str, LoadResult], measurements: Sequence[Measu
     return notes
 
 
-def speed_notes(measurements: Sequence[Measurement], plan: Plan, *, busy: float, baseline: bool) -> list[str]:
+def speed_notes(measurements: Sequence[Measurement], plan: Plan, *, busy: float, baseline: str | None) -> list[str]:
     """On the figures: too few requests, a plan from elsewhere, threads set, a busy machine, a costly load generator.
 
-    `busy` is the share of the machine's processor time that was taken before the start.
+    `busy` is the share of the machine's processor time that was taken before the start, `baseline` the device of one.
     """
     notes = []
     cores = default_threads()
@@ -65,6 +65,8 @@ def speed_notes(measurements: Sequence[Measurement], plan: Plan, *, busy: float,
     ]
     if threads and baseline:
         notes.append(f"the baseline does not run with its default threads: {', '.join(threads)} is set")
+    if baseline is not None and baseline != plan.device:
+        notes.append(f"the baseline ran on {baseline} and Penstock on {plan.device}")
     if busy > BUSY_SHARE:
         notes.append(f"the machine was busy before the start ({busy:.0%} of its processor time), so trust no absolute figure")
     client = max((one.load.client_cpu_us_per_request * one.load.requests_per_second / 1e6 for one in measurements), default=0.0)

@@ -108,13 +108,15 @@ class Server:
         children = [] if process.poll() is not None else self._family()
         self._signal(signal.SIGCONT)
         self._signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(self.stop_seconds)
-        self._signal(signal.SIGKILL)
-        for child in children:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
-        process.wait()
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(self.stop_seconds)
+        finally:  # also when a second Ctrl-C comes while waiting
+            self._signal(signal.SIGKILL)
+            for child in children:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            process.wait()
 
     def cpu_seconds(self) -> float:
         """Processor time used so far by the service and its children."""

@@ -13,10 +13,11 @@ import urllib.request
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+
 from penstock.runtime.preprocessing import image_to_row
 from penstock.serving.baseline import transform
 from penstock.specs import CenterCrop, Preprocessing, Resize
-from PIL import Image
 
 MODEL = """
 import torch

@@ -144,6 +144,12 @@ def test_a_baseline_that_does_not_start_is_shown_and_everything_is_ended(tmp_pat
     assert not (tmp_path / "out" / "bench.json").exists()
 
 
+def test_images_that_no_service_can_read_end_it(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(b"no image")
+    with pytest.raises(BenchError, match="penstock answered none of the images"):
+        measure(tmp_path, images=(tmp_path / "a.jpg",))
+
+
 @pytest.mark.parametrize("stop", ["SIGINT", "SIGTERM"])
 def test_an_interrupted_benchmark_leaves_no_process(tmp_path, stop):
     program = (

@@ -3,9 +3,10 @@
 import io
 
 import pytest
+from PIL import Image
+
 from penstock.errors import BenchError
 from penstock.serving.bench_images import ImageSet, choose_images, data_folder
-from PIL import Image
 
 
 def picture(path, colour=(200, 10, 10)):

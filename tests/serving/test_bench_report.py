@@ -6,13 +6,14 @@ import os
 from dataclasses import replace
 
 import pytest
+from PIL import Image
+from rich.console import Console
+
 from penstock.runtime.plan import Choice, Plan
 from penstock.serving.bench_notes import answer_notes, count_errors, speed_notes
 from penstock.serving.bench_report import plot, result_table, summary_table, write_aside
 from penstock.serving.bench_result import Agreement, BenchResult, Measurement, Spread
 from penstock.serving.loadgen import LoadResult
-from PIL import Image
-from rich.console import Console
 
 
 def load(rate=100.0, *, p50=10.0, p99=20.0, errors=None, answers=(0, 1, 2), samples=500, cpu=20.0):
@@ -177,9 +178,16 @@ def test_notes_on_answers():
 def test_notes_on_speed(monkeypatch):
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    assert speed_notes([measured("penstock", 1, 0)], plan(), busy=0.05, baseline=True) == []
+    assert speed_notes([measured("penstock", 1, 0)], plan(), busy=0.05, baseline="cpu") == []
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     slow = [measured("penstock", 1, 0, samples=12), measured("penstock", 16, 0, rate=90_000.0, cpu=20.0)]
-    notes = "\n".join(speed_notes(slow, plan(portable=True), busy=0.9, baseline=True))
-    for part in ("as few as 12", "not measured on this machine", "OMP_NUM_THREADS=1", "90% of its", "1.80 of"):
+    notes = "\n".join(speed_notes(slow, plan(portable=True), busy=0.9, baseline="cuda"))
+    for part in (
+        "as few as 12",
+        "not measured on this machine",
+        "OMP_NUM_THREADS=1",
+        "90% of its",
+        "1.80 of",
+        "baseline ran on cuda and Penstock on cpu",
+    ):
         assert part in notes

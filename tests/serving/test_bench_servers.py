@@ -8,6 +8,7 @@ import time
 
 import psutil
 import pytest
+
 from penstock.errors import BenchError
 from penstock.serving.bench_servers import Contender, Server, run_to_end, terminate_as_exit
 

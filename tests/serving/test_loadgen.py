@@ -13,6 +13,7 @@ from collections import Counter
 
 import pytest
 import uvicorn
+
 from penstock.errors import BenchError
 from penstock.serving import loadgen
 from penstock.serving.loadgen import LoadRequest, LoadResult, percentile, run, top1
