@@ -149,7 +149,7 @@ def _two_rows(value: torch.Tensor) -> torch.Tensor:
 def _run_eagerly(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> Any:
     try:
         return module(*(value.clone() for value in example))
-    except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is reported with its place
+    except Exception as error:
         found = obstacles.from_exception(error, code="PG100", prefix="the module itself fails on the example inputs: ")
         raise CaptureError(f"{type(module).__name__} cannot be run", [found]) from error
 

@@ -33,10 +33,17 @@ import torch
 from torch.export import ExportedProgram, draft_export
 
 from ..errors import Obstacle
+from .numerics import fresh_rows, largest_difference
+from .programs import in_float64, runnable
 from .quiet import quiet
+from .structure import flatten
 
 _LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parent), str(Path(os.__file__).parent / "contextlib.py"))
-_SPECIALISED = "the batch size is fixed here ({guard}); keep sizes as tensors give them: -1 or x.shape[0] in view and reshape, no int(), no =="
+_SPECIALISED = (
+    "the batch size is fixed here ({guard}); keep it as the tensor gives it: "
+    "x.shape[0] or -1 in view and reshape, no int() or len(), no =="
+)
+_TESTS_BATCH = "look for code that tests the batch size, and for random numbers"
 _DECISION = "a Python decision depends on a tensor's values; use torch.where, or compute both branches"
 
 
@@ -106,7 +113,7 @@ def in_outputs(
 
 
 def in_program(program: ExportedProgram, names: Sequence[str]) -> list[Obstacle]:
-    """Obstacles visible in the captured graph: writes to buffers, random operations, outputs whose shape is not [batch, fixed...]."""
+    """What the captured graph shows: writes to buffers, random operations, outputs whose shape is not [batch, fixed...]."""
     found = []
     nodes = {node.name: node for node in program.graph.nodes}
     for node_name, buffer in program.graph_signature.buffers_to_mutate.items():
@@ -149,11 +156,8 @@ def in_behaviour(
     module: torch.nn.Module, program: ExportedProgram, example: tuple[torch.Tensor, ...], batches: Sequence[int]
 ) -> list[Obstacle]:
     """Run module and graph on the same fresh rows at every batch; they must agree, and rows must not depend on each other."""
-    from .numerics import fresh_rows, largest_difference
-    from .structure import flatten
-
     path, line = _home(module)
-    graph = program.module()
+    graph = runnable(program)
     rows = tuple(fresh_rows(value, max(batches), seed=index) for index, value in enumerate(example))
     alone: list[torch.Tensor] = []
     for batch in batches:
@@ -165,10 +169,10 @@ def in_behaviour(
             return [from_exception(error, code="PG111", prefix=f"captured, but it fails with {batch} rows: ")]
         alone = alone or [value.detach() for value in expected]
         if [value.shape for value in expected] != [value.shape for value in actual]:
-            message = f"with {batch} rows the module returns {_shapes(expected)}, the graph {_shapes(actual)}; look for code that tests the batch size"
+            message = f"with {batch} rows the module returns {_shapes(expected)}, the graph {_shapes(actual)}; {_TESTS_BATCH}"
             return [Obstacle("PG111", message, path, line)]
         if (worst := max(largest_difference(a, b) for a, b in zip(expected, actual, strict=True))) > 1e-3:
-            message = f"with {batch} rows the graph differs from the module by {worst:.1e} of its range; look for code that tests the batch size, and for random numbers"
+            message = f"with {batch} rows the graph differs from the module by {worst:.1e} of its range; {_TESTS_BATCH}"
             return [Obstacle("PG111", message, path, line)]
         mixed = max(largest_difference(a, b[: a.shape[0]]) for a, b in zip(alone, expected, strict=True))
         if mixed > 1e-3 and _rows_mix(program, rows):
@@ -181,9 +185,7 @@ def in_behaviour(
 
 def _rows_mix(program: ExportedProgram, rows: tuple[torch.Tensor, ...]) -> bool:
     """Whether rows influence each other in float64, where rounding cannot be the reason."""
-    from .numerics import in_float64, largest_difference
-
-    graph = in_float64(program).module()
+    graph = runnable(in_float64(program))
     double = tuple(value.double() if value.is_floating_point() else value for value in rows)
     together = graph(*double)
     single = graph(*(value[:1] for value in double))
@@ -191,7 +193,7 @@ def _rows_mix(program: ExportedProgram, rows: tuple[torch.Tensor, ...]) -> bool:
 
 
 def diagnose(module: torch.nn.Module, example: tuple[torch.Tensor, ...], shapes: Any, error: Exception) -> list[Obstacle]:
-    """Why torch.export refused. draft_export goes on with the example's own values, so it meets every obstacle, not only the first."""
+    """Why torch.export refused. draft_export goes on with the example's values, so it meets every obstacle."""
     try:
         with quiet("torch"), printing_suppressed():
             report = draft_export(module, example, dynamic_shapes=shapes, strict=False)._report

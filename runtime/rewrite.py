@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, TensorArgument
 from torch.fx import GraphModule, Node
 
-from .numerics import rebuilt
+from .programs import rebuilt
 
 _WEIGHTS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -27,7 +27,7 @@ class ProgramEditor:
         self._specs = {spec.arg.name: spec for spec in self._signature.input_specs if spec.kind in _WEIGHTS}
 
     def tensor(self, node: object) -> torch.Tensor | None:
-        """The parameter, buffer or constant that a graph input stands for; None for anything computed or given by the caller."""
+        """The parameter, buffer or constant that a graph input stands for; None for anything computed or passed in."""
         spec = self._specs.get(node.name) if isinstance(node, Node) and node.op == "placeholder" else None
         if spec is None or spec.target is None:
             return None

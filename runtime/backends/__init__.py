@@ -40,6 +40,11 @@ class Backend(Protocol):
         """Precisions it knows how to use, whether or not this machine has them."""
         ...
 
+    @property
+    def preparation_seconds(self) -> float:
+        """Roughly what `prepare` takes for a usual model on two cores; a bounded tuning skips what does not fit."""
+        ...
+
     def missing(self) -> str | None:
         """None when its libraries are installed, else one plain sentence with the line that brings them."""
         ...
@@ -88,3 +93,21 @@ def get(name: str) -> Backend:
     if name not in known:
         raise BackendError(f"there is no backend {name!r}; the backends are {', '.join(known)}")
     return known[name]
+
+
+def unsupported(backend: Backend, target: Target) -> str | None:
+    """Why a target is not in a backend's lists; None when it is."""
+    if target.device not in backend.devices:
+        return f"{backend.name} does not run on {target.device}; it runs on {', '.join(backend.devices)}"
+    if target.precision not in backend.precisions:
+        return f"{backend.name} does not compute in {target.precision}; it computes in {', '.join(backend.precisions)}"
+    return None
+
+
+def no_torch_device(device: str) -> str | None:
+    """Why torch cannot use the device here; None when it can."""
+    if device == "cpu":
+        return None
+    import torch
+
+    return None if torch.cuda.is_available() else "torch finds no usable CUDA device on this machine"

@@ -17,7 +17,8 @@ import torch
 
 from ...errors import BackendError
 from ..capture import CapturedGraph
-from ..numerics import fresh_rows, in_float64, largest_difference
+from ..numerics import fresh_rows, largest_difference
+from ..programs import in_float64, runnable
 
 _EXACT = 1e-9
 _ROWS = 3
@@ -39,7 +40,10 @@ class Pass(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PassRecord:
-    """What became of one pass: "applied", "unchanged" or "rejected". `difference` is the largest in float64, as a share of the range."""
+    """What became of one pass: "applied", "unchanged" or "rejected".
+
+    `difference` is the largest one in float64, as a share of the outputs' range.
+    """
 
     name: str
     status: str
@@ -90,5 +94,5 @@ def _difference_in_float64(item: Pass, captured: CapturedGraph) -> float:
     rows = [fresh_rows(value, _ROWS, seed=index) for index, value in enumerate(captured.example)]
     inputs = [value.double() if value.is_floating_point() else value for value in rows]
     with torch.no_grad():
-        before, after = exact.program.module()(*inputs), rewritten.program.module()(*inputs)
+        before, after = runnable(exact.program)(*inputs), runnable(rewritten.program)(*inputs)
     return max(largest_difference(a, b) for a, b in zip(before, after, strict=True))

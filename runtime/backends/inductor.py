@@ -1,0 +1,94 @@
+"""TorchInductor, ahead of time: the graph compiled to C++ (CPU) or Triton kernels (CUDA) in one package."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import BackendError
+from . import no_torch_device, unsupported
+
+if TYPE_CHECKING:
+    from ..capture import CapturedGraph
+    from ..session import Session, Target
+
+
+@dataclass(frozen=True)
+class InductorBackend:
+    """One package for any batch. It holds machine code for this processor, so other machines tune anew."""
+
+    name: str = "inductor"
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    precisions: tuple[str, ...] = ("fp32", "bf16")
+    preparation_seconds: float = 40.0
+
+    def missing(self) -> str | None:
+        if not importlib.util.find_spec("torch"):
+            return "torch is not installed: pip install torch"
+        if not compiler():
+            return "inductor needs a C++ compiler: install g++ (apt install g++) or name one in CXX"
+        return None
+
+    def supports(self, target: Target) -> str | None:
+        return self.missing() or unsupported(self, target) or no_torch_device(target.device)
+
+    def prepare(self, captured: CapturedGraph, target: Target, directory: Path) -> list[str]:
+        if why := self.supports(target):
+            raise BackendError(why)
+        import torch
+        from torch._inductor import aoti_compile_and_package
+
+        from ..programs import anonymous, in_precision, on_device
+        from ..quiet import quiet
+
+        name = f"inductor-{target.device}-{target.precision}.pt2"
+        if (directory / name).exists():
+            return [name]
+        aside = directory / f".{os.getpid()}-{name}"
+        try:
+            with quiet("torch"), torch.no_grad():
+                program = in_precision(on_device(captured.program, target.device), captured.example, target.precision)
+                aoti_compile_and_package(
+                    anonymous(program), package_path=str(aside), inductor_configs={"freezing": target.device == "cpu"}
+                )
+        except Exception as error:
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            raise BackendError(f"inductor cannot compile this graph: {lines[0] if lines else type(error).__name__}") from error
+        aside.replace(directory / name)
+        return [name]
+
+    def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
+        """Running a package needs no compiler."""
+        if why := unsupported(self, target) or no_torch_device(target.device):
+            raise BackendError(why)
+        import torch
+        from torch._inductor import aoti_load_package
+
+        from ..quiet import quiet
+        from ..torch_session import TorchSession
+
+        path = directory / files[0]
+        try:
+            with quiet("torch"):
+                function: Any = aoti_load_package(str(path))
+        except Exception as error:
+            raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
+        return TorchSession(function, target)
+
+
+def _settings(target: Target) -> dict[str, Any]:
+    # Without dynamic_threads the package would keep the thread count of the process that compiled it.
+    return {"freezing": True, "cpp.dynamic_threads": True} if target.device == "cpu" else {}
+
+
+def compiler() -> str | None:
+    """The C++ compiler that inductor will call; None when there is none."""
+    return next((found for name in (os.environ.get("CXX"), "g++", "clang++") if name and (found := shutil.which(name))), None)
+
+
+BACKEND = InductorBackend()

@@ -1,0 +1,78 @@
+"""The portable graph, model.onnx: dynamic batch, the signature's names, and nothing of the user's machine in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BackendError
+
+if TYPE_CHECKING:
+    from .capture import CapturedGraph
+
+ONNX_FILE = "model.onnx"
+_DATA_FILE = "model.onnx.data"
+_PROTOBUF_LIMIT = 2**31
+_ROOM = 2**24  # for the graph beside the weights
+
+
+def write_onnx(captured: CapturedGraph, directory: Path) -> list[str]:
+    """Write model.onnx unless it is there, and return the names of its files: two when the weights exceed 2 GB.
+
+    Raises BackendError when an operator has no translation.
+    """
+    import onnx
+    import torch
+
+    from .quiet import quiet
+
+    weights = sum(value.numel() * value.element_size() for value in captured.program.state_dict.values())
+    large = weights + _ROOM > _PROTOBUF_LIMIT
+    files = [ONNX_FILE, _DATA_FILE] if large else [ONNX_FILE]
+    if all((directory / name).exists() for name in files):
+        return files
+    signature = captured.signature
+    try:
+        with quiet("torch", "onnxscript", "onnx_ir"):
+            exported = torch.onnx.export(
+                captured.program,
+                (),
+                input_names=[spec.name for spec in signature.inputs],
+                output_names=[spec.name for spec in signature.outputs],
+                dynamo=True,
+                verbose=False,
+            )
+            assert exported is not None
+            model = exported.model_proto
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise BackendError(f"the graph cannot be written as ONNX: {lines[0] if lines else type(error).__name__}") from error
+    _tidy(model)
+    aside = directory / f".{os.getpid()}-{ONNX_FILE}"
+    if large:
+        onnx.save_model(model, str(aside), save_as_external_data=True, location=_DATA_FILE)
+    else:
+        onnx.save_model(model, str(aside))
+    aside.replace(directory / ONNX_FILE)
+    return files
+
+
+def _tidy(model: Any) -> None:
+    """Name the symbolic dimension "batch", and drop metadata: it holds source lines and paths of the user's machine."""
+    graph = model.graph
+    symbols = {graph.input[0].type.tensor_type.shape.dim[0].dim_param} - {""}
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param in symbols:
+                size.dim_param = "batch"
+        del value.metadata_props[:]
+    for owner in (*graph.node, *graph.initializer):
+        del owner.metadata_props[:]
+        owner.doc_string = ""
+    del graph.metadata_props[:]
+    del model.metadata_props[:]
+    for function in model.functions:
+        del function.metadata_props[:]
+        for node in function.node:
+            del node.metadata_props[:]

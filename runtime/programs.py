@@ -1,0 +1,118 @@
+"""Copies of exported programs: runnable, in float64, on another device, without traces of where they came from."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.export import Dim, ExportedProgram
+from torch.utils import _pytree as pytree
+
+from .quiet import quiet
+
+_TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "torch_fn")
+
+
+def runnable(program: ExportedProgram) -> Callable[..., Sequence[torch.Tensor]]:
+    """The program as a function of tensors. It shares the program's weights."""
+    with quiet("torch"):
+        return program.module(check_guards=False)
+
+
+def in_float64(program: ExportedProgram) -> ExportedProgram:
+    """The same program in float64: what an algebraic rewrite is proved on."""
+    return _converted(program, torch.float64)
+
+
+def _converted(program: ExportedProgram, dtype: torch.dtype) -> ExportedProgram:
+    """The program with its floating-point weights, constants and conversions in another dtype."""
+
+    def cast(value: Any) -> Any:
+        return value.detach().to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    graph_module = copy.deepcopy(program.graph_module)
+    for node in graph_module.graph.nodes:
+        if node.op == "call_function":
+            node.args = pytree.tree_map_only(torch.dtype, lambda old: dtype if old.is_floating_point else old, node.args)
+            node.kwargs = pytree.tree_map_only(torch.dtype, lambda old: dtype if old.is_floating_point else old, node.kwargs)
+    graph_module.recompile()
+    state = {name: _as(value, cast(value)) for name, value in program.state_dict.items()}
+    constants = {name: cast(value) for name, value in program.constants.items()}
+    return rebuilt(program, graph_module, state_dict=state, constants=constants)
+
+
+def rebuilt(program: ExportedProgram, graph_module: torch.fx.GraphModule, **changes: Any) -> ExportedProgram:
+    """A new program from a rewritten graph; what is not in `changes` is the old program's."""
+    parts = {
+        "graph_signature": copy.deepcopy(program.graph_signature),
+        "state_dict": program.state_dict,
+        "range_constraints": copy.deepcopy(program.range_constraints),
+        "module_call_graph": program.module_call_graph,
+        "example_inputs": program.example_inputs,
+        "constants": program.constants,
+        "verifiers": [program.verifier],
+        **changes,
+    }
+    return ExportedProgram(root=graph_module, graph=graph_module.graph, **parts)
+
+
+def _as(original: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return torch.nn.Parameter(value, requires_grad=False) if isinstance(original, torch.nn.Parameter) else value
+
+
+def on_device(program: ExportedProgram, device: str) -> ExportedProgram:
+    """The program with its weights and constants on the device ("cpu" or "cuda"); the same program when it is there."""
+    tensors = [
+        *program.state_dict.values(),
+        *(value for value in program.constants.values() if isinstance(value, torch.Tensor)),
+    ]
+    if all(value.device.type == device for value in tensors):
+        return program
+    from torch.export.passes import move_to_device_pass
+
+    with quiet("torch"):
+        return move_to_device_pass(copy.deepcopy(program), device)
+
+
+def anonymous(program: ExportedProgram) -> ExportedProgram:
+    """The program without stack traces and the example's values, which hold the user's paths, source lines and data."""
+    graph_module = copy.deepcopy(program.graph_module)
+    for node in graph_module.graph.nodes:
+        for key in _TRACES:
+            node.meta.pop(key, None)
+    blank = pytree.tree_map_only(torch.Tensor, torch.zeros_like, program.example_inputs)  # AOTInductor wants some
+    return rebuilt(program, graph_module, example_inputs=blank)
+
+
+def in_precision(program: ExportedProgram, example: Sequence[torch.Tensor], precision: str) -> ExportedProgram:
+    """The program with weights and activations in that precision, still float32 at its inputs and outputs.
+
+    Every operator runs in it, which is faster and less accurate than autocast; parity decides whether it may be used.
+    """
+    if precision == "fp32":
+        return program
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    flat = _Reduced(runnable(_converted(program, dtype)), dtype)
+    shapes = (tuple({0: Dim("batch", min=1, max=_largest_batch(program))} for _ in example),)
+    device = next(iter(program.state_dict.values()), example[0]).device
+    with quiet("torch"):
+        return torch.export.export(flat, tuple(value.to(device) for value in example), dynamic_shapes=shapes, strict=False)
+
+
+class _Reduced(torch.nn.Module):
+    """A graph in a reduced precision between float32 inputs and outputs."""
+
+    def __init__(self, inner: Any, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.inner = inner
+        self.dtype = dtype
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        outputs = self.inner(*(value.to(self.dtype) if value.is_floating_point() else value for value in inputs))
+        return tuple(value.float() if value.dtype == self.dtype else value for value in outputs)
+
+
+def _largest_batch(program: ExportedProgram) -> int:
+    return max(int(limits.upper) for limits in program.range_constraints.values())
