@@ -23,22 +23,15 @@ def limited_protocol(max_header_bytes: int) -> type[HttpToolsProtocol]:
         _in_head = True
 
         def data_received(self, data: bytes) -> None:
-            counted = self._in_head
+            # Only data that lies wholly within one head counts; what shares a packet with another part of a request is short.
+            self._head_bytes += len(data)
             super().data_received(data)
-            if self._in_head:
-                # Data that ended one request and began another counts whole; the limit is far above any honest head.
-                self._head_bytes = self._head_bytes + len(data) if counted else len(data)
-                if self._head_bytes > max_header_bytes and not self.transport.is_closing():
-                    self.transport.write(_TOO_LARGE)
-                    self.transport.close()
-
-        def on_message_begin(self) -> None:
-            self._in_head = True
-            super().on_message_begin()
+            if self._in_head and self._head_bytes > max_header_bytes and not self.transport.is_closing():
+                self.transport.write(_TOO_LARGE)
+                self.transport.close()
 
         def on_headers_complete(self) -> None:
             self._in_head = False
-            self._head_bytes = 0
             super().on_headers_complete()
 
         def on_message_complete(self) -> None:

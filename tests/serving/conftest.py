@@ -1,0 +1,227 @@
+"""A models folder with small ONNX models whose right answers are known, and real servers on free ports."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+
+from penstock.runtime.package import write_package
+from penstock.runtime.preprocessing import image_to_row
+from penstock.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
+
+SIDE, CLASSES, BATCH = 16, 7, 8
+LABELS = [f"class {letter}" for letter in "abcdefg"]
+PREPROCESSING = Preprocessing(
+    geometry=(Resize(size=20), CenterCrop(size=(SIDE, SIDE))), mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3)
+)
+SIGNATURE = Signature(
+    inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3, SIDE, SIDE)),),
+    outputs=(TensorSpec(name="scores", dtype="float32", shape=("batch", CLASSES)),),
+)
+WEIGHTS = np.random.default_rng(7).normal(0, 0.05, (3 * SIDE * SIDE, CLASSES)).astype(np.float32)
+
+
+def _onnx(path: Path, *, loops: int = 0, broken: bool = False) -> None:
+    """scores = flatten(images) @ WEIGHTS. `loops` adds that many small matrix products first, whose result does not matter."""
+    nodes = [helper.make_node("Flatten", ["images"], ["flat"], axis=1)]
+    initializers = [numpy_helper.from_array(WEIGHTS, "weights")]
+    if loops:
+        square = np.eye(3 * SIDE * SIDE, dtype=np.float32)
+        body = helper.make_graph(
+            [
+                helper.make_node("Identity", ["going"], ["still_going"]),
+                helper.make_node("MatMul", ["state", "square"], ["next_state"]),
+            ],
+            "body",
+            [
+                helper.make_tensor_value_info("step", TensorProto.INT64, []),
+                helper.make_tensor_value_info("going", TensorProto.BOOL, []),
+                helper.make_tensor_value_info("state", TensorProto.FLOAT, None),
+            ],
+            [
+                helper.make_tensor_value_info("still_going", TensorProto.BOOL, []),
+                helper.make_tensor_value_info("next_state", TensorProto.FLOAT, None),
+            ],
+        )
+        initializers += [
+            numpy_helper.from_array(square, "square"),
+            numpy_helper.from_array(np.array(loops, np.int64), "trips"),
+            numpy_helper.from_array(np.array(True), "always"),
+        ]
+        nodes.append(helper.make_node("Loop", ["trips", "always", "flat"], ["looped"], body=body))
+    last = "looped" if loops else "flat"
+    if broken:  # fails at run time for values that only some requests have: index out of range
+        nodes += [
+            helper.make_node("Cast", [last], ["as_int"], to=TensorProto.INT64),
+            helper.make_node("GatherElements", ["flat", "as_int"], ["gathered"], axis=1),
+        ]
+        last = "gathered"
+    nodes.append(helper.make_node("MatMul", [last, "weights"], ["scores"]))
+    graph = helper.make_graph(
+        nodes,
+        "model",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, SIDE, SIDE])],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", CLASSES])],
+        initializers,
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+
+
+def _package(models: Path, name: str, tmp: Path, **options) -> None:
+    files = tmp / f"files-{name}"
+    files.mkdir()
+    _onnx(files / "model.onnx", **options)
+    write_package(
+        models / name,
+        name=name,
+        files_from=files,
+        signature=SIGNATURE,
+        preprocessing=PREPROCESSING,
+        labels=LABELS,
+        parity={},
+        plans=[],
+        provenance={},
+        max_batch_size=BATCH,
+    )
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory) -> Path:
+    """`tiny` (with its companions), `fragile` (fails on inputs beyond its index range), and `damaged` (one flipped byte)."""
+    tmp = tmp_path_factory.mktemp("models")
+    folder = tmp / "models"
+    folder.mkdir()
+    _package(folder, "tiny", tmp)
+    _package(folder, "fragile", tmp, broken=True)
+    _package(folder, "damaged", tmp)
+    damaged = folder / "damaged" / "1" / "model.onnx"
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def slow_models(tmp_path_factory) -> Path:
+    """`slow`: tens of milliseconds per batch, for what happens while a batch runs."""
+    tmp = tmp_path_factory.mktemp("slow")
+    folder = tmp / "models"
+    folder.mkdir()
+    _package(folder, "slow", tmp, loops=400)
+    return folder
+
+
+class Server:
+    """A `penstock serve` process with its ports; `stop` is a clean SIGTERM."""
+
+    def __init__(self, models: Path, tmp: Path, **config):
+        self.ready_file = tmp / "ready.json"
+        self.log = tmp / "log.txt"
+        settings = dict(
+            models=str(models), http_port=0, grpc_port=0, metrics_port=0, ready_file=str(self.ready_file), threads=1
+        )
+        settings |= config
+        code = (
+            "import json, sys, pathlib; from penstock.serving.server import serve; "
+            "from penstock.serving.config import ServeConfig; c = json.loads(sys.argv[1]); "
+            "c['models'] = pathlib.Path(c['models']); c['ready_file'] = pathlib.Path(c['ready_file']); serve(ServeConfig(**c))"
+        )
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", code, json.dumps(settings)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+            )
+        end = time.monotonic() + 60
+        while not self.ready_file.exists():
+            assert self.process.poll() is None, self.output
+            assert time.monotonic() < end, self.output
+            time.sleep(0.02)
+        ports = json.loads(self.ready_file.read_text())
+        assert ports["pid"] == self.process.pid
+        self.http, self.grpc, self.metrics = (f"127.0.0.1:{ports[name]}" for name in ("http", "grpc", "metrics"))
+        self.url = f"http://{self.http}"
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text()
+
+    def stop(self, timeout: float = 30) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(timeout)
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture
+def start(tmp_path_factory):
+    """Start servers of one's own: start(models, max_queue=4, ...)."""
+    started = []
+
+    def begin(models: Path, **config) -> Server:
+        server = Server(models, tmp_path_factory.mktemp("server"), **config)
+        started.append(server)
+        return server
+
+    yield begin
+    for server in started:
+        server.process.kill()
+        server.process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(models, tmp_path_factory):
+    """One server of `models` for a test file."""
+    started = Server(models, tmp_path_factory.mktemp("server"))
+    yield started
+    assert started.process.poll() is None, started.output
+    assert started.stop() == 0, started.output
+
+
+def photo(seed: int, size: tuple[int, int] = (40, 30), kind: str = "PNG") -> bytes:
+    """An image that differs from every other seed's."""
+    random = np.random.default_rng(seed)
+    small = Image.fromarray(random.integers(0, 256, (5, 6, 3), dtype=np.uint8))
+    data = io.BytesIO()
+    small.resize(size, Image.Resampling.BICUBIC).save(data, kind)
+    return data.getvalue()
+
+
+@pytest.fixture(scope="session")
+def make_photo():
+    return photo
+
+
+@pytest.fixture(scope="session")
+def reference():
+    """image bytes -> the row and the scores that are right for it."""
+
+    def compute(image: bytes) -> tuple[np.ndarray, np.ndarray]:
+        row = image_to_row(image, PREPROCESSING.to_json()["steps"])
+        return row, row.reshape(-1) @ WEIGHTS
+
+    return compute
+
+
+@pytest.fixture(scope="session")
+def scores_of():
+    return lambda images: images.reshape(len(images), -1) @ WEIGHTS
+
+
+@pytest.fixture(scope="session")
+def labels():
+    return LABELS
