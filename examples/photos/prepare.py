@@ -110,7 +110,7 @@ def extract_features(model, loader, what):
     return torch.cat(features).double(), torch.cat(labels)
 
 
-def fit_head(features, labels, penalty=0.1, typical=0.9):
+def fit_head(features, labels, penalty=1.0, typical=0.9):
     """Weight and bias of a ridge regression to the classes, scaled so that the median leave-one-out confidence is `typical`."""
     mean, std = features.mean(0), features.std(0) + 1e-6
     x = (features - mean) / std
