@@ -31,6 +31,10 @@ SIGNATURE = Signature(
     ),
 )
 
+TWO_INPUTS = Signature(
+    inputs=(SIGNATURE.inputs[0], TensorSpec(name="mask", dtype="int64", shape=("batch",))), outputs=SIGNATURE.outputs
+)
+
 # What NVIDIA's stub process offers a Python-backend model, as far as ours uses it.
 PB_UTILS = """
 class TritonError:
@@ -192,12 +196,9 @@ def test_without_preprocessing_an_earlier_ensemble_goes_away(write):
         ({"preprocessing": Preprocessing(geometry=(Resize(size=(16, 17)),))}, r"\(16, 17\); the model takes \(16, 16\)"),
         ({"preprocessing": Preprocessing(mode="L", mean=(0.0,), std=(1.0,), channels="L")}, "rows of 1 channels"),
         ({"labels": ["one"]}, "1 labels for an output of 3 classes"),
-        (
-            {"signature": Signature(inputs=(SIGNATURE.inputs[0], TensorSpec(name="b", dtype="int64", shape=("batch",))), outputs=SIGNATURE.outputs)},
-            "2 inputs cannot be fed from one image",
-        ),
+        ({"signature": TWO_INPUTS}, "2 inputs cannot be fed from one image"),
     ],
-)  # fmt: skip
+)
 def test_a_failure_leaves_all_three_as_they_were(write, changes, text):
     models = write().parent
     before = {path: path.read_bytes() for path in models.rglob("*") if path.is_file()}

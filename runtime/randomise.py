@@ -1,0 +1,79 @@
+"""Weights for which agreement means something: a freshly built model often has a zero head, unit norms, empty statistics."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def randomised(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int = 0) -> nn.Module:
+    """A copy of the model with every parameter and batch-norm statistic drawn anew; the model itself is not touched.
+
+    Weights are scaled by their fan-in (He et al. 2015), so that activations neither vanish nor overflow, and batch-norm
+    statistics are those of one run on noise like `example`, perturbed. Equal seeds give equal weights.
+    """
+    model = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for module in model.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                _draw(parameter, generator, is_norm_scale=name == "weight" and parameter.dim() == 1)
+        _settle(model, example, generator)
+    return model
+
+
+def noise(shape: Sequence[int], *, seed: int = 0) -> torch.Tensor:
+    """Standard normal float32 inputs, the same for equal seeds."""
+    return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed))
+
+
+def _draw(parameter: torch.Tensor, generator: torch.Generator, *, is_norm_scale: bool) -> None:
+    if not parameter.is_floating_point():
+        return
+    if parameter.dim() >= 2:
+        fan_in = max(1, parameter[0].numel())
+        value = torch.randn(parameter.shape, generator=generator) * math.sqrt(2 / fan_in)
+    elif is_norm_scale:
+        value = 0.5 + torch.rand(parameter.shape, generator=generator)
+    else:
+        value = 0.1 * torch.randn(parameter.shape, generator=generator)
+    parameter.copy_(value)
+
+
+def _settle(model: nn.Module, example: Sequence[torch.Tensor], generator: torch.Generator) -> None:
+    """Measure batch-norm statistics on noise, then move them a little: folding must not be able to cancel."""
+    norms = [module for module in model.modules() if isinstance(getattr(module, "running_mean", None), torch.Tensor)]
+    for norm in norms:
+        norm.running_mean.copy_(0.1 * torch.randn(norm.running_mean.shape, generator=generator))
+        norm.running_var.copy_(0.5 + torch.rand(norm.running_var.shape, generator=generator))
+    rows = [torch.randn((8, *value.shape[1:]), generator=generator).to(value) for value in example]
+    kept = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms]
+    with _measuring(norms), contextlib.suppress(RuntimeError, ValueError):  # one value per channel has no variance
+        model(*rows)
+    for norm, (mean, variance) in zip(norms, kept, strict=True):
+        if not (torch.isfinite(norm.running_mean).all() and torch.isfinite(norm.running_var).all()):
+            norm.running_mean.copy_(mean)
+            norm.running_var.copy_(variance)
+            continue
+        spread = norm.running_var.clamp(min=1e-3).sqrt()
+        norm.running_mean.add_(0.1 * spread * torch.randn(spread.shape, generator=generator))
+        norm.running_var.copy_((spread * (0.9 + 0.2 * torch.rand(spread.shape, generator=generator))) ** 2)
+
+
+@contextlib.contextmanager
+def _measuring(norms: Sequence[Any]) -> Iterator[None]:
+    """Only the batch-norms in training mode, with a momentum that takes the batch's statistics over as they are."""
+    momenta = [norm.momentum for norm in norms]
+    try:
+        for norm in norms:
+            norm.training, norm.momentum = True, 1.0
+        yield
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.training, norm.momentum = False, momentum

@@ -1,0 +1,144 @@
+"""A user's model, built again the way the script builds it. It executes the user's code: only ever in a subprocess.
+
+A recipe is what `migrate` recovered (see docs): {"root", "directory", "script", "argv", "source", "model"}, where `source` is
+the slice of the script that constructs the model and `model` the expression that names it afterwards.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+import traceback
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import SandboxError
+
+MODULE = "__penstock__"
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+_CUDA_ON_CPU = ("Torch not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are available")
+_AFTER_CPU_BEFORE_CUDA = 15  # torch.serialization asks its own handlers at 10 and 20; lower comes first
+
+
+def build_model(recipe: Mapping[str, Any]) -> torch.nn.Module:
+    """Run the recipe's source as its script would run, and return the model without parallel wrappers, in evaluation mode.
+
+    Changes this process for good: working directory, sys.argv, sys.path. Checkpoints saved on a GPU load on the CPU where there
+    is none. Raises SandboxError naming the user's file and line; the original error is its cause.
+    """
+    script = _enter(recipe)
+    module = types.ModuleType(MODULE)
+    module.__file__ = str(script)
+    sys.modules[MODULE] = module  # dataclasses and pickle look classes up by their module's name
+    if not torch.cuda.is_available():
+        _load_cuda_storages_on_cpu()
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = module  # a model pickled whole by the script names its classes `__main__.Net`
+    try:
+        exec(compile(recipe["source"], str(script), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - the recipe's purpose
+        model = eval(recipe["model"], module.__dict__)  # noqa: S307
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever user code raises, SystemExit of argparse included
+        raise SandboxError(_explain(error, recipe["root"]), output=_last_lines(error)) from error
+    finally:
+        sys.modules["__main__"] = main
+    model = unwrap(model)
+    if not isinstance(model, torch.nn.Module):
+        raise SandboxError(f"{recipe['model']!r} in {recipe['script']} is a {type(model).__name__}, not a torch.nn.Module")
+    return model.eval()
+
+
+def unwrap(model: Any) -> Any:
+    """The model inside DataParallel, DDP (torch's or apex's), torch.compile, and holders such as timm's ModelEma."""
+    while isinstance(model, torch.nn.Module) or hasattr(model, "module") or hasattr(model, "ema"):
+        kind = type(model)
+        has_forward = isinstance(model, torch.nn.Module) and kind.forward is not torch.nn.Module.forward
+        wrapper = kind.__name__ in _WRAPPERS or not has_forward
+        names = ("module", "ema") if wrapper else ()
+        inner = next((found for name in names if isinstance(found := getattr(model, name, None), torch.nn.Module)), None)
+        if inner is None and kind.__name__ == "OptimizedModule":
+            inner = getattr(model, "_orig_mod", None)
+        if inner is None:
+            break
+        model = inner
+    return model
+
+
+def locate(error: BaseException, root: str | Path) -> str | None:
+    """The innermost "file:line" of the user's own code that an error came through, relative to the repository; None if none."""
+    base = Path(root).resolve()
+    if isinstance(error, SyntaxError) and error.filename and (own := _own(error.filename, base)):
+        return f"{own}:{error.lineno or 1}"
+    frames = [
+        (own, frame.lineno or 1) for frame in traceback.extract_tb(error.__traceback__) if (own := _own(frame.filename, base))
+    ]
+    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else None
+
+
+def _enter(recipe: Mapping[str, Any]) -> Path:
+    root = Path(recipe["root"]).resolve()
+    directory = (root / recipe.get("directory", ".")).resolve()
+    script = (directory / recipe["script"]).resolve()
+    if not script.is_file():
+        script = (root / recipe["script"]).resolve()
+    for place in (directory, script):
+        if not place.is_relative_to(root):
+            raise SandboxError(f"the recipe leads out of its repository: {place} is not inside {root}")
+    if not directory.is_dir():
+        raise SandboxError(f"the recipe's working directory {directory} does not exist")
+    os.chdir(directory)
+    sys.path[0] = str(script.parent)
+    sys.argv = [recipe["script"], *recipe.get("argv", [])]
+    return script
+
+
+def _explain(error: BaseException, root: str | Path) -> str:
+    where = locate(error, root)
+    prefix = f"{where}: " if where else ""
+    text = str(error).strip()
+    if isinstance(error, SystemExit):
+        return f"{prefix}the script ended the process with exit status {error.code!r} while building the model"
+    if "Weights only load failed" in text or "weights_only" in text.partition("\n")[0]:
+        return (
+            f"{prefix}the checkpoint holds more than tensors, and loading it would run code from the file; "
+            "if you trust where it comes from, pass --trust-checkpoint"
+        )
+    if any(sign in text for sign in _CUDA_ON_CPU):
+        return f"{prefix}the model is moved to CUDA, and this machine has no usable GPU ({text.splitlines()[0]})"
+    if isinstance(error, ModuleNotFoundError):
+        return f"{prefix}{text}; install what the repository needs, or check that the path is part of it"
+    return f"{prefix}{type(error).__name__}: {text}" if text else f"{prefix}{type(error).__name__}"
+
+
+def _last_lines(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))[-8000:]
+
+
+def _own(filename: str, base: Path) -> str | None:
+    """The file relative to the repository, unless it is outside, or an installed package of an environment kept inside."""
+    path = Path(filename)
+    path = (path if path.is_absolute() else Path.cwd() / path).resolve()
+    installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib", "stdlib")}
+    if not path.is_relative_to(base) or "site-packages" in path.parts or any(path.is_relative_to(place) for place in installed):
+        return None
+    return path.relative_to(base).as_posix()
+
+
+@functools.cache  # torch keeps one handler per priority
+def _load_cuda_storages_on_cpu() -> None:
+    """Register, through torch's own extension point, that tensors saved on a GPU are kept where they were read: on the CPU."""
+
+    def tag(_storage: Any) -> None:
+        return None
+
+    def keep(storage: Any, location: str) -> Any:
+        return storage if location.startswith("cuda") else None
+
+    torch.serialization.register_package(_AFTER_CPU_BEFORE_CUDA, tag, keep)
