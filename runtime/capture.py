@@ -59,7 +59,7 @@ class CapturedGraph:
         return self.example[0].device.type if self.example else "cpu"
 
 
-class _Flat(torch.nn.Module):
+class _Flat(torch.nn.Module):  # type: ignore[misc]
     """The user's module with its outputs as a flat tuple of tensors, which is all that backends see."""
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -82,7 +82,8 @@ def capture(
     """
     inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     refuse("the example inputs cannot be used", obstacles.in_inputs(inputs, _DTYPES))
-    refuse(f"{type(module).__name__} cannot be captured", obstacles.in_module(module, inputs))
+    title = getattr(module, "captured_as", type(module).__name__)
+    refuse(f"{title} cannot be captured", obstacles.in_module(module, inputs))
     example = tuple(_two_rows(value.detach()) for value in inputs)
     with undisturbed(module), torch.no_grad():
         reference = _run_eagerly(module, example)
@@ -94,13 +95,13 @@ def capture(
         program, found = _export(_Flat(module), example)
         problems += found
         if program is None or problems:
-            refuse(f"{type(module).__name__} cannot become one graph", problems)
+            refuse(f"{title} cannot become one graph", problems)
         assert program is not None
         problems = obstacles.in_program(program, structure.names())
-        refuse(f"{type(module).__name__} cannot become one graph", problems)
+        refuse(f"{title} cannot become one graph", problems)
         signature = _signature(module, example, leaves, structure, names)
         problems = obstacles.in_behaviour(module, program, example, PROVED_BATCHES)
-        refuse(f"the graph of {type(module).__name__} does not do what the module does", problems)
+        refuse(f"the graph of {title} does not do what the module does", problems)
     return CapturedGraph(program, signature, structure, example, PROVED_BATCHES)
 
 

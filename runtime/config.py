@@ -34,7 +34,7 @@ class GraphConfig:
     backend: str | None = None
     device: Device = "auto"
     buckets: tuple[int, ...] = (1, 2, 4, 8, 16)
-    max_tuning_seconds: float = 60.0
+    max_tuning_seconds: float = 30.0
     tolerance: float | None = None
     threads: int | None = None
 

@@ -101,7 +101,7 @@ def in_precision(program: ExportedProgram, example: Sequence[torch.Tensor], prec
         return torch.export.export(flat, tuple(value.to(device) for value in example), dynamic_shapes=shapes, strict=False)
 
 
-class _Reduced(torch.nn.Module):
+class _Reduced(torch.nn.Module):  # type: ignore[misc]
     """A graph in a reduced precision between float32 inputs and outputs."""
 
     def __init__(self, inner: Any, dtype: torch.dtype) -> None:

@@ -84,7 +84,7 @@ def flatten(value: Any, is_leaf: Callable[[Any], bool], stray: Callable[[str, An
             plain = type(item) is dict
             return opened("mapping", {str(key): child for key, child in item.items()}, where, None if plain else type(item))
         if isinstance(item, tuple) and hasattr(item, "_fields"):
-            return opened("mapping", item._asdict(), where, lambda values: type(item)(**values))
+            return opened("mapping", dict(zip(item._fields, item, strict=True)), where, lambda values: type(item)(**values))
         if isinstance(item, tuple | list):
             numbered = {str(index): child for index, child in enumerate(item)}
             return opened("tuple" if isinstance(item, tuple) else "list", numbered, where, None)

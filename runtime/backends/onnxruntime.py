@@ -58,6 +58,8 @@ class OnnxRuntimeBackend:
         options.inter_op_num_threads = 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.log_severity_level = _FATAL
+        # Idle threads that spin would take the cores from decoding, from other sessions, and from whatever is measured next.
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         path = directory / files[0]
         try:
             session = onnxruntime.InferenceSession(str(path), options, providers=[_PROVIDERS[target.device]])

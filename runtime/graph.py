@@ -1,0 +1,404 @@
+"""Graph mode as users see it: subclass, `build`, call. Captured, tuned and compiled at the first call, replayed after."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import ArtifactError, BackendError, InputError, ParityError
+from ..specs import Labels, Preprocessing, Signature
+from .artifact import Artifact, load_artifact, write_artifact
+from .capture import CapturedGraph, capture, input_names
+from .config import GraphConfig
+from .parity import Array, ParityRecord
+from .passes import PassRecord, run_passes
+from .plan import Plan
+from .portable import write_onnx
+from .reference import checked_inputs
+from .runner import Runner
+from .structure import LEAF, Structure
+from .tune import Progress, tune
+from .watch import Watch, modules_in
+
+_KEPT = 4  # compiled graphs per Graph; each holds a copy of the weights in every backend it uses
+
+
+@dataclass(eq=False)
+class _Compiled:
+    """One captured and tuned graph: for one shape of row, dtype and device of each input."""
+
+    captured: CapturedGraph
+    optimised: CapturedGraph
+    passes: tuple[PassRecord, ...]
+    plan: Plan
+    runner: Runner
+    folder: tempfile.TemporaryDirectory[str]
+    watch: Watch
+
+    def close(self) -> None:
+        self.runner.close()
+        self.folder.cleanup()
+
+
+class Graph:
+    """A computation that is captured once and then replayed by the fastest backend that agrees with eager.
+
+    Subclass it, keep modules as attributes in `__init__` (after `super().__init__()`), and compute in `build`. Calls may come
+    from several threads; they take turns. Modules run in evaluation mode and without gradients, and are never changed.
+    A call with a new row shape, dtype or device, or after parameters changed, captures anew; `captures` counts that.
+    """
+
+    def __init__(self, *, config: GraphConfig | None = None) -> None:
+        self.config = config or GraphConfig()
+        self.captures = 0
+        self._lock = threading.RLock()
+        self._compiled: dict[Any, _Compiled] = {}
+        self._latest: _Compiled | None = None
+        self._images: tuple[list[Array], Array | None] = ([], None)
+
+    def build(self, *inputs: torch.Tensor) -> Any:
+        """The computation: tensors [batch, ...] in; a tensor, or tuples, lists, dicts or dataclasses of them, out."""
+        raise NotImplementedError(f"{type(self).__name__} must define build(self, ...)")
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        """What `build` returns for these inputs, computed by the plan; on the inputs' device and without gradients.
+
+        Raises CaptureError when `build` cannot become one graph, InputError when an input is no tensor or has no rows.
+        """
+        for value in inputs:
+            if not isinstance(value, torch.Tensor):
+                raise InputError(f"a graph takes tensors, got a {type(value).__name__}")
+            if value.ndim and not value.shape[0]:
+                raise InputError(f"an input has no rows (shape {tuple(value.shape)}); give at least one")
+        with self._lock:
+            compiled = self._ready(inputs, None)
+            return compiled.captured.structure.rebuild(compiled.runner.run(inputs))
+
+    def compile(
+        self,
+        *example_inputs: torch.Tensor,
+        images: Any = None,
+        labels: Any = None,
+        progress: Progress | None = None,
+    ) -> Graph:
+        """Capture and tune now, for inputs shaped like the examples, instead of at the first call; returns itself.
+
+        `images` are real inputs [n, ...], at least 64 of them, with `labels` [n] if known: with them, precision "auto" also
+        tries lossy precisions and keeps one that agrees in top-1. `progress(fraction, text)` is told how far it is.
+        """
+        with self._lock:
+            examples = example_inputs or _first_rows(images)
+            if not examples:
+                raise InputError("compile needs example inputs, or images whose first rows can be taken")
+            self._images = _checked_images(images, labels)
+            for compiled in self._compiled.values():
+                compiled.close()
+            self._compiled.clear()
+            self._ready(examples, progress)
+        return self
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the latest capture, with every measurement. Raises BackendError before the first call."""
+        return self._last().plan
+
+    @property
+    def signature(self) -> Signature:
+        """Names, dtypes and shapes of the latest capture. Raises BackendError before the first call."""
+        return self._last().captured.signature
+
+    @property
+    def passes(self) -> tuple[PassRecord, ...]:
+        """What each rewrite did to the latest capture. Raises BackendError before the first call."""
+        return self._last().passes
+
+    @property
+    def parity(self) -> ParityRecord:
+        """How the plan's choices compare with eager: the worst of their records. Raises BackendError before the first call."""
+        return worst_parity(self.plan)
+
+    def save(
+        self,
+        path: str | Path,
+        *,
+        labels: Labels | Sequence[str] | None = None,
+        preprocessing: Preprocessing | None = None,
+        probabilities: bool | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Path:
+        """Write the latest capture as a model folder (models/resnet50) that `load`, the server and Triton read.
+
+        `labels` are the class names, `probabilities` says that the outputs need no softmax. An existing model is replaced in
+        one step; on any failure it stays. Raises ArtifactError, also before the first call.
+        """
+        with self._lock:
+            if self._latest is None:
+                raise ArtifactError("there is nothing to save yet; call the graph or compile it with example inputs first")
+            compiled = self._latest
+            folder = Path(path)
+            with tempfile.TemporaryDirectory(prefix="penstock-") as staging:
+                write_onnx(compiled.optimised, compiled.runner.directory)
+                wanted = {"model.onnx", *(name for choice in compiled.plan.choices.values() for name in choice.files)}
+                wanted |= {item.name for item in compiled.runner.directory.glob("model.onnx.*")}
+                for name in wanted:
+                    shutil.copyfile(compiled.runner.directory / name, Path(staging) / name)
+                return write_artifact(
+                    folder,
+                    name=folder.name,
+                    files_from=Path(staging),
+                    signature=compiled.captured.signature,
+                    preprocessing=preprocessing,
+                    labels=labels,
+                    probabilities=bool(probabilities),
+                    parity=self.parity,
+                    plans=[compiled.plan],
+                    provenance={
+                        **(provenance or {}),
+                        "outputs": compiled.captured.structure.to_json(),
+                        "passes": [record.to_json() for record in compiled.passes],
+                    },
+                )
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__}("]
+        for name, module in _named_modules(self):
+            count = sum(value.numel() for value in module.parameters())
+            lines.append(f"  ({name}): {type(module).__name__}, {count:,} parameters")
+        if self._latest is None:
+            lines.append("  not captured yet: call it, or compile it with example inputs")
+        else:
+            signature, plan = self._latest.captured.signature, self._latest.plan
+            lines += [f"  input {spec.name}: {spec.dtype} {list(spec.shape)}" for spec in signature.inputs]
+            lines += [f"  output {spec.name}: {spec.dtype} {list(spec.shape)}" for spec in signature.outputs]
+            lines += [f"  batch {bucket}: {choice}" for bucket, choice in plan.choices.items()]
+            lines.append(f"  parity {self.parity.status}" + (f": {self.parity.why}" if self.parity.why else ""))
+        return "\n".join([*lines, ")"])
+
+    def _last(self) -> _Compiled:
+        if self._latest is None:
+            raise BackendError("the graph is not captured yet; call it or compile it with example inputs first")
+        return self._latest
+
+    def _ready(self, inputs: Sequence[torch.Tensor], progress: Progress | None) -> _Compiled:
+        key = tuple((tuple(value.shape[1:]), value.dtype, value.device) for value in inputs)
+        compiled = self._compiled.pop(key, None)
+        if compiled is None or compiled.watch.changed():
+            if compiled is None and len(self._compiled) >= _KEPT:
+                self._compiled.pop(next(iter(self._compiled))).close()
+            stale, compiled = compiled, self._compile(inputs, progress, compiled)
+            if stale is not None:
+                stale.close()
+        self._compiled[key] = compiled  # at the end: the first one is the one longest unused
+        self._latest = compiled
+        return compiled
+
+    def _compile(self, inputs: Sequence[torch.Tensor], progress: Progress | None, stale: _Compiled | None) -> _Compiled:
+        watch = Watch(_modules(self), [value for value in vars(self).values() if isinstance(value, torch.Tensor)])
+        captured = capture(_Step(self), inputs, names=input_names(self._described(), len(inputs)))
+        optimised, records = run_passes(captured)
+        self.captures += 1
+        device = self.config.device if self.config.device != "auto" else captured.device
+        folder = tempfile.TemporaryDirectory(prefix="penstock-")
+        images, labels = self._images if _fit(captured.signature, self._images[0]) else ([], None)
+        try:
+            plan = self._tuned(
+                captured, optimised, Path(folder.name), device, images, labels, progress, stale.plan if stale else None
+            )
+        except BaseException:
+            folder.cleanup()
+            raise
+        runner = Runner(captured.signature, plan, Path(folder.name))
+        return _Compiled(captured, optimised, records, plan, runner, folder, watch)
+
+    def _tuned(
+        self,
+        captured: CapturedGraph,
+        optimised: CapturedGraph,
+        directory: Path,
+        device: str,
+        images: list[Array],
+        labels: Array | None,
+        progress: Progress | None,
+        keep: Plan | None,
+    ) -> Plan:
+        def run(keep: Plan | None) -> Plan:
+            return tune(
+                captured, optimised, self.config, directory=directory, device=device, images=images, labels=labels,
+                progress=progress, keep=keep,
+            )  # fmt: skip
+
+        if keep is None:
+            return run(None)
+        try:
+            return run(keep)
+        except (BackendError, ParityError):
+            return run(None)  # the old choice does not suit the new weights
+
+    def _described(self) -> Callable[..., Any]:
+        """The function whose parameters name the inputs."""
+        return self.build
+
+
+class _Step(torch.nn.Module):  # type: ignore[misc]
+    """A graph's `build` as a module, so that its modules' parameters are the exported program's."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        for index, module in enumerate(_modules(graph)):
+            self.add_module(f"module_{index}", module)
+        self._build = (graph.build,)
+        self.captured_as = type(graph).__name__
+        self.source_of_forward = graph._described()
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self._build[0](*inputs)
+
+
+class ModuleGraph(Graph):
+    """The graph of one module, without a subclass; what `compile` returns."""
+
+    def __init__(self, model: torch.nn.Module, *, config: GraphConfig | None = None) -> None:
+        super().__init__(config=config)
+        self.model = model
+
+    def build(self, *inputs: torch.Tensor) -> Any:
+        return self.model(*inputs)
+
+    def _described(self) -> Callable[..., Any]:
+        return self.model.forward
+
+
+class LoadedGraph(Graph):
+    """A graph from a model folder: called like any other, without the source of the model."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        super().__init__()
+        self.artifact = artifact
+        outputs = artifact.provenance.get("outputs")
+        self._structure = Structure.from_json(outputs) if outputs else _plain_structure(artifact.signature)
+        self._runner = Runner(artifact.signature, artifact.plan_here(), artifact.path)
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        wanted = self._runner.signature.inputs
+        if len(inputs) != len(wanted) or not all(isinstance(value, torch.Tensor) for value in inputs):
+            raise InputError(f"this graph takes {len(wanted)} tensors: {', '.join(spec.name for spec in wanted)}")
+        with self._lock:
+            return self._structure.rebuild(self._runner.run(inputs))
+
+    def compile(
+        self, *example_inputs: torch.Tensor, images: Any = None, labels: Any = None, progress: Progress | None = None
+    ) -> Graph:
+        raise BackendError("a loaded graph is compiled already; compile the module itself to measure it on this machine")
+
+    @property
+    def plan(self) -> Plan:
+        return self._runner.plan
+
+    @property
+    def signature(self) -> Signature:
+        return self._runner.signature
+
+    @property
+    def parity(self) -> ParityRecord:
+        return ParityRecord.from_json(self.artifact.parity)
+
+    @property
+    def passes(self) -> tuple[PassRecord, ...]:
+        return tuple(PassRecord(**record) for record in self.artifact.provenance.get("passes", ()))
+
+    def save(self, path: str | Path, **_: Any) -> Path:
+        raise ArtifactError(f"a loaded graph is saved already; copy {self.artifact.path.parent} to {path}")
+
+    def __repr__(self) -> str:
+        plan = ", ".join(f"{bucket}: {choice}" for bucket, choice in self.plan.choices.items())
+        return f"LoadedGraph({self.artifact.name!r} version {self.artifact.version}, plan {{{plan}}})"
+
+
+def compile(
+    model: torch.nn.Module,
+    example_inputs: torch.Tensor | Sequence[torch.Tensor] | None = None,
+    *,
+    config: GraphConfig | None = None,
+    images: Any = None,
+    labels: Any = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """The graph of a module. With example inputs or images it is captured and tuned now, else at its first call.
+
+    See `Graph.compile` for images and labels.
+    """
+    graph = ModuleGraph(model, config=config)
+    if example_inputs is None and images is None:
+        return graph
+    examples = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs or ())
+    return graph.compile(*examples, images=images, labels=labels, progress=progress)
+
+
+def load(path: str | Path) -> LoadedGraph:
+    """A graph from a model folder that `Graph.save` or `penstock migrate` wrote. Raises ArtifactError, or BackendError
+    when nothing installed here can run it."""
+    return LoadedGraph(load_artifact(path))
+
+
+def worst_parity(plan: Plan) -> ParityRecord:
+    """One record for a plan: the first of its winners that did not pass, else the largest difference of all."""
+    records = [item.parity for item in plan.measurements if item.status == "won" and item.parity is not None]
+    failed = next((record for record in records if not record.passed), None)
+    if failed is not None or not records:
+        return failed or ParityRecord(status="not-run", why="no winner was compared")
+    agreements = [record.top1_agreement for record in records if record.top1_agreement is not None]
+    worst = max(records, key=lambda record: record.max_abs or 0.0)
+    return replace(worst, top1_agreement=min(agreements, default=None))
+
+
+def _modules(graph: Graph) -> list[torch.nn.Module]:
+    return list(dict.fromkeys(modules_in(vars(graph).values())))
+
+
+def _named_modules(graph: Graph) -> list[tuple[str, torch.nn.Module]]:
+    return [(name, module) for name, value in vars(graph).items() for module in modules_in([value])]
+
+
+def _first_rows(images: Any) -> tuple[torch.Tensor, ...]:
+    if images is None:
+        return ()
+    given = images if isinstance(images, tuple | list) else (images,)
+    return tuple(torch.as_tensor(value)[:2] for value in given)
+
+
+def _checked_images(images: Any, labels: Any) -> tuple[list[Array], Array | None]:
+    """Images and labels as arrays; raises InputError when their numbers differ."""
+    if images is None:
+        if labels is not None:
+            raise InputError("labels were given without images")
+        return [], None
+    given = images if isinstance(images, tuple | list) else (images,)
+    arrays = [value.numpy(force=True) if isinstance(value, torch.Tensor) else np.asarray(value) for value in given]
+    if labels is None:
+        return arrays, None
+    classes = labels.numpy(force=True) if isinstance(labels, torch.Tensor) else np.asarray(labels)
+    if classes.shape != arrays[0].shape[:1]:
+        raise InputError(f"labels have shape {classes.shape} for {len(arrays[0])} images; give one class number per image")
+    return arrays, classes
+
+
+def _fit(signature: Signature, images: list[Array]) -> bool:
+    """Whether the images are inputs of this capture. Those for another row shape are left out, wrong ones are refused."""
+    if not images or tuple(images[0].shape[1:]) != signature.inputs[0].row_shape:
+        return False
+    checked_inputs(signature, images, "images")
+    return True
+
+
+def _plain_structure(signature: Signature) -> Structure:
+    if len(signature.outputs) == 1:
+        return LEAF
+    return Structure("mapping", tuple((spec.name, LEAF) for spec in signature.outputs))

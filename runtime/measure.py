@@ -1,0 +1,76 @@
+"""Time sessions against each other: interleaved, so that what else the machine does hits all of them alike. Torch-free."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .parity import Array
+from .session import Session
+
+_LEAST_ROUNDS = 3
+_USUAL_ROUNDS = 7
+_MOST_ROUNDS = 25
+_SAMPLE_SECONDS = 0.002  # shorter calls are timed several at a time
+_HOPELESS = 2.0  # times the best median: not measured further
+
+
+@dataclass
+class Samples:
+    """Seconds per call of one session at one batch size."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median_ms(self) -> float:
+        return 1000 * float(np.median(self.seconds))
+
+    @property
+    def spread_ms(self) -> float:
+        """The interquartile range."""
+        return 1000 * float(np.percentile(self.seconds, 75) - np.percentile(self.seconds, 25))
+
+
+def measure(sessions: Sequence[Session], inputs: Sequence[Array], *, seconds: float) -> list[Samples]:
+    """Samples of each session on the same inputs, after one call to warm up.
+
+    At least three rounds; then until the fastest is told from the next, or `seconds` are over, or 25 rounds.
+    """
+    deadline = time.monotonic() + seconds
+    calls = [max(1, math.ceil(_SAMPLE_SECONDS / max(_timed(session, inputs, 1), 1e-9))) for session in sessions]
+    samples = [Samples() for _ in sessions]
+    running = list(range(len(sessions)))
+    for round_number in range(_MOST_ROUNDS):
+        # The order turns, so that no session always runs after the same other one.
+        for offset in range(len(running)):
+            index = running[(offset + round_number) % len(running)]
+            samples[index].seconds.append(_timed(sessions[index], inputs, calls[index]))
+        if round_number + 1 < _LEAST_ROUNDS:
+            continue
+        best = min(samples[index].median_ms for index in running)
+        running = [index for index in running if samples[index].median_ms <= _HOPELESS * best]
+        told_apart = round_number + 1 >= _USUAL_ROUNDS and _separated([samples[index] for index in running])
+        if told_apart or time.monotonic() >= deadline:
+            break
+    return samples
+
+
+def _timed(session: Session, inputs: Sequence[Array], calls: int) -> float:
+    if calls > 1:
+        session.run(inputs)  # short calls would still feel the threads and caches of the session before them
+    start = time.perf_counter()
+    for _ in range(calls):
+        session.run(inputs)
+    return (time.perf_counter() - start) / calls
+
+
+def _separated(samples: Sequence[Samples]) -> bool:
+    ranked = sorted(samples, key=lambda item: item.median_ms)
+    if len(ranked) < 2:
+        return True
+    first, second = ranked[:2]
+    return second.median_ms - first.median_ms > max(first.spread_ms, second.spread_ms)
