@@ -18,6 +18,7 @@ import os
 import random
 import sys
 import traceback
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -130,17 +131,20 @@ def plain_value(value: Any) -> Any:
     return float(value) if float(value) != int(value) else int(value)
 
 
-def load_callable(recipe: dict[str, Any]) -> Callable[[Any], Any]:
-    """Run the part of the user's script that makes the transform, as if the script had been started there."""
-    root = Path(recipe["root"])
-    script = root / recipe["script"]
-    os.chdir(root / recipe.get("directory", "."))
+def evaluate(recipe: dict[str, Any], expression: str) -> Any:
+    """Run the recipe's part of the user's script as if the script had been started there, then evaluate the expression."""
+    directory = Path(recipe["root"]) / recipe.get("directory", ".")
+    script = directory / recipe["script"]
+    if not script.is_file():
+        script = Path(recipe["root"]) / recipe["script"]
+    os.chdir(directory)
     sys.path[0] = str(script.parent)
-    sys.argv = [str(script), *recipe.get("argv", [])]
-    scope: dict[str, Any] = {"__name__": "__penstock__", "__file__": str(script)}
-    exec(compile(recipe["source"], str(script), "exec"), scope)  # noqa: S102 - this process exists to run it
-    made: Callable[[Any], Any] = eval(recipe["callable"], scope)  # noqa: S307
-    return made
+    sys.argv = [recipe["script"], *recipe.get("argv", [])]
+    module = types.ModuleType("__penstock__")
+    module.__file__ = str(script)
+    sys.modules[module.__name__] = module  # dataclasses look their module up by name
+    exec(compile(recipe["source"], str(script), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - its purpose
+    return eval(expression, module.__dict__)  # noqa: S307
 
 
 def observe(
@@ -177,7 +181,7 @@ def main() -> None:
     answer: dict[str, Any] = {"ok": True, "probes": []}
     arrays: dict[str, np.ndarray] = {}
     try:
-        transform = load_callable(request["recipe"])
+        transform = evaluate(request["recipe"], request["recipe"]["callable"])
     except BaseException as error:  # noqa: BLE001 - the user's code may raise anything, SystemExit too
         answer = {"ok": False, "error": f"{type(error).__name__}: {error}", "where": last_line(error)}
     else:

@@ -1,0 +1,159 @@
+"""Migrate a repository, stage by stage: survey, resolve, rewrite, run, trace, package, prove, report."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
+from .facts import Survey
+from .finding import Finding
+from .model import package_model
+from .output import check_output, models_folder, write_output
+from .progress import Stages
+from .report import ModelReport, Parity, Report, ScriptReport
+from .resolve import Resolved, resolve
+from .rewrite import Change, rewrite, unified_diff
+from .sandbox import Limits
+from .survey import survey
+from .tree import Copied
+from .trials import run_migrated, run_originals
+from .workspace import Wishes, Workspace
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def migrate(
+    repository: str | os.PathLike[str],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    entry: str | None = None,
+    model: str | None = None,
+    input_size: tuple[int, int, int] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    precision: str = "auto",
+    verify: bool = True,
+    check: bool = False,
+    trust_checkpoint: bool = False,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    unsafe: bool = False,
+    timeout: float = 600.0,
+    memory_bytes: int | None = None,
+    console: Console | None = None,
+) -> Report:
+    """Turn a PyTorch image-classification repository into its graph-mode form, prove it, and package the model.
+
+    With `out`, that folder gets the migrated copy, `models/` (a model repository to serve) and penstock-report.json; without,
+    everything is tried and proved in a temporary copy and nothing is written. `check` stops after the rewrite. `input_size`
+    is (channels, height, width). The user's code only runs in subprocesses of at most `timeout` seconds and `memory_bytes`
+    (three quarters of the machine's by default). `console` shows progress.
+
+    What goes wrong inside the repository is a finding of the report; raises AmbiguousError where a choice is yours,
+    NothingToMigrateError where there is no PyTorch, MigrateError where `repository` or `out` cannot be used.
+    """
+    root = Path(repository).resolve()
+    target = Path(out) if out is not None else None
+    if target is not None:
+        check_output(root, target)
+    limits = Limits(timeout=timeout, memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
+    with Stages(console) as stages:
+        surveyed = survey(root, progress=stages.start("Reading the sources"))
+        changes = rewrite(surveyed, select=select, ignore=ignore, unsafe=unsafe)
+        report = _first_report(root, surveyed, changes)
+        weights = str(Path(checkpoint).resolve()) if checkpoint is not None else None
+        resolved = _resolve(surveyed, report, entry, model, weights)
+        _list_models(surveyed, resolved, report)
+        if check:
+            return report
+        with tempfile.TemporaryDirectory(prefix="penstock-", ignore_cleanup_errors=True) as scratch:
+            wishes = Wishes(
+                input_size=input_size,
+                data=Path(data).resolve() if data is not None else None,
+                precision=precision,
+                verify=verify,
+                trusted=trust_checkpoint,
+                limits=limits,
+            )
+            leave_out = (target,) if target is not None else ()
+            space = Workspace(
+                scratch=Path(scratch), surveyed=surveyed, report=report, wishes=wishes, stages=stages, leave_out=leave_out
+            )
+            models = _try_everything(space, resolved, changes)
+            if target is not None:
+                _write(root, target, changes, report, models, stages.start("Writing the migrated copy"))
+    return report
+
+
+def _try_everything(space: Workspace, resolved: Resolved | None, changes: Sequence[Change]) -> Path | None:
+    """All that runs the user's code; the folder of packaged models, or None."""
+    space.fresh_tree("Copying the repository")
+    originals = run_originals(space, resolved)
+    packaged = resolved is not None and package_model(space, resolved, originals, models_folder(space.surveyed.root))
+    if originals:
+        run_migrated(space, changes, originals)
+    return space.scratch / "models" if packaged else None
+
+
+def _first_report(root: Path, surveyed: Survey, changes: Sequence[Change]) -> Report:
+    findings = [*surveyed.findings, *(finding for change in changes for finding in change.findings)]
+    report = Report(repository=str(root), findings=list(dict.fromkeys(findings)))
+    report.would_change = any(change.changed for change in changes)
+    report.diff = unified_diff(changes)
+    rules = {change.path: change.rules for change in changes if change.changed}
+    for script in surveyed.scripts:
+        touched = sorted({script.path, *(loop.path for loop in script.loops)} & rules.keys())
+        codes = sorted({code for path in touched for code in rules[path]})
+        report.scripts.append(ScriptReport(path=script.path, roles=list(script.roles), rewritten=bool(touched), rules=codes))
+    return report
+
+
+def _resolve(surveyed: Survey, report: Report, entry: str | None, model: str | None, checkpoint: str | None) -> Resolved | None:
+    """The model's construction; where it cannot be told, the scripts still migrate, and a finding says why."""
+    try:
+        resolved = resolve(surveyed, entry=entry, model=model, checkpoint=checkpoint)
+    except (AmbiguousError, NothingToMigrateError):
+        raise
+    except MigrateError as error:
+        report.findings.append(Finding("", 1, 0, "PS500", str(error), "error"))
+        return None
+    report.findings += [finding for finding in resolved.findings if finding not in report.findings]
+    report.chain = resolved.chain
+    return resolved
+
+
+def _list_models(surveyed: Survey, resolved: Resolved | None, report: Report) -> None:
+    """The resolved model first, then every other factory of the repository, recognised but not asked for."""
+    if resolved is not None:
+        report.models.append(ModelReport(name=resolved.name, factory=resolved.factory))
+    for factory in surveyed.factories:
+        place = f"{factory.path}:{factory.line}"
+        if resolved is None or place != resolved.factory:
+            unasked = Parity(why="not asked for; --model takes another model than the script's own")
+            report.models.append(ModelReport(name=factory.name, factory=place, parity=unasked))
+
+
+def _write(
+    root: Path,
+    target: Path,
+    changes: Sequence[Change],
+    report: Report,
+    models: Path | None,
+    progress: Callable[[float, str], None],
+) -> None:
+    def finish(copied: Copied) -> dict[str, object]:
+        report.findings += [
+            Finding(path, 1, 0, "PS506", "too big to copy; the migrated copy links to the original", "note")
+            for path in copied.linked
+        ]
+        report.out = str(target)
+        return report.to_json()
+
+    write_output(root, target, changes, models=models, report=finish, progress=progress)

@@ -1,0 +1,169 @@
+"""Have the runtime's worker build, capture, prove and package the model, in the sandbox: one request, one response.
+
+The worker is `python -m penstock.runtime.worker REQUEST.json RESPONSE.json`; the migrator only knows that command line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import SandboxError
+from ..specs import Preprocessing
+from .sandbox import Limits, clean_environment, run
+from .verify import Recorded
+
+WORKER = ("-P", "-m", "penstock.runtime.worker")
+Progress = Callable[[float, str], None]
+# In a process of its own, in a folder of its own: nothing of the repository is on its path.
+SMOKE = """
+import json, sys
+import torch, penstock
+row = json.loads(sys.argv[2])
+output = penstock.load(sys.argv[1])(torch.rand(1, *row))
+output = output[0] if isinstance(output, (list, tuple)) else output
+assert bool(torch.isfinite(output).all()), "the output is not finite"
+print(json.dumps(list(output.shape)))
+"""
+NAMES = """
+import json, os, sys
+from pathlib import Path
+request = json.loads(Path(sys.argv[1]).read_text())
+sys.path.insert(1, request["here"])
+from trace_probe import evaluate
+names = evaluate(request["recipe"], request["recipe"]["names"])
+if isinstance(names, dict):
+    by_index = all(isinstance(key, int) or str(key).isdigit() for key in names)
+    items = names.items() if by_index else ((index, name) for name, index in names.items())
+    pairs = [(int(index), name) for index, name in items]
+    if sorted(index for index, _ in pairs) != list(range(len(pairs))):
+        raise SystemExit("the indices of the class names are not 0, 1, 2, ...")
+    names = [value for _, value in sorted(pairs)]
+Path(sys.argv[2]).write_text(json.dumps([str(name) for name in names]))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """Where and within what bounds the worker runs. `scratch` is the only folder it can write to."""
+
+    scratch: Path
+    limits: Limits
+    trusted: bool = False
+
+    def environment(self) -> dict[str, str]:
+        return clean_environment(self.scratch, trusted=self.trusted)
+
+
+def model_name(name: str) -> str:
+    """A name that a model repository takes: letters, digits, dot, dash and underscore, not starting with a dot or dash."""
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("_.-")
+    return plain or "model"
+
+
+def inspect(recipe: Mapping[str, Any], row: tuple[int, int, int] | None, shop: Workshop) -> dict[str, Any]:
+    """The worker's answer about the model: class, parameters, an input that works, number of classes, kind of output."""
+    return ask({"task": "inspect", "recipe": dict(recipe), "input": list(row) if row else None}, shop)
+
+
+def package(
+    recipe: Mapping[str, Any],
+    *,
+    name: str,
+    row: tuple[int, int, int],
+    recorded: Recorded | None,
+    own_outputs: bool,
+    labels: list[str] | None,
+    preprocessing: Preprocessing | None,
+    precision: str,
+    fresh: bool,
+    provenance: Mapping[str, Any],
+    shop: Workshop,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The worker's answer to packaging the model as `scratch/models/<name>`.
+
+    `recorded` gives the gate its images; `own_outputs` says that its outputs are this model's. `fresh` weights are randomised
+    before parity, because freshly built layers can agree trivially.
+    """
+    images: Path | None = None
+    if recorded is not None and recorded.inputs.ndim == 4:
+        images = shop.scratch / "images.npz"
+        arrays: dict[str, np.ndarray] = {"images": recorded.inputs.astype(np.float32)}
+        if recorded.targets is not None:
+            arrays["labels"] = recorded.targets
+        if own_outputs and not fresh:
+            arrays["outputs"] = recorded.outputs.astype(np.float32)
+        np.savez(images, **arrays)  # type: ignore[arg-type]
+    (shop.scratch / "models").mkdir(exist_ok=True)
+    request = {
+        "task": "package",
+        "recipe": dict(recipe),
+        "name": name,
+        "out": str(shop.scratch / "models" / name),
+        "input": list(row),
+        "images": str(images) if images else None,
+        "labels": labels,
+        "preprocessing": preprocessing.to_json() if preprocessing else None,
+        "precision": precision,
+        "randomise": fresh,
+        "buckets": [1, 2, 4, 8, 16],
+        "max_tuning_seconds": 60,
+        "provenance": dict(provenance),
+    }
+    return ask(request, shop, progress)
+
+
+def ask(request: Mapping[str, Any], shop: Workshop, progress: Progress | None = None) -> dict[str, Any]:
+    """One request to the worker. A worker that dies or breaks a limit is an answer too: {"ok": false, "error": ...}."""
+    asked, answered = shop.scratch / "request.json", shop.scratch / "response.json"
+    answered.unlink(missing_ok=True)
+    asked.write_text(json.dumps(request), encoding="utf-8")
+
+    def on_line(line: str) -> None:
+        word, _, rest = line.partition(" ")
+        fraction, _, text = rest.partition(" ")
+        if word == "PROGRESS" and progress is not None and re.fullmatch(r"\d(\.\d+)?", fraction):
+            progress(min(1.0, float(fraction)), text)
+
+    done = run(
+        [sys.executable, *WORKER, str(asked), str(answered)],
+        cwd=shop.scratch, environment=shop.environment(), writable=[shop.scratch], limits=shop.limits, on_line=on_line,
+    )  # fmt: skip
+    if not answered.exists():
+        return {"ok": False, "stage": "build", "error": f"the worker left no answer: {done.why}"}
+    answer: dict[str, Any] = json.loads(answered.read_text(encoding="utf-8"))
+    return answer
+
+
+def smoke_test(artifact: Path, row: tuple[int, int, int], shop: Workshop) -> str | None:
+    """Load the package in a fresh process that knows nothing of the repository, and run one input: the failure, or None."""
+    empty = shop.scratch / "empty"
+    empty.mkdir(exist_ok=True)
+    done = run(
+        [sys.executable, "-P", "-c", SMOKE, str(artifact), json.dumps(list(row))],
+        cwd=empty, environment=shop.environment(), writable=[shop.scratch], limits=shop.limits,
+    )  # fmt: skip
+    return done.why
+
+
+def class_names(recipe: Mapping[str, Any], shop: Workshop) -> list[str]:
+    """The class names that a piece of the user's code evaluates to. Raises SandboxError when it fails."""
+    asked, answered = shop.scratch / "names-request.json", shop.scratch / "names.json"
+    answered.unlink(missing_ok=True)
+    asked.write_text(json.dumps({"recipe": dict(recipe), "here": str(Path(__file__).parent)}), encoding="utf-8")
+    done = run(
+        [sys.executable, "-c", NAMES, str(asked), str(answered)],
+        cwd=shop.scratch, environment=shop.environment(), writable=[shop.scratch], limits=shop.limits,
+    )  # fmt: skip
+    if not done.ok:
+        raise SandboxError(f"the class names could not be computed: {done.why}", output=done.stderr)
+    names: list[str] = json.loads(answered.read_text(encoding="utf-8"))
+    return names

@@ -1,0 +1,74 @@
+"""Run the scripts of a repository before and after, and note in the report how each fared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .facts import Script
+from .output import apply
+from .resolve import Resolved
+from .rewrite import Change
+from .verify import ScriptRun, arguments, compare, run_script
+from .workspace import Workspace
+
+# Flags by which scripts that train are told to evaluate only.
+EVALUATE_FLAGS = frozenset("evaluate eval eval_only evaluate_only test test_only validate val_only only_eval".split())  # noqa: SIM905
+_TRAINS = "it trains; only evaluation and prediction scripts are run"
+Originals = Mapping[str, tuple[list[str], ScriptRun]]
+"""Script path -> the arguments it was run with, and what it did."""
+
+
+def run_originals(space: Workspace, resolved: Resolved | None) -> Originals:
+    """Run every rewritten script as it was; those that do not run here are left out, with the reason in the report."""
+    originals: dict[str, tuple[list[str], ScriptRun]] = {}
+    if not space.wishes.verify:
+        space.remark("PS403", "the scripts were not run (--no-verify): that they compute the same is unproved", "note")
+        return originals
+    for script, entry in zip(space.surveyed.scripts, space.report.scripts, strict=True):
+        if not entry.rewritten:
+            entry.why = "nothing in it was rewritten"
+            continue
+        argv = _arguments(script, space, resolved)
+        if isinstance(argv, str):
+            entry.why = argv
+            continue
+        space.stages.start(f"Running {script.path}")
+        run = run_script(script, argv, space.tree, space.scratch, limits=space.wishes.limits, trusted=space.wishes.trusted)
+        missing = [name for name in ("network", "filesystem") if not run.done.isolation.get(name)]
+        if missing:
+            space.remark("PS507", f"this platform lets no process cut itself off from: {', '.join(missing)}", "note")
+        if run.done.ok:
+            originals[script.path] = (argv, run)
+        else:
+            entry.why = f"the original does not run here: {run.done.why}"
+            space.remark("PS402", f"{entry.why}; so the migrated script could not be checked", "warning", script.path)
+    return originals
+
+
+def run_migrated(space: Workspace, changes: Sequence[Change], originals: Originals) -> None:
+    """Run the migrated form of each script that ran, with the same arguments in a fresh copy, and compare."""
+    space.fresh_tree("Copying the repository again")
+    apply(changes, space.tree)
+    for script, entry in zip(space.surveyed.scripts, space.report.scripts, strict=True):
+        if script.path not in originals:
+            continue
+        argv, original = originals[script.path]
+        space.stages.start(f"Running the migrated {script.path}")
+        run = run_script(script, argv, space.tree, space.scratch, limits=space.wishes.limits, trusted=space.wishes.trusted)
+        verdict = compare(original, run)
+        entry.executed, entry.why = verdict.status, verdict.why
+        space.report.parity_failed |= verdict.parity_failed
+        if verdict.status == "failed":
+            message = f"the migrated script does not do what the original does: {verdict.why}"
+            space.remark("PS401", message, "error", script.path)
+
+
+def _arguments(script: Script, space: Workspace, resolved: Resolved | None) -> list[str] | str:
+    known = list(resolved.recipe.get("argv", [])) if resolved is not None else []
+    argv = arguments(script, space.tree, known, data=space.wishes.data)
+    if "train" not in script.roles or isinstance(argv, str):
+        return argv
+    flags = [option.flags[-1] for option in script.options if option.dest in EVALUATE_FLAGS and option.action == "store_true"]
+    if not flags:
+        return _TRAINS
+    return argv if set(flags) & set(argv) else [*argv, flags[0]]

@@ -1,0 +1,66 @@
+"""The scratch folder of one migration, and what all its stages share."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .facts import Survey
+from .finding import Finding, Severity
+from .package import Workshop
+from .progress import Stages
+from .report import Report
+from .sandbox import Limits
+from .tree import copy_tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the caller asked for, as given to `migrate`."""
+
+    input_size: tuple[int, int, int] | None = None
+    data: Path | None = None
+    precision: str = "auto"
+    verify: bool = True
+    trusted: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """One migration: where it works, what it knows, where it reports. The user's code sees only the copy in `tree`."""
+
+    scratch: Path
+    surveyed: Survey
+    report: Report
+    wishes: Wishes
+    stages: Stages
+    leave_out: tuple[Path, ...] = ()
+
+    @property
+    def tree(self) -> Path:
+        return self.scratch / "repository"
+
+    @property
+    def shop(self) -> Workshop:
+        return Workshop(scratch=self.scratch, limits=self.wishes.limits, trusted=self.wishes.trusted)
+
+    def fresh_tree(self, title: str) -> None:
+        """Copy the repository anew, whatever became of the copy before; always at the same path, which scripts may print."""
+        progress = self.stages.start(title)
+        shutil.rmtree(self.tree, ignore_errors=True)
+        copied = copy_tree(self.surveyed.root, self.tree, leave_out=self.leave_out, with_git=False, progress=progress)
+        for path in copied.linked:
+            self.remark("PS506", "too big to copy; the trial runs read the original", "note", path)
+
+    def remark(self, code: str, message: str, severity: Severity, where: str = "") -> None:
+        """Add a finding once. `where` is "path:line", a path, or empty for the whole repository."""
+        path, _, line = where.rpartition(":")
+        finding = (
+            Finding(path, int(line), 0, code, message, severity)
+            if path and line.isdigit()
+            else Finding(where, 1, 0, code, message, severity)
+        )
+        if finding not in self.report.findings:
+            self.report.findings.append(finding)
