@@ -129,6 +129,9 @@ class Survey:
     loops: tuple[Loop, ...] = ()
     """Every model call of the repository, also those that no script reaches."""
 
+    tables: object = field(default=None, repr=False, compare=False)
+    """What the survey worked with, for the stages after it; see `survey.knowledge`."""
+
     @property
     def errors(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.severity == "error")

@@ -66,7 +66,9 @@ def read_source(root: Path, path: str) -> SourceFile:
             return SourceFile(path, b"", problem=Finding(path, 1, 0, "PS003", message, "note"))
         data = absolute.read_bytes()
     except OSError as error:
-        return SourceFile(path, b"", problem=Finding(path, 1, 0, "PS002", f"cannot be read: {error.strerror or error}", "error"))
+        return SourceFile(
+            path, b"", problem=Finding(path, 1, 0, "PS002", f"cannot be read: {error.strerror or error}", "error")
+        )
     return parse_source(path, data)
 
 
@@ -83,7 +85,9 @@ def parse_source(path: str, data: bytes) -> SourceFile:
             warnings.simplefilter("ignore")  # invalid escapes in the user's strings are not ours to print
             tree = ast.parse(text, filename=path)
     except SyntaxError as error:
-        finding = Finding(path, error.lineno or 1, max(0, (error.offset or 1) - 1), "PS001", f"does not parse: {error.msg}", "error")
+        finding = Finding(
+            path, error.lineno or 1, max(0, (error.offset or 1) - 1), "PS001", f"does not parse: {error.msg}", "error"
+        )
         return SourceFile(path, data, encoding, text, problem=finding)
     except (ValueError, RecursionError, MemoryError) as error:
         finding = Finding(path, 1, 0, "PS001", f"does not parse: {type(error).__name__}: {error}", "error")

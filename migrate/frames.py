@@ -1,0 +1,473 @@
+"""Slicing across functions: from a point inside a function, out through its callers, to a program that can run alone.
+
+The functions on the way are written out reduced, returning what was asked for, so that names keep the scopes they had:
+
+    def main(args):                      from    def main(args):
+        model = build(args.arch)                     loader = DataLoader(...)
+        return model                                 model = build(args.arch)
+                                                     evaluate(model, loader)
+    args = parser.parse_args()
+    model = main(args)
+
+Code of another file stands in a function of its own, which is that file's namespace.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .classes import ClassReduction
+from .scopes import Definition, Function, Module, Need, Repository, last_name, parameters, reads
+from .slicer import Needs, Options, Slicer
+
+
+class SliceError(Exception):
+    """The way from a point to its program could not be followed; the text says where and why."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place in the code, and an expression to be computed there. `statement` None means the end of the module."""
+
+    module: Module
+    function: Function | None
+    statement: ast.stmt | None
+    expression: ast.expr
+
+
+@dataclass
+class Program:
+    """A module that computes something: its statements, and the expression that is the result after they ran."""
+
+    body: list[ast.stmt]
+    expression: ast.expr
+    dropped: list[ast.stmt]
+    entry: Module
+    callers: list[tuple[Module, ast.Call]] = field(default_factory=list)
+    """The calls that were followed, innermost first."""
+
+
+@dataclass
+class _Pending:
+    needs: set[Need] = field(default_factory=set)
+    replaced: dict[str, Definition | None] = field(default_factory=dict)
+
+
+class Calls:
+    """Every call of a repository by the callee's last name."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.by_name: dict[str, list[tuple[Module, ast.Call]]] = {}
+        self.handed: dict[str, list[tuple[Module, ast.Call]]] = {}
+        """Calls to which a name is handed over as an argument: `mp.spawn(main_worker, ...)`."""
+        for module in repository.modules.values():
+            for node in module.nodes:
+                if isinstance(node, ast.Call):
+                    self.by_name.setdefault(last_name(node.func), []).append((module, node))
+                    for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
+                        if isinstance(value, ast.Name):
+                            self.handed.setdefault(value.id, []).append((module, node))
+
+
+class Framer:
+    """Builds programs for points; one per repository and entry file."""
+
+    def __init__(self, repository: Repository, calls: Calls, entry: Module, options: Options) -> None:
+        self.repository = repository
+        self.calls = calls
+        self.entry = entry
+        self.options = options
+        self.pending: dict[str, _Pending] = {}
+        self.reductions: dict[str, ClassReduction] = {}
+        self.wrappers: list[ast.stmt] = []
+
+    def build(self, point: Point, stack: Sequence[tuple[Module, ast.Call]] = ()) -> Program:
+        """The program for a point. `stack` gives the calls to go out through, innermost first; without it they are searched."""
+        waiting = list(stack)
+        followed: list[tuple[Module, ast.Call]] = []
+        visited: set[ast.AST] = set()
+        while point.function is not None:
+            if point.function in visited or len(visited) > 30:
+                raise SliceError(f"{point.module.path}:{point.function.lineno}: {point.function.name} calls itself")
+            visited.add(point.function)
+            call = waiting.pop(0) if waiting else None
+            point, used = self._leave(point, call)
+            if used is not None:
+                followed.append(used)
+        body, expression = self._module(point, wrapped=False)
+        return Program(
+            [*_future(body), *self.wrappers, *_after_future(body)], expression, self.options.dropped, point.module, followed
+        )
+
+    # -- one function
+
+    def _leave(self, point: Point, call: tuple[Module, ast.Call] | None) -> tuple[Point, tuple[Module, ast.Call] | None]:
+        function = point.function
+        assert function is not None
+        module = point.module
+        slicer = Slicer(module, function.body, self.options, top_level=False, rewrite=self._rewriter(module))
+        needs = Needs()
+        slicer.need(needs, reads(point.expression))
+        if point.statement is None:
+            kept = slicer.block(function.body, needs)
+        else:
+            kept = slicer.path(function.body, _trail(module, function, point.statement), needs)
+        owner = module.class_of(function)
+        names = [argument.arg for argument in parameters(function)]
+        used = [name for name in names if needs.has(name)]
+        method = owner is not None and bool(names) and not _is_static(function)
+        if method and owner is not None:
+            return self._leave_method(point, owner, names[0], used, kept, needs, call)
+        outer = module.function_of(function)
+        found = call or self._caller(module, function, outer)
+        if found is None:
+            return self._uncalled(point, function, used, kept, needs), None
+        where, site = found
+        arguments = bind(function, site if last_name(site.func) == function.name else _spread(site), skip=0)
+        if not kept:
+            expression = substitute(point.expression, {name: arguments[name] for name in used if name in arguments})
+            missing = [name for name in used if name not in arguments]
+            if not missing:
+                free = {need for need in needs.items if need[0] not in names}
+                return self._step(point, where, site, expression, free, outer), found
+        expression = self._reduced(module, function, used, kept, point.expression, arguments)
+        free = {need for need in needs.items if need[0] not in names}
+        return self._step(point, where, site, expression, free | {(function.name, None)}, outer), found
+
+    def _step(
+        self, point: Point, where: Module, site: ast.Call, expression: ast.expr, free: set[Need], outer: Function | None
+    ) -> Point:
+        """The same question, asked where the call stands."""
+        if where is not point.module:
+            own = {name for name, _ in reads(expression)} & {name for name, _ in free}
+            if own:  # it still speaks of the inner file's names: that file becomes a function
+                expression = self._wrap(point.module, expression, free)
+        elif outer is None:
+            self._pending(where).needs |= free
+        return Point(where, where.function_of(site), where.statement_of(site), expression)
+
+    def _uncalled(self, point: Point, function: Function, used: list[str], kept: list[ast.stmt], needs: Needs) -> Point:
+        """Nobody calls it in the repository: a web handler, or a function given to a framework that parses arguments."""
+        names = {argument.arg for argument in parameters(function)}
+        free = {need for need in needs.items if need[0] not in names}
+        if point.module.function_of(function) is not None:
+            raise SliceError(f"{point.module.path}:{function.lineno}: nothing calls {function.name}")
+        expression = point.expression
+        if used or kept:
+            expression = self._reduced(point.module, function, used, kept, point.expression, {})
+            free |= {(function.name, None)}
+        self._pending(point.module).needs |= free
+        return Point(point.module, None, None, expression)
+
+    def _reduced(
+        self,
+        module: Module,
+        function: Function,
+        used: list[str],
+        kept: list[ast.stmt],
+        result: ast.expr,
+        arguments: dict[str, ast.expr],
+    ) -> ast.expr:
+        """Write a function's reduced form down, and return the call of it."""
+        reduced, call = reduce_function(module, function, used, kept, result, arguments)
+        self._pending(module).replaced[function.name] = reduced
+        return call
+
+    # -- methods
+
+    def _leave_method(
+        self,
+        point: Point,
+        owner: ast.ClassDef,
+        self_name: str,
+        used: list[str],
+        kept: list[ast.stmt],
+        needs: Needs,
+        call: tuple[Module, ast.Call] | None,
+    ) -> tuple[Point, tuple[Module, ast.Call] | None]:
+        module, function = point.module, point.function
+        assert function is not None
+        reduction = self.reductions.get(owner.name)
+        if reduction is None:
+            reduction = self.reductions[owner.name] = ClassReduction(module, owner, self.options)
+        attributes = needs.attributes(self_name)
+        if attributes is None:
+            reduction.whole = True
+        reduction.wanted |= attributes or set()
+        free = {need for need in needs.items if need[0] not in used and need[0] != self_name}
+        self._pending(module).needs |= free
+        if function.name == "__init__":
+            raise SliceError(f"{module.path}:{function.lineno}: the model is used while {owner.name} is being made")
+        found = call or self._method_caller(module, owner, function)
+        if found is None:
+            raise SliceError(f"{module.path}:{function.lineno}: nothing calls {owner.name}.{function.name}")
+        where, site = found
+        others = [name for name in used if name != self_name]
+        arguments = bind(function, site, skip=1)
+        receiver = site.func.value if isinstance(site.func, ast.Attribute) else site.func
+        if kept or any(name not in arguments for name in others):
+            reduced, made = reduce_function(
+                module, function, [self_name, *others], kept, point.expression, {self_name: receiver, **arguments}
+            )
+            reduction.methods[function.name] = reduced
+            assert isinstance(made, ast.Call)
+            made.func = ast.Attribute(receiver, function.name, ast.Load())
+            made.args = made.args[1:]
+            expression: ast.expr = ast.fix_missing_locations(made)
+        else:
+            expression = substitute(point.expression, {self_name: receiver, **arguments})
+        caller = where.function_of(site)
+        inside = caller is not None and where.class_of(caller) is owner
+        if not inside:
+            reduction.follow(where, caller, receiver)
+            self._pending(module).replaced[owner.name] = reduction.build()
+        return Point(where, caller, where.statement_of(site), expression), found
+
+    def _method_caller(self, module: Module, owner: ast.ClassDef, function: Function) -> tuple[Module, ast.Call] | None:
+        outside: list[tuple[Module, ast.Call]] = []
+        inside: list[tuple[Module, ast.Call]] = []
+        for where, site in self.calls.by_name.get(function.name, []):
+            if not isinstance(site.func, ast.Attribute) or where.function_of(site) is function:
+                continue
+            receiver = site.func.value
+            caller = where.function_of(site)
+            if isinstance(receiver, ast.Name) and receiver.id == "self":
+                if caller is not None and where.class_of(caller) is owner:
+                    inside.append((where, site))
+            elif self._is_instance(where, caller, receiver, owner):
+                outside.append((where, site))
+        return min([*outside, *inside], key=lambda found: found[0] is not self.entry, default=None)
+
+    def _is_instance(self, where: Module, caller: Function | None, receiver: ast.expr, owner: ast.ClassDef) -> bool:
+        if isinstance(receiver, ast.Call):
+            found = where.find_callee(receiver.func)
+            return found is not None and found[1] is owner
+        if not isinstance(receiver, ast.Name):
+            return False
+        for scope in (caller, where.tree):
+            for node in ast.walk(scope) if scope is not None else ():
+                if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+                    continue
+                found = where.find_callee(node.value.func)
+                named = any(isinstance(target, ast.Name) and target.id == receiver.id for target in node.targets)
+                if named and found is not None and found[1] is owner:
+                    return True
+        return False
+
+    # -- modules
+
+    def _pending(self, module: Module) -> _Pending:
+        return self.pending.setdefault(module.path, _Pending())
+
+    def _module(self, point: Point, *, wrapped: bool) -> tuple[list[ast.stmt], ast.expr]:
+        module, pending = point.module, self._pending(point.module)
+        slicer = Slicer(
+            module,
+            module.tree.body,
+            self.options,
+            top_level=True,
+            wrapped=wrapped,
+            rewrite=self._rewriter(module),
+            replaced=pending.replaced,
+        )
+        needs = Needs()
+        slicer.need(needs, reads(point.expression) | pending.needs)
+        if point.statement is None:
+            return slicer.block(module.tree.body, needs), point.expression
+        return slicer.path(module.tree.body, _trail(module, None, point.statement), needs), point.expression
+
+    def _wrap(self, module: Module, expression: ast.expr, free: set[Need]) -> ast.expr:
+        """Put what an expression needs of another file into a function, and return an expression that reaches it."""
+        names = sorted({name for name, _ in reads(expression)} & {name for name, _ in free})
+        self._pending(module).needs |= free
+        value: ast.expr = ast.Name(names[0], ast.Load())
+        if len(names) > 1:
+            value = ast.Tuple([ast.Name(name, ast.Load()) for name in names], ast.Load())
+        body, _ = self._module(Point(module, None, None, value), wrapped=True)
+        name = "_from_" + module.name.replace(".", "_")
+        wrapper = ast.FunctionDef(
+            name=name,
+            args=ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[]),
+            body=[*body, ast.Return(value)],
+            decorator_list=[],
+        )
+        wrapper.path = module.path  # type: ignore[attr-defined]
+        target: ast.expr = ast.Name(names[0], ast.Store())
+        if len(names) > 1:
+            target = ast.Tuple([ast.Name(item, ast.Store()) for item in names], ast.Store())
+        self.wrappers += [wrapper, ast.Assign([target], ast.Call(ast.Name(name, ast.Load()), [], []))]
+        for statement in self.wrappers:
+            statement.lineno = 1
+            ast.fix_missing_locations(statement)
+        return expression
+
+    def _rewriter(self, module: Module) -> _Rewriter:
+        return _Rewriter(self.reductions)
+
+    def _caller(self, module: Module, function: Function, outer: Function | None) -> tuple[Module, ast.Call] | None:
+        """The call to go out through: of the entry file first, direct calls before those that hand the function over."""
+        direct = []
+        for where, site in self.calls.by_name.get(function.name, []):
+            inside = where.function_of(site)
+            if inside is function:
+                continue
+            if outer is not None:
+                if where is module and _within(where, site, outer):
+                    direct.append((where, site))
+                continue
+            found = where.find_callee(site.func)
+            if found is not None and found[1] is function:
+                direct.append((where, site))
+        handed = [
+            (where, site)
+            for where, site in self.calls.handed.get(function.name, [])
+            if (found := where.find(function.name)) is not None and found[1] is function
+        ]
+        candidates = [*direct, *handed] if direct or outer is None else []
+        return min(candidates, key=lambda found: found[0] is not self.entry, default=None)
+
+
+class _Rewriter:
+    """Hands constructors of reduced classes only the arguments they still take."""
+
+    def __init__(self, reductions: dict[str, ClassReduction]) -> None:
+        self.reductions = reductions
+
+    def __call__(self, statement: ast.stmt) -> ast.stmt:
+        calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and last_name(node.func) in self.reductions]
+        if not any(self.reductions[last_name(call.func)].built is not None for call in calls):
+            return statement
+        clone = copy.deepcopy(statement)
+        for call in [node for node in ast.walk(clone) if isinstance(node, ast.Call)]:
+            reduction = self.reductions.get(last_name(call.func))
+            if (
+                reduction is not None
+                and reduction.built is not None
+                and reduction.init is not None
+                and reduction.parameters is not None
+            ):
+                given = bind(reduction.init, call, skip=1)
+                call.args = []
+                call.keywords = [ast.keyword(name, given[name]) for name in reduction.parameters if name in given]
+        return ast.fix_missing_locations(clone)
+
+
+def bind(function: Function, call: ast.Call, *, skip: int) -> dict[str, ast.expr]:
+    """The argument expressions of a call by parameter name; `skip` leading parameters are bound otherwise (self)."""
+    positional = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]][skip:]
+    bound: dict[str, ast.expr] = {}
+    for name, value in zip(positional, call.args, strict=False):
+        if isinstance(value, ast.Starred):
+            break
+        bound[name] = value
+    bound |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+    return bound
+
+
+def substitute(node: ast.expr, values: dict[str, ast.expr]) -> ast.expr:
+    """The expression with names replaced by expressions."""
+
+    class Replace(ast.NodeTransformer):
+        def visit_Name(self, name: ast.Name) -> ast.expr:
+            return copy.deepcopy(values[name.id]) if name.id in values else name
+
+    return ast.fix_missing_locations(Replace().visit(copy.deepcopy(node)))
+
+
+def reduce_function(
+    module: Module, function: Function, used: list[str], kept: list[ast.stmt], result: ast.expr, arguments: dict[str, ast.expr]
+) -> tuple[ast.FunctionDef, ast.expr]:
+    """A function with only the parameters and statements that matter, returning `result`; and the call of it."""
+    defaults = default_values(function)
+    ordered = [name for name in used if name not in defaults] + [name for name in used if name in defaults]
+    for name in ordered:
+        if name not in arguments and name not in defaults:
+            raise SliceError(
+                f"{module.path}:{function.lineno}: nothing in the repository says what {function.name} gets as {name!r}"
+            )
+    reduced = ast.FunctionDef(
+        name=function.name,
+        args=ast.arguments(
+            posonlyargs=[],
+            args=[ast.arg(name) for name in ordered],
+            kwonlyargs=[],
+            kw_defaults=[],
+            defaults=[defaults[name] for name in ordered if name in defaults],
+        ),
+        body=[*kept, ast.Return(result)],
+        decorator_list=[],
+    )
+    ast.copy_location(reduced, function)
+    given = [name for name in ordered if name in arguments]
+    gaps = given != ordered[: len(given)]
+    call = ast.Call(
+        ast.Name(function.name, ast.Load()),
+        [] if gaps else [arguments[name] for name in given],
+        [ast.keyword(name, arguments[name]) for name in given] if gaps else [],
+    )
+    return ast.fix_missing_locations(reduced), ast.fix_missing_locations(ast.copy_location(call, function))
+
+
+def default_values(function: Function) -> dict[str, ast.expr]:
+    """Default expressions by parameter; those that click's `option` decorators state count too."""
+    positional = [*function.args.posonlyargs, *function.args.args]
+    found = {
+        argument.arg: default
+        for argument, default in zip(
+            positional[len(positional) - len(function.args.defaults) :], function.args.defaults, strict=True
+        )
+    }
+    found |= {a.arg: d for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if d is not None}
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and last_name(decorator.func) in ("option", "argument"):
+            names = [node.value for node in decorator.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+            default = next((keyword.value for keyword in decorator.keywords if keyword.arg == "default"), None)
+            if any(keyword.arg == "is_flag" for keyword in decorator.keywords) and default is None:
+                default = ast.Constant(False)
+            for name in names:
+                if default is not None:
+                    found.setdefault(name.lstrip("-").replace("-", "_"), default)
+    return found
+
+
+def _spread(site: ast.Call) -> ast.Call:
+    """`mp.spawn(worker, nprocs=n, args=(a, b))` as the call `worker(0, a, b)`; `Process(target=worker, args=(a,))` likewise."""
+    arguments = next((keyword.value for keyword in site.keywords if keyword.arg == "args"), None)
+    values = list(arguments.elts) if isinstance(arguments, ast.Tuple | ast.List) else []
+    if last_name(site.func) == "spawn":
+        values.insert(0, ast.Constant(0))
+    return ast.fix_missing_locations(ast.copy_location(ast.Call(site.func, values, []), site))
+
+
+def _trail(module: Module, function: Function | None, statement: ast.stmt) -> list[ast.AST]:
+    trail: list[ast.AST] = [statement]
+    current = module.parents[statement]
+    while current is not function and not isinstance(current, ast.Module):
+        trail.append(current)
+        current = module.parents[current]
+    trail.reverse()
+    return trail
+
+
+def _within(module: Module, node: ast.AST, outer: Function) -> bool:
+    current: ast.AST | None = node
+    while current is not None:
+        if current is outer:
+            return True
+        current = module.parents.get(current)
+    return False
+
+
+def _is_static(function: Function) -> bool:
+    return any(last_name(item) == "staticmethod" for item in function.decorator_list)
+
+
+def _future(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    return [item for item in body if isinstance(item, ast.ImportFrom) and item.module == "__future__"]
+
+
+def _after_future(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    return [item for item in body if not (isinstance(item, ast.ImportFrom) and item.module == "__future__")]
