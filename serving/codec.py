@@ -180,18 +180,21 @@ def _from_json_data(name: str, datatype: str, shape: list[int], data: Any) -> np
         if len(flat) != count:
             raise InputError(f"input '{name}': shape {shape} takes {count} elements, got {len(flat)}")
         return bytes_array([value.encode("utf-8", "surrogatepass") for value in flat], shape)
+    dtype = np.dtype(DATATYPES[datatype])
     try:
-        given = np.asarray(data)
+        # Without a common dtype numpy would make floats of large integers, and numbers of strings.
+        given = np.asarray(data, dtype=object if dtype.kind in "iu" else None)
     except (ValueError, OverflowError, TypeError):
         raise InputError(f"input '{name}': 'data' is not a regular array of numbers") from None
     if given.size != count:
         raise InputError(f"input '{name}': shape {shape} takes {count} elements, got {given.size}")
-    dtype = np.dtype(DATATYPES[datatype])
-    if given.size and given.dtype.kind not in _KINDS.get(datatype, "iu"):
+    if given.size and given.dtype.kind not in _KINDS.get(datatype, "O"):
         raise InputError(f"input '{name}': 'data' does not hold {datatype} values")
     if dtype.kind in "iu" and given.size:
+        if not all(type(value) is int for value in given.ravel()):
+            raise InputError(f"input '{name}': 'data' does not hold {datatype} values")
         limits = np.iinfo(dtype)
-        if int(given.min()) < limits.min or int(given.max()) > limits.max:
+        if given.min() < limits.min or given.max() > limits.max:
             raise InputError(f"input '{name}': {datatype} goes from {limits.min} to {limits.max}")
     with np.errstate(over="ignore"):
         return given.astype(dtype).reshape(shape)

@@ -44,6 +44,9 @@ class Reject:
 
 Decision = Dispatch | Wait | Reject
 
+# Under overload, a batch that answers fewer rows per second than this share of a full one's gives way to full ones.
+_WORTH_SERVING = 0.8
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPolicy:
@@ -72,7 +75,7 @@ class BatchPolicy:
             tightest = min(tightest, waiting.deadline)
             if now + table.seconds(table.bucket_for(taken)) <= tightest:
                 feasible = count
-        if not feasible:
+        if not feasible or (feasible < count and self._hopeless(now, queue, table, rows, feasible, target)):
             return Reject()
         if feasible == count and taken < table.largest and coming and free == 1:
             until = self._company_until(now, queue[:count], table, coming)
@@ -80,6 +83,20 @@ class BatchPolicy:
                 return Wait(until)
         taken = sum(waiting.rows for waiting in queue[:feasible])
         return Dispatch(feasible, table.bucket_for(taken))
+
+    def _hopeless(
+        self, now: float, queue: Sequence[Waiting], table: LatencyTable, rows: int, feasible: int, target: int
+    ) -> bool:
+        """Whether meeting the first deadline with a small batch would cost more answers than it gives.
+
+        So it is when there is more to do than can be done in time, and the small batch is much the worse use of the device;
+        serving ever smaller batches to the most urgent request is how earliest-deadline-first collapses under overload.
+        """
+        served = sum(waiting.rows for waiting in queue[:feasible])
+        small = table.seconds(table.bucket_for(served))
+        all_done = now + small + table.drain_seconds(rows - served)
+        overloaded = all_done > max(waiting.deadline for waiting in queue)
+        return overloaded and served / small < _WORTH_SERVING * target / table.seconds(target)
 
     def _company_until(self, now: float, batch: Sequence[Waiting], table: LatencyTable, coming: int) -> float:
         """Until when it pays to hold this batch back for the rows that are coming."""

@@ -117,7 +117,7 @@ def slow_models(tmp_path_factory) -> Path:
     tmp = tmp_path_factory.mktemp("slow")
     folder = tmp / "models"
     folder.mkdir()
-    _package(folder, "slow", tmp, loops=400)
+    _package(folder, "slow", tmp, loops=1000)
     return folder
 
 

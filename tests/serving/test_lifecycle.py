@@ -1,0 +1,195 @@
+"""Overload, deadlines, disconnects, draining and ports, through real processes."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+
+def _classify(server, image: bytes, query: str = "") -> tuple[int, dict, dict]:
+    request = urllib.request.Request(f"{server.url}/v1/classify/slow{query}", data=image)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status, json.loads(response.read()), response.headers
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read()), error.headers
+
+
+def _pending(server) -> float:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics") as response:
+        lines = response.read().decode().splitlines()
+    return float(next(line for line in lines if line.startswith("nv_inference_pending")).rsplit(" ", 1)[1])
+
+
+def _statistics(server) -> dict:
+    with urllib.request.urlopen(f"{server.url}/v2/models/slow/stats") as response:
+        return json.loads(response.read())["model_stats"][0]
+
+
+def _together(count: int, work) -> list:
+    results = [None] * count
+
+    def run(number: int) -> None:
+        results[number] = work(number)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_a_full_queue_is_refused_at_once_with_retry_after(start, slow_models, make_photo):
+    server = start(slow_models, max_queue=4)
+    answers = _together(60, lambda number: _classify(server, make_photo(number)))
+    statuses = [status for status, _, _ in answers]
+    assert set(statuses) == {200, 503}
+    refused = next(answer for answer in answers if answer[0] == 503)
+    assert "full" in refused[1]["error"] or "deadline" in refused[1]["error"]
+    assert int(refused[2]["Retry-After"]) >= 1
+    assert _pending(server) == 0
+    assert _classify(server, make_photo(0))[0] == 200
+
+
+def test_a_deadline_that_cannot_be_met_is_refused_on_arrival(start, slow_models, make_photo):
+    server = start(slow_models)
+    status, answer, headers = _classify(server, make_photo(0), "?timeout_ms=1")
+    assert status == 503
+    assert "within" in answer["error"]
+    assert "Retry-After" in headers
+    assert _classify(server, make_photo(0), "?timeout_ms=20000")[0] == 200
+
+
+def test_disconnected_clients_leave_the_queue(start, slow_models, make_photo):
+    server = start(slow_models)
+    image = make_photo(0)
+    head = b"POST /v1/classify/slow HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(image)
+    connections = []
+    for _ in range(40):
+        connection = socket.create_connection(server.http.split(":"))
+        connection.sendall(head + image)
+        connections.append(connection)
+    for connection in connections:
+        connection.close()
+    # Each was answered to nobody, given up, or gone before its body was read; what counts is that none is left.
+    time.sleep(0.5)
+    end = time.monotonic() + 5
+    while _pending(server) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert _pending(server) == 0
+    statistics = _statistics(server)
+    assert statistics["inference_count"] + statistics["inference_stats"]["fail"]["count"] <= 40
+    assert _classify(server, image)[0] == 200
+    assert _statistics(server)["inference_count"] == statistics["inference_count"] + 1
+
+
+def test_a_client_that_leaves_is_taken_out_of_the_queue(start, slow_models, make_photo):
+    server = start(slow_models)
+    image = make_photo(0)
+    head = b"POST /v1/classify/slow HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(image)
+    connections = [socket.create_connection(server.http.split(":")) for _ in range(60)]
+    for connection in connections:
+        connection.sendall(head + image)
+    end = time.monotonic() + 5
+    while _pending(server) < 20 and time.monotonic() < end:
+        time.sleep(0.001)
+    for connection in connections:
+        connection.close()
+    time.sleep(0.5)
+    assert _pending(server) == 0
+    statistics = _statistics(server)
+    assert statistics["inference_stats"]["fail"]["count"] > 0
+    assert statistics["inference_count"] < 60
+
+
+def test_sigterm_answers_what_was_accepted(start, slow_models, make_photo):
+    server = start(slow_models)
+    images = [make_photo(number) for number in range(24)]
+    connections = []
+    for image in images:
+        connection = socket.create_connection(server.http.split(":"), timeout=60)
+        connection.sendall(b"POST /v1/classify/slow HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(image) + image)
+        connections.append(connection)
+    end = time.monotonic() + 10
+    while _pending(server) < 8 and time.monotonic() < end:
+        time.sleep(0.005)
+    server.process.send_signal(signal.SIGTERM)
+    answers = [connection.recv(4096) for connection in connections]
+    assert all(b" 200 " in answer for answer in answers), answers
+    assert server.process.wait(30) == 0, server.output
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(server.http.split(":"))
+
+
+def test_a_second_signal_ends_at_once(start, slow_models, make_photo):
+    server = start(slow_models)
+    threading.Thread(target=lambda: _quietly(server, make_photo(0)), daemon=True).start()
+    holding = socket.create_connection(server.http.split(":"))
+    holding.sendall(b"POST /v1/classify/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+    time.sleep(0.2)
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    assert server.process.poll() is None  # it waits for the half request
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(2) == 128 + signal.SIGTERM
+    holding.close()
+
+
+def _quietly(server, image: bytes) -> None:
+    try:
+        _classify(server, image)
+    except (OSError, urllib.error.URLError):
+        pass
+
+
+@pytest.mark.parametrize("which", ["http_port", "grpc_port", "metrics_port"])
+def test_a_port_in_use_fails_at_once_and_says_which(models, which):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0, which: port}
+        code = (
+            "import sys, json, pathlib\nfrom penstock.serving.server import serve\nfrom penstock.serving.config import ServeConfig\n"
+            "from penstock.errors import PenstockError\n"
+            "try: serve(ServeConfig(models=pathlib.Path(sys.argv[1]), **json.loads(sys.argv[2])))\n"
+            "except PenstockError as error: sys.exit(str(error))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(models), json.dumps(ports)], capture_output=True, text=True, timeout=60
+        )
+    assert done.returncode == 1
+    assert str(port) in done.stderr
+    assert f"--{which.replace('_', '-')}" in done.stderr
+    assert "loading" not in done.stdout
+
+
+def test_folders_that_cannot_be_served(tmp_path, models):
+    from penstock.errors import ArtifactError
+    from penstock.serving.config import ServeConfig
+    from penstock.serving.repository import ModelRepository
+    from penstock.serving.server import serve
+
+    with pytest.raises(ArtifactError, match="not a folder"):
+        ModelRepository(ServeConfig(models=tmp_path / "nope"))
+    with pytest.raises(ArtifactError, match="no models"):
+        ModelRepository(ServeConfig(models=tmp_path))
+    (tmp_path / "damaged").symlink_to(models / "damaged")
+    with pytest.raises(ArtifactError, match=r"none of the models(.|\n)*damaged"):
+        serve(ServeConfig(models=tmp_path, http_port=0, grpc_port=0, metrics_port=0))
+
+
+def test_torch_is_never_imported(start, models, make_photo):
+    server = start(models)
+    request = urllib.request.Request(f"{server.url}/v1/classify/tiny", data=make_photo(0))
+    with urllib.request.urlopen(request) as response:
+        assert response.status == 200
+    maps = open(f"/proc/{server.process.pid}/maps").read()
+    assert "libtorch" not in maps
+    assert "onnxruntime" in maps
