@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
@@ -31,12 +30,11 @@ from .bench_images import ImageSet, choose_images
 from .bench_notes import answer_notes, count_errors, speed_notes
 from .bench_report import plot, result_table, write_aside
 from .bench_result import BenchResult, Measurement
-from .bench_servers import Contender, Server, run_to_end, terminate_as_exit
+from .bench_servers import Contender, Server, machine_seconds, own_seconds, run_to_end, terminate_as_exit
 from .loadgen import LoadRequest, LoadResult
 
 BASELINE, PENSTOCK = "baseline", "penstock"
 PACKAGES = ("penstock", "torch", "onnxruntime", "openvino", "numpy", "pillow", "fastapi", "uvicorn", "uvloop", "httptools")
-BUSY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +85,6 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
     AmbiguousError when `model` is needed. Every process that was started has ended when this returns or raises.
     """
     console = console or Console()
-    busy = psutil.cpu_percent(interval=BUSY_SECONDS) / 100  # before the benchmark adds its own
     name = config.model or _only_model(config.models)
     artifact = load_artifact(config.models / name)
     if artifact.preprocessing is None:
@@ -127,12 +124,12 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
         accuracy=_accuracy(images.truth(labels, outputs), answers),
         errors=count_errors(answers, measurements),
         plan=_plan(plan),
-        environment=_environment(busy),
+        environment=_environment(),
         servers=facts,
         settings=_settings(config),
         warnings=(
             *answer_notes(answers, measurements, synthetic=images.synthetic),
-            *speed_notes(measurements, plan, busy=busy, baseline=device if config.baseline is not None else None),
+            *speed_notes(measurements, plan, baseline=device if config.baseline is not None else None),
         ),
     )
     write_aside(out / "bench.json", json.dumps(result.to_json(), indent=1, default=str).encode())
@@ -186,15 +183,18 @@ class _Run:
                         warm_up_seconds=config.warm_up_seconds,
                         seconds=config.seconds,
                     )
-                    busy = server.cpu_seconds()
+                    begin, used, machine, own = time.monotonic(), server.cpu_seconds(), machine_seconds(), own_seconds()
                     result = self._load(server, request, task)
+                    used = server.cpu_seconds() - used
+                    others = machine_seconds() - machine - used - (own_seconds() - own)
                     measurements.append(
                         Measurement(
                             contender=server.contender.name,
                             concurrency=concurrency,
                             round=number,
                             load=result,
-                            server_cpu_ms=round(1e3 * (server.cpu_seconds() - busy) / max(1, result.sent), 3),
+                            server_cpu_ms=round(1e3 * used / max(1, result.sent), 3),
+                            other_cores=round(max(0.0, others) / (time.monotonic() - begin), 2),
                             memory_bytes=server.memory_bytes(),
                         )
                     )
@@ -286,7 +286,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
     return {"portable": plan.portable, "reason": plan.reason, "device": plan.device, "winners": winners}
 
 
-def _environment(busy: float) -> dict[str, Any]:
+def _environment() -> dict[str, Any]:
     versions: dict[str, str | None] = {}
     for package in PACKAGES:
         try:
@@ -298,7 +298,6 @@ def _environment(busy: float) -> dict[str, Any]:
         "versions": versions,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "busy_before": round(busy, 2),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

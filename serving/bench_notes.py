@@ -13,7 +13,7 @@ from .bench_servers import TELLING_VARIABLES
 from .loadgen import LoadResult
 
 FEW_SAMPLES = 100  # below it, the 99th percentile is the maximum
-BUSY_SHARE = 0.2
+BUSY_SHARE = 0.1
 CLIENT_SHARE = 0.1
 
 
@@ -48,10 +48,10 @@ def answer_notes(answers: Mapping[str, LoadResult], measurements: Sequence[Measu
     return notes
 
 
-def speed_notes(measurements: Sequence[Measurement], plan: Plan, *, busy: float, baseline: str | None) -> list[str]:
+def speed_notes(measurements: Sequence[Measurement], plan: Plan, *, baseline: str | None) -> list[str]:
     """On the figures: too few requests, a plan from elsewhere, threads set, a busy machine, a costly load generator.
 
-    `busy` is the share of the machine's processor time that was taken before the start, `baseline` the device of one.
+    `baseline` is the device of the baseline, if there is one.
     """
     notes = []
     cores = default_threads()
@@ -67,8 +67,12 @@ def speed_notes(measurements: Sequence[Measurement], plan: Plan, *, busy: float,
         notes.append(f"the baseline does not run with its default threads: {', '.join(threads)} is set")
     if baseline is not None and baseline != plan.device:
         notes.append(f"the baseline ran on {baseline} and Penstock on {plan.device}")
-    if busy > BUSY_SHARE:
-        notes.append(f"the machine was busy before the start ({busy:.0%} of its processor time), so trust no absolute figure")
+    others = max((one.other_cores for one in measurements), default=0.0)
+    if others > BUSY_SHARE * cores:
+        notes.append(
+            f"other programs kept up to {others:.1f} of {cores} cores busy during a measurement, "
+            "which hurts services whose threads wait for each other most; repeat on a quiet machine"
+        )
     client = max((one.load.client_cpu_us_per_request * one.load.requests_per_second / 1e6 for one in measurements), default=0.0)
     if client > CLIENT_SHARE * cores:
         notes.append(f"the load generator itself took up to {client:.2f} of {cores} cores")

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -22,11 +23,11 @@ MARKERS = ("s", "o", "^", "D", "v", "P")
 
 def result_table(result: BenchResult) -> RenderableType:
     """One model: a row per concurrency, then agreement, accuracy, the plan, and every warning."""
-    table = Table(title=f"{escape(result.model)}: image bytes in, labels out", title_justify="left")
-    table.add_column("at a time", justify="right")
+    table = _table(f"{escape(result.model)}: image bytes in, labels out")
+    table.add_column("at a\ntime", justify="right")
     for name in result.contenders:
-        table.add_column(f"{_name(name)}\nrequests/s", justify="right")
-        table.add_column("p50 / p99\nms", justify="right")
+        table.add_column(f"{_name(name)}\nreq/s".replace(" ", "\n"), justify="right")
+        table.add_column("p50 / p99\nms", justify="right", no_wrap=True)
     if len(result.contenders) > 1:
         table.add_column("speed-up", justify="right", style="bold")
     for concurrency in result.concurrency:
@@ -53,13 +54,13 @@ def result_table(result: BenchResult) -> RenderableType:
 def summary_table(results: Sequence[BenchResult], *, title: str = "PyTorch baseline service vs Penstock") -> Table:
     """Several models, a row each at the highest concurrency measured: both services, speed-up, top-1 agreement."""
     tops = {max(result.concurrency) for result in results}
-    table = Table(title=f"{title}, {', '.join(map(str, sorted(tops)))} requests at a time", title_justify="left")
+    table = _table(f"{title}, {', '.join(map(str, sorted(tops)))} requests at a time")
     table.add_column("model")
     for name in NAMES.values():
-        table.add_column(f"{name}\nrequests/s", justify="right")
-        table.add_column("p50 / p99\nms", justify="right")
+        table.add_column(f"{name}\nreq/s".replace(" ", "\n"), justify="right")
+        table.add_column("p50 / p99\nms", justify="right", no_wrap=True)
     table.add_column("speed-up", justify="right", style="bold")
-    table.add_column("same top-1", justify="right")
+    table.add_column("same\ntop-1", justify="right")
     any_failed = not all(result.ok for result in results)
     if any_failed:
         table.add_column("failed", justify="right", style="red")
@@ -69,7 +70,7 @@ def summary_table(results: Sequence[BenchResult], *, title: str = "PyTorch basel
         for name in NAMES:
             rate = result.requests_per_second(name, top)
             cells += ["-" if rate is None else _number(rate.median), _latencies(result, name, top)]
-        cells += [_with_spread(result.ratio(top), "x", digits=2), agreement_text(result) or "-"]
+        cells += [_with_spread(result.ratio(top), "x", digits=2), agreement_text(result).replace(" of ", "\nof ", 1) or "-"]
         if any_failed:
             cells.append(str(sum(sum(counts.values()) for counts in result.errors.values())))
         table.add_row(*cells)
@@ -165,6 +166,11 @@ def write_aside(path: Path, data: bytes) -> None:
         aside.unlink(missing_ok=True)
 
 
+def _table(title: str) -> Table:
+    """Narrow enough for 80 columns."""
+    return Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+
+
 def _name(contender: str) -> str:
     return NAMES.get(contender, contender)
 
@@ -179,7 +185,7 @@ def _with_spread(spread: Spread | None, unit: str = "", *, digits: int | None = 
     if digits is None:
         digits = 0 if spread.median >= 100 else 1
     median, low, high = (f"{value:,.{digits}f}" for value in (spread.median, spread.low, spread.high))
-    return f"{median}{unit} ({low}-{high})" if low != high else f"{median}{unit}"
+    return f"{median}{unit}\n({low}-{high})" if low != high else f"{median}{unit}"
 
 
 def _latencies(result: BenchResult, name: str, concurrency: int) -> str:

@@ -30,7 +30,8 @@ class Spread:
 class Measurement:
     """One contender under load at one concurrency in one round.
 
-    `server_cpu_ms` is processor time of the server's processes per answer, `memory_bytes` their resident memory after it.
+    `server_cpu_ms` is processor time of the server's processes per answer, `memory_bytes` their resident memory after it,
+    `other_cores` how many cores other programs kept busy meanwhile.
     """
 
     contender: str
@@ -38,6 +39,7 @@ class Measurement:
     round: int
     load: LoadResult
     server_cpu_ms: float
+    other_cores: float
     memory_bytes: int
 
     def to_json(self) -> dict[str, Any]:

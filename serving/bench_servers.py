@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -199,6 +200,19 @@ def run_to_end(command: Sequence[str], *, log: Path, timeout_seconds: float, tic
     if process.returncode:
         end = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
         raise BenchError(f"the load generator ended with status {process.returncode}:\n{end}")
+
+
+def machine_seconds() -> float:
+    """Processor time that everything together has used so far, on the cores this process may use."""
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    times = [core for number, core in enumerate(psutil.cpu_times(percpu=True)) if number in allowed]
+    return sum(sum(core) - core.idle - getattr(core, "iowait", 0.0) - getattr(core, "guest", 0.0) for core in times)
+
+
+def own_seconds() -> float:
+    """Processor time of this process, and of those of its children that have ended."""
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def test_baseline_and_penstock_are_measured_in_turn_and_agree(tmp_path):
     assert len(result.measurements) == 2 * 2 * 2
     # The order alternates: baseline, penstock, penstock, baseline.
     assert [one.contender[0] for one in result.measurements[:4]] == ["b", "p", "p", "b"]
-    assert all(one.load.completed > 0 and one.server_cpu_ms >= 0 for one in result.measurements)
+    assert all(one.load.completed > 0 and one.server_cpu_ms > 0 and one.other_cores >= 0 for one in result.measurements)
     assert result.agreement.agreed == result.agreement.compared == 18
     assert result.accuracy == {"baseline": 1.0, "penstock": 1.0}
     assert result.ratio(3).median > 0

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from penstock.errors import BenchError
-from penstock.serving.bench_servers import Contender, Server, run_to_end, terminate_as_exit
+from penstock.serving.bench_servers import Contender, Server, machine_seconds, own_seconds, run_to_end, terminate_as_exit
 
 READY = "import json, os, sys, time; open(sys.argv[1], 'w').write(json.dumps({'http': 1, 'pid': os.getpid()}));"
 
@@ -133,3 +133,10 @@ def test_sigterm_unwinds_and_ends_what_was_started(tmp_path):
     with terminate_as_exit():
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_processor_time_of_the_machine_and_of_this_process():
+    machine, own = machine_seconds(), own_seconds()
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.4: pass"], check=True)
+    assert 0.4 <= own_seconds() - own < 5
+    assert machine_seconds() - machine > 0.3
