@@ -127,9 +127,14 @@ class Server:
     def __init__(self, models: Path, tmp: Path, **config):
         self.ready_file = tmp / "ready.json"
         self.log = tmp / "log.txt"
-        settings = dict(
-            models=str(models), http_port=0, grpc_port=0, metrics_port=0, ready_file=str(self.ready_file), threads=1
-        )
+        settings = {
+            "models": str(models),
+            "http_port": 0,
+            "grpc_port": 0,
+            "metrics_port": 0,
+            "ready_file": str(self.ready_file),
+            "threads": 1,
+        }
         settings |= config
         code = (
             "import json, sys, pathlib; from penstock.serving.server import serve; "

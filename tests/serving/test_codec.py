@@ -1,5 +1,6 @@
 """The protocol's HTTP bodies: what was encoded is read back, and no bytes whatsoever raise anything but InputError."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -99,20 +100,17 @@ def test_almost_requests_are_read_or_refused(request, tail, skew):
     length = None if skew is None else max(0, len(text) + skew)
     try:
         decoded = decode_request(text + tail, length)
-    except RequestError as error:
-        assert str(error)
-    else:
-        for tensor in decoded.inputs:
-            assert tensor.data.dtype == np.dtype(DATATYPES[tensor.datatype])
+    except RequestError:
+        return
+    for tensor in decoded.inputs:
+        assert tensor.data.dtype == np.dtype(DATATYPES[tensor.datatype])
 
 
 @settings(max_examples=300)
 @given(st.binary(max_size=200), st.integers(0, 250) | st.none())
 def test_any_bytes_are_read_or_refused(body, length):
-    try:
+    with contextlib.suppress(RequestError):
         decode_request(body, length)
-    except RequestError as error:
-        assert str(error)
 
 
 def test_strictness():
