@@ -14,7 +14,7 @@ from torch import nn
 
 from ..errors import SandboxError
 from ..specs import Preprocessing
-from .randomise import noise, randomised
+from .randomise import device_of, noise, randomised
 
 # Sides in use for image classification, the commonest first.
 _SIDES = (224, 32, 28, 64, 299, 384, 8, 96, 128, 256, 331, 48, 16, 160, 192, 240, 260, 300, 380, 456, 512, 528, 600)
@@ -67,7 +67,7 @@ def inspect_model(
         "input": None if chosen is None else list(chosen),
         "candidates": [list(shape) for shape in working],
         "classes": _classes(model, probe),
-        "output": output_kind(randomised(model, [noise((2, *probe))]), probe),
+        "output": output_kind(randomised(model, [noise((2, *probe)).to(device_of(model))]), probe),
     }
 
 
@@ -76,9 +76,10 @@ def output_kind(model: nn.Module, shape: Sequence[int]) -> str:
 
     Only meaningful when the weights are not degenerate: a zero head gives equal outputs of any kind.
     """
+    inputs = [scale * noise((2, *shape), seed=seed).to(device_of(model)) for seed, scale in enumerate((0.5, 1.0, 3.0))]
     with torch.no_grad():
-        rows = torch.cat([scores(model(scale * noise((2, *shape), seed=seed))) for seed, scale in enumerate((0.5, 1.0, 3.0))])
-    rows = rows.double()
+        rows = torch.cat([scores(model(value)) for value in inputs])
+    rows = rows.double().cpu()
     one = torch.ones(len(rows), dtype=torch.float64)
     if rows.shape[1] > 1 and torch.isfinite(rows).all() and (rows != rows[0]).any():
         if (rows >= 0).all() and torch.allclose(rows.sum(dim=1), one, atol=1e-4):
@@ -106,7 +107,7 @@ def scores(output: Any) -> torch.Tensor:
 
 def _classes(model: nn.Module, shape: Sequence[int]) -> int:
     with torch.no_grad():
-        output = scores(model(noise((2, *shape))))
+        output = scores(model(noise((2, *shape)).to(device_of(model))))
     if output.shape[0] != 2:
         raise ValueError(f"two images give {output.shape[0]} rows of output")
     return output.shape[1]

@@ -48,8 +48,8 @@ def check_file(name: object) -> str:
 
 def write_manifest(path: Path, content: Mapping[str, Any]) -> None:
     """Write `path/penstock.json` with its own digest. Numbers that JSON cannot hold (infinite, not a number) become null."""
-    plain = _plain(content)
-    (path / MANIFEST).write_bytes(_render({**plain, "self": _digest_of(plain)}))
+    values = plain(content)
+    (path / MANIFEST).write_bytes(_render({**values, "self": _digest_of(values)}))
 
 
 def read_manifest(path: Path) -> tuple[dict[str, Any], bytes | None]:
@@ -131,12 +131,12 @@ def _render(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
-def _plain(value: Any) -> Any:
-    """The value in JSON's own types, so that writing and reading give the same text."""
+def plain(value: Any) -> Any:
+    """The value in JSON's own types, so that writing and reading give the same text; infinity and NaN become null."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

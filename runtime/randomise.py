@@ -33,6 +33,12 @@ def noise(shape: Sequence[int], *, seed: int = 0) -> torch.Tensor:
     return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed))
 
 
+def device_of(model: nn.Module) -> str:
+    """Where the model's parameters are: "cpu" or "cuda"."""
+    found = next((value for value in (*model.parameters(), *model.buffers())), None)
+    return "cpu" if found is None else found.device.type
+
+
 def _draw(parameter: torch.Tensor, generator: torch.Generator, *, is_norm_scale: bool) -> None:
     if not parameter.is_floating_point():
         return
@@ -62,8 +68,8 @@ def _settle(model: nn.Module, example: Sequence[torch.Tensor], generator: torch.
             norm.running_var.copy_(variance)
             continue
         spread = norm.running_var.clamp(min=1e-3).sqrt()
-        norm.running_mean.add_(0.1 * spread * torch.randn(spread.shape, generator=generator))
-        norm.running_var.copy_((spread * (0.9 + 0.2 * torch.rand(spread.shape, generator=generator))) ** 2)
+        norm.running_mean.add_(0.1 * spread * torch.randn(spread.shape, generator=generator).to(spread))
+        norm.running_var.copy_((spread * (0.9 + 0.2 * torch.rand(spread.shape, generator=generator).to(spread))) ** 2)
 
 
 @contextlib.contextmanager

@@ -94,7 +94,10 @@ def _enter(recipe: Mapping[str, Any]) -> Path:
     if not directory.is_dir():
         raise SandboxError(f"the recipe's working directory {directory} does not exist")
     os.chdir(directory)
-    sys.path[0] = str(script.parent)
+    if sys.flags.safe_path:  # then the first entry is not the folder of what runs
+        sys.path.insert(0, str(script.parent))
+    else:
+        sys.path[0] = str(script.parent)
     sys.argv = [recipe["script"], *recipe.get("argv", [])]
     return script
 

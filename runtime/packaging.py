@@ -1,0 +1,229 @@
+"""A built model becomes folders of a model repository: captured, tuned, compared with what its script computed, written."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import ArtifactError, BackendError, ParityError
+from ..specs import Preprocessing
+from . import backends
+from .capture import CapturedGraph, capture
+from .config import GraphConfig
+from .graph import worst_parity
+from .inspection import output_kind
+from .package import write_package
+from .parity import Array, Gate, ParityRecord, compare, top1_agreement
+from .passes import PassRecord, run_passes
+from .plan import Choice, Plan
+from .portable import ONNX_FILE, write_onnx
+from .randomise import device_of, noise, randomised
+from .reference import make_reference
+from .session import Session, Target
+from .tune import Progress, tune
+
+_CHUNK = 16
+_ROWS = 5
+_MOST_COMPARED = 256  # of the images whose outputs the script recorded, evenly spread
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What to package, as the worker's request says it: see the fields of its "package" task.
+
+    `images` are the model's inputs [N, C, H, W], `targets` their classes, `outputs` what the original script computed for them.
+    With `randomise`, tuning and parity use a copy with weights drawn anew, and the artifact gets the model's own.
+    """
+
+    name: str
+    out: Path
+    row: tuple[int, ...]
+    config: GraphConfig
+    images: Array | None = None
+    targets: Array | None = None
+    outputs: Array | None = None
+    labels: Sequence[str] | None = None
+    preprocessing: Preprocessing | None = None
+    randomise: bool = False
+    provenance: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packaged:
+    """Where the model is, how it compares with its original, and the plan that it holds."""
+
+    path: Path
+    parity: ParityRecord
+    plan: Plan
+
+
+def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packaged:
+    """Package a model that is in evaluation mode. `tell(fraction, text)` hears of progress from 0 to 1.
+
+    Raises CaptureError with all obstacles; ParityError when outputs differ from the original script's, or no candidate agrees
+    with eager; BackendError; ArtifactError.
+    """
+    device = device_of(model)
+    example = _example(order).to(device)
+    tell(0.0, "capturing the graph")
+    captured = capture(model, example)
+    optimised, passes = run_passes(captured)
+    with tempfile.TemporaryDirectory(prefix="penstock-") as staging:
+        directory = Path(staging) / "files"
+        directory.mkdir()
+
+        def tuning(part: float, text: str) -> None:
+            tell(0.1 + 0.75 * part, text)
+
+        plan, probed = _tune(model, captured, optimised, order, directory, device, tuning)
+        tell(0.85, "comparing with the original's outputs")
+        parity = worst_parity(plan)
+        if order.outputs is not None and order.images is not None:
+            parity = _with_original(parity, captured, plan, directory, order, device)
+        tell(0.92, "writing the model")
+        files = Path(staging) / "kept"
+        files.mkdir()
+        portable = _collect(optimised, plan, directory, files)
+        path = write_package(
+            order.out,
+            name=order.name,
+            files_from=files,
+            signature=captured.signature,
+            preprocessing=order.preprocessing,
+            labels=order.labels,
+            probabilities=_gives_probabilities(probed, order.row),
+            parity=parity,
+            plans=[plan],
+            provenance=_provenance(order, captured, passes, portable),
+        )
+    tell(1.0, "packaged")
+    return Packaged(path=path, parity=parity, plan=plan)
+
+
+def _gives_probabilities(model: torch.nn.Module, row: Sequence[int]) -> bool:
+    try:
+        return output_kind(model, row) == "probabilities"
+    except TypeError:  # no class scores among its outputs
+        return False
+
+
+def _example(order: Order) -> torch.Tensor:
+    if order.images is None:
+        return noise((2, *order.row))
+    if order.images.dtype != np.float32 or order.images.shape[1:] != order.row or not len(order.images):
+        shape, dtype = order.images.shape, order.images.dtype
+        raise ArtifactError(f"the images must be float32 of shape [n, {', '.join(map(str, order.row))}], got {dtype} {shape}")
+    return torch.from_numpy(np.ascontiguousarray(order.images[:2]))
+
+
+def _tune(
+    model: torch.nn.Module,
+    captured: CapturedGraph,
+    optimised: CapturedGraph,
+    order: Order,
+    directory: Path,
+    device: str,
+    tell: Progress,
+) -> tuple[Plan, torch.nn.Module]:
+    """The plan, its files for the model's own weights in `directory`, and the module whose outputs mean something."""
+    if not order.randomise:
+        images = [] if order.images is None else [np.ascontiguousarray(order.images)]
+        where: dict[str, Any] = {"directory": directory, "device": device}
+        plan = tune(captured, optimised, order.config, images=images, labels=order.targets, progress=tell, **where)
+        return plan, model
+    # Top-1 agreement of untrained weights says nothing about trained ones, so no images: lossless candidates only.
+    other = randomised(model, captured.example)
+    recaptured = capture(other, captured.example)
+    with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
+        plan = tune(recaptured, run_passes(recaptured)[0], order.config, directory=Path(scratch), device=device, progress=tell)
+    prepared: dict[Choice, Choice] = {}
+    for choice in set(plan.choices.values()):
+        graph = captured if choice.backend == "eager" else optimised
+        target = Target(device=device, precision=choice.precision, threads=plan.threads)
+        files = backends.get(choice.backend).prepare(graph, target, directory)
+        prepared[choice] = replace(choice, files=tuple(files))
+    return replace(plan, choices={bucket: prepared[choice] for bucket, choice in plan.choices.items()}), other
+
+
+def _with_original(
+    parity: ParityRecord, captured: CapturedGraph, plan: Plan, directory: Path, order: Order, device: str
+) -> ParityRecord:
+    """Hold the graph to what the script computed, in fp32 on the same images; the plan's own choices by top-1.
+
+    Raises ParityError when the graph's outputs differ.
+    """
+    assert order.images is not None
+    assert order.outputs is not None
+    target = Target(device=device, threads=plan.threads)
+    chosen = np.unique(np.linspace(0, len(order.images) - 1, _MOST_COMPARED).astype(int))
+    images, outputs = order.images[chosen], order.outputs[chosen]
+    reference = make_reference(captured, target, rows=_ROWS, images=[images[:_ROWS]])
+    primary = captured.signature.outputs[reference.primary]
+    if outputs.shape[1:] != primary.row_shape:
+        raise ParityError(f"the script's outputs have rows of shape {outputs.shape[1:]}, the graph's {primary.row_shape}")
+    eager = backends.get("eager")
+    with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
+        session = eager.open(Path(scratch), target, eager.prepare(captured, target, Path(scratch)))
+        computed = _run(session, images)[reference.primary]
+    gate = Gate(tolerance=order.config.tolerance, noise=(reference.noise[reference.primary],))
+    record = compare([outputs.astype(computed.dtype)], [computed], gate)
+    if record.max_abs is not None and record.tolerance is not None and not record.max_abs <= record.tolerance:
+        raise ParityError(
+            f"the graph does not compute what the script computed: outputs differ by {record.max_abs:.2e}, "
+            f"more than the tolerance {record.tolerance:.2e}"
+        )
+    agreements = [record.top1_agreement, parity.top1_agreement]
+    for choice in set(plan.choices.values()):
+        served = backends.get(choice.backend).open(directory, replace(target, precision=choice.precision), choice.files)
+        agreements.append(top1_agreement(outputs, _run(served, images)[reference.primary]))
+    return replace(
+        parity,
+        status=parity.status if record.passed else record.status,
+        max_abs=max(parity.max_abs or 0.0, record.max_abs or 0.0),
+        top1_agreement=min((share for share in agreements if share is not None), default=None),
+        rows=parity.rows + record.rows,
+        why=parity.why or record.why,
+    )
+
+
+def _run(session: Session, images: Array) -> list[Array]:
+    try:
+        parts = [session.run([np.ascontiguousarray(images[at : at + _CHUNK])]) for at in range(0, len(images), _CHUNK)]
+    finally:
+        session.close()
+    return [np.concatenate(values) for values in zip(*parts, strict=True)]
+
+
+def _collect(optimised: CapturedGraph, plan: Plan, directory: Path, files: Path) -> str | None:
+    """Copy what the plan opens, and the portable graph, into `files`; return why there is no portable graph, or None."""
+    why = None
+    try:
+        write_onnx(optimised, directory)
+    except BackendError as error:
+        why = str(error)
+    wanted = {name for choice in plan.choices.values() for name in choice.files}
+    wanted |= {path.name for path in directory.glob(f"{ONNX_FILE}*")}
+    for name in sorted(wanted):
+        (files / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(directory / name, files / name)
+    return why
+
+
+def _provenance(
+    order: Order, captured: CapturedGraph, passes: Sequence[PassRecord], no_portable_graph: str | None
+) -> dict[str, Any]:
+    facts = {
+        **order.provenance,
+        "outputs": captured.structure.to_json(),
+        "passes": [record.to_json() for record in passes],
+        "torch": torch.__version__,
+        "randomised_for_parity": order.randomise,
+    }
+    return facts if no_portable_graph is None else {**facts, "no_portable_graph": no_portable_graph}
