@@ -55,7 +55,7 @@ def summary_table(results: Sequence[BenchResult], *, title: str = "PyTorch basel
     """Several models, a row each at the highest concurrency measured: both services, speed-up, top-1 agreement."""
     tops = {max(result.concurrency) for result in results}
     table = _table(f"{title}, {', '.join(map(str, sorted(tops)))} requests at a time")
-    table.add_column("model")
+    table.add_column("model", overflow="fold")
     for name in NAMES.values():
         table.add_column(f"{name}\nreq/s".replace(" ", "\n"), justify="right")
         table.add_column("p50 / p99\nms", justify="right", no_wrap=True)

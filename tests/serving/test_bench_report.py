@@ -72,8 +72,8 @@ def result(*, contenders=("baseline", "penstock"), errors=None, warnings=(), mod
     )
 
 
-def shown(renderable):
-    console = Console(width=80, file=io.StringIO(), soft_wrap=True)
+def shown(renderable, width=80):
+    console = Console(width=width, file=io.StringIO(), soft_wrap=True)
     console.print(renderable)
     return console.file.getvalue()
 
@@ -112,7 +112,7 @@ def test_failed_requests_and_notes_are_said():
 
 
 def test_one_table_over_several_models():
-    text = shown(summary_table([result(model="digits"), result(model="photos[1]", contenders=("penstock",))]))
+    text = shown(summary_table([result(model="digits"), result(model="photos[1]", contenders=("penstock",))]), width=100)
     assert "digits" in text
     assert "photos[1]" in text
     assert "4.00x" in text
