@@ -167,6 +167,9 @@ def in_behaviour(
             actual = graph(*inputs)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is reported with its place
             return [from_exception(error, code="PG111", prefix=f"captured, but it fails with {batch} rows: ")]
+        if any(value.ndim < 1 or value.shape[0] != batch for value in expected):
+            message = f"with {batch} rows the module returns {_shapes(expected)}; give squeeze() its dimension"
+            return [Obstacle("PG111", message, path, line)]
         alone = alone or [value.detach() for value in expected]
         if [value.shape for value in expected] != [value.shape for value in actual]:
             message = f"with {batch} rows the module returns {_shapes(expected)}, the graph {_shapes(actual)}; {_TESTS_BATCH}"

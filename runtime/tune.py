@@ -138,7 +138,8 @@ def _prepare(
     if trial.status:
         return
     needed = trial.backend.preparation_seconds
-    alternatives = any(other.session is not None and not other.status for other in trials)
+    # The reference alone is no alternative: one candidate that may be faster is always built.
+    alternatives = any(other.session is not None and not other.status and not other.is_reference for other in trials)
     if alternatives and not (kept or config.backend) and time.monotonic() + needed > deadline:
         trial.status = "skipped"
         trial.why = f"takes about {needed:.0f} s to prepare, more than max_tuning_seconds={config.max_tuning_seconds:g} leaves"

@@ -42,7 +42,10 @@ class Backend(Protocol):
 
     @property
     def preparation_seconds(self) -> float:
-        """Roughly what `prepare` takes for a usual model on two cores; a bounded tuning skips what does not fit."""
+        """Roughly what `prepare` takes for a usual model on two cores, beyond the portable graph that every artifact has.
+
+        A bounded tuning goes from cheap to dear, and skips what does not fit.
+        """
         ...
 
     def missing(self) -> str | None:

@@ -29,7 +29,7 @@ class OnnxRuntimeBackend:
     name: str = "onnxruntime"
     devices: tuple[str, ...] = ("cpu", "cuda")
     precisions: tuple[str, ...] = ("fp32",)
-    preparation_seconds: float = 8.0
+    preparation_seconds: float = 1.0
 
     def missing(self) -> str | None:
         if importlib.util.find_spec("onnxruntime"):

@@ -36,7 +36,7 @@ class OpenVinoBackend:
     name: str = "openvino"
     devices: tuple[str, ...] = ("cpu",)
     precisions: tuple[str, ...] = ("fp32", "bf16")
-    preparation_seconds: float = 8.0
+    preparation_seconds: float = 1.0
 
     def missing(self) -> str | None:
         return None if importlib.util.find_spec("openvino") else "openvino is not installed: pip install openvino"

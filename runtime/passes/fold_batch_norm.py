@@ -58,11 +58,11 @@ def _fold(editor: ProgramEditor, norm: Node, index: int) -> bool:
     assert isinstance(eps, float)
     scale = torch.rsqrt(running[1].double() + eps)
     scale = scale if affine[0] is None else scale * affine[0].double()
-    shift = (0.0 if bias is None else bias.double()) - running[0].double()
-    shift = shift * scale if affine[1] is None else shift * scale + affine[1].double()
     scaled = _scaled(layer, weight.double(), scale)
     if scaled is None:
         return False
+    shift = (0.0 if bias is None else bias.double()) - running[0].double()
+    shift = shift * scale if affine[1] is None else shift * scale + affine[1].double()
     new_weight, new_bias = scaled.to(weight.dtype), shift.to(weight.dtype)
     if not (torch.isfinite(new_weight).all() and torch.isfinite(new_bias).all()):
         return False

@@ -1,0 +1,51 @@
+"""Small models with settled, asymmetric statistics, so that a wrong fold or a skipped normalisation shows."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+
+class ConvNet(nn.Module):
+    """Convolutions with batch normalisation, a residual sum, and a linear head."""
+
+    def __init__(self, classes: int = 5) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(8)
+        self.body = nn.Conv2d(8, 8, 3, padding=1, groups=2)
+        self.norm2 = nn.BatchNorm2d(8)
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        x = self.norm1(self.stem(images)).relu()
+        x = (self.norm2(self.body(x)) + x).relu()
+        return self.head(x.mean((2, 3)))
+
+
+def settle(module: nn.Module, seed: int = 0) -> nn.Module:
+    """Random batch-norm statistics and affine parameters, and a head whose classes differ between images."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for item in module.modules():
+            if isinstance(item, nn.modules.batchnorm._BatchNorm):
+                item.running_mean.normal_(0, 0.5, generator=generator)
+                item.running_var.uniform_(0.3, 2.0, generator=generator)
+                if item.affine:
+                    item.weight.uniform_(0.5, 1.5, generator=generator)
+                    item.bias.normal_(0, 0.3, generator=generator)
+            if isinstance(item, nn.Linear):
+                item.weight.normal_(0, 1, generator=generator)
+    return module
+
+
+@pytest.fixture
+def settled() -> Callable[..., nn.Module]:
+    return settle
+
+
+@pytest.fixture
+def conv_net() -> nn.Module:
+    torch.manual_seed(0)
+    return settle(ConvNet()).eval()

@@ -1,0 +1,45 @@
+import dataclasses
+
+import pytest
+
+from penstock import GraphConfig
+
+
+def test_defaults_are_valid_and_frozen():
+    config = GraphConfig()
+    assert config.precision == "auto"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.precision = "fp32"
+
+
+def test_buckets_may_be_any_sequence():
+    assert GraphConfig(buckets=[1, 3]).buckets == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("precision", "fp64"),
+        ("precision", "int8"),
+        ("device", "tpu"),
+        ("backend", ""),
+        ("backend", 3),
+        ("buckets", ()),
+        ("buckets", (0, 1)),
+        ("buckets", (2, 1)),
+        ("buckets", (1, 1)),
+        ("buckets", (True,)),
+        ("buckets", "12"),
+        ("buckets", 4),
+        ("max_tuning_seconds", 0),
+        ("max_tuning_seconds", float("nan")),
+        ("max_tuning_seconds", "60"),
+        ("tolerance", 0.0),
+        ("tolerance", float("inf")),
+        ("threads", 0),
+        ("threads", 1.5),
+    ],
+)
+def test_a_bad_value_names_its_field(field, value):
+    with pytest.raises(ValueError, match=field):
+        GraphConfig(**{field: value})
