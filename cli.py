@@ -137,8 +137,8 @@ def bench(
     out: Annotated[Path, typer.Option(help="Where bench.json, bench.png and the servers' logs go.")] = Path("penstock-bench"),
 ) -> None:
     """Measure a served model, beside the original repository behind a plain PyTorch service with --baseline."""
-    from .serving.bench import BenchConfig
-    from .serving.bench import bench as run
+    from .serving.bench.run import BenchConfig
+    from .serving.bench.run import bench as run
 
     recipe = None
     if baseline is not None:

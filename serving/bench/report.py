@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from .bench_result import BenchResult, Spread
+from .result import BenchResult, Spread
 
 NAMES = {"baseline": "PyTorch baseline", "penstock": "Penstock"}
 # Okabe and Ito's colours, told apart by all kinds of colour vision; hatches and markers tell them apart in grey.

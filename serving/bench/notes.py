@@ -6,11 +6,11 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ..runtime.plan import Plan
-from ..runtime.session import default_threads
-from .bench_result import Measurement
-from .bench_servers import TELLING_VARIABLES
+from ...runtime.plan import Plan
+from ...runtime.session import default_threads
 from .loadgen import LoadResult
+from .result import Measurement
+from .servers import TELLING_VARIABLES
 
 FEW_SAMPLES = 100  # below it, the 99th percentile is the maximum
 BUSY_SHARE = 0.1

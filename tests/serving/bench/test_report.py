@@ -10,10 +10,10 @@ from PIL import Image
 from rich.console import Console
 
 from penstock.runtime.plan import Choice, Plan
-from penstock.serving.bench_notes import answer_notes, count_errors, speed_notes
-from penstock.serving.bench_report import plot, result_table, summary_table, write_aside
-from penstock.serving.bench_result import Agreement, BenchResult, Measurement, Spread
-from penstock.serving.loadgen import LoadResult
+from penstock.serving.bench.loadgen import LoadResult
+from penstock.serving.bench.notes import answer_notes, count_errors, speed_notes
+from penstock.serving.bench.report import plot, result_table, summary_table, write_aside
+from penstock.serving.bench.result import Agreement, BenchResult, Measurement, Spread
 
 
 def load(rate=100.0, *, p50=10.0, p99=20.0, errors=None, answers=(0, 1, 2), samples=500, cpu=20.0):

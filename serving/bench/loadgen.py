@@ -1,6 +1,6 @@
 """The load generator: one process, N persistent connections, latencies from the intended start.
 
-    python -m penstock.serving.loadgen REQUEST.json RESULT.json
+    python -m penstock.serving.bench.loadgen REQUEST.json RESULT.json
 
 It shares the machine with the server it measures, so what matters most is that a request costs it little, and the same
 for every server: requests are rendered to bytes once, responses are parsed by httptools, answers are read after the
@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from ..errors import BenchError
+from ...errors import BenchError
 
 Kind = Literal["once", "closed", "poisson"]
 CONTENT_TYPES = {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".bmp": "image/bmp"}
@@ -383,7 +383,7 @@ def run(request: LoadRequest) -> LoadResult:
 
 def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 2:
-        print("usage: python -m penstock.serving.loadgen REQUEST.json RESULT.json", file=sys.stderr)  # noqa: T201
+        print("usage: python -m penstock.serving.bench.loadgen REQUEST.json RESULT.json", file=sys.stderr)  # noqa: T201
         return 2
     source, target = map(Path, arguments)
     try:

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from ..errors import BenchError
+from ...errors import BenchError
 
 LOG_TAIL_LINES = 25
 STOP_SECONDS = 15.0

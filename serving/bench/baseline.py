@@ -1,6 +1,6 @@
 """The service people deploy first, as the yardstick: FastAPI on uvicorn, PyTorch eager in fp32, Pillow, one image at a time.
 
-    python -m penstock.serving.baseline --recipe RECIPE.json --preprocessing PREPROCESSING.json --port 0 --ready-file FILE
+    python -m penstock.serving.bench.baseline --recipe RECIPE.json --preprocessing PREPROCESSING.json --port 0 --ready-file FILE
 
 It is written as tutorials write it, and not slower: `model.eval()`, `torch.no_grad()`, uvicorn's defaults (uvloop and
 httptools), torch's default threads, the process's default allocator, and an `async def` handler, which measured faster
@@ -26,9 +26,9 @@ import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from PIL import Image, UnidentifiedImageError
 
-from ..errors import SandboxError
-from ..runtime.recipe import build_model
-from ..specs import Preprocessing, Resize
+from ...errors import SandboxError
+from ...runtime.recipe import build_model
+from ...specs import Preprocessing, Resize
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -126,7 +126,9 @@ class _Server(uvicorn.Server):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="penstock.serving.baseline", description="The naive PyTorch service, for comparison.")
+    parser = argparse.ArgumentParser(
+        prog="penstock.serving.bench.baseline", description="The naive PyTorch service, for comparison."
+    )
     parser.add_argument("--recipe", type=Path, required=True, help="JSON: how the model is built")
     parser.add_argument("--preprocessing", type=Path, required=True, help="JSON: what Preprocessing.to_json wrote")
     parser.add_argument("--name", default="model", help="the model's name in the route")

@@ -18,7 +18,7 @@ from penstock.errors import AmbiguousError, BenchError
 from penstock.runtime.artifact import write_artifact
 from penstock.runtime.fingerprint import fingerprint
 from penstock.runtime.plan import Choice, Plan
-from penstock.serving.bench import BenchConfig, bench
+from penstock.serving.bench.run import BenchConfig, bench
 from penstock.specs import Preprocessing, Resize, Signature, TensorSpec
 
 WEIGHT = 4 * np.eye(3, dtype=np.float32)
@@ -153,7 +153,7 @@ def test_images_that_no_service_can_read_end_it(tmp_path):
 @pytest.mark.parametrize("stop", ["SIGINT", "SIGTERM"])
 def test_an_interrupted_benchmark_leaves_no_process(tmp_path, stop):
     program = (
-        "import sys; from pathlib import Path; from penstock.serving.bench import BenchConfig, bench;"
+        "import sys; from pathlib import Path; from penstock.serving.bench.run import BenchConfig, bench;"
         f"bench(BenchConfig(models=Path({str(write_model(tmp_path))!r}), out=Path({str(tmp_path / 'out')!r}), seconds=60))"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from penstock.errors import BenchError
-from penstock.serving.bench_images import ImageSet, choose_images, data_folder
+from penstock.serving.bench.images import ImageSet, choose_images, data_folder
 
 
 def picture(path, colour=(200, 10, 10)):

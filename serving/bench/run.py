@@ -21,17 +21,17 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from ..errors import AmbiguousError, BenchError
-from ..runtime.artifact import Artifact, load_artifact
-from ..runtime.fingerprint import fingerprint
-from ..runtime.plan import Plan
-from ..specs import Preprocessing
-from .bench_images import ImageSet, choose_images
-from .bench_notes import answer_notes, count_errors, speed_notes
-from .bench_report import plot, result_table, write_aside
-from .bench_result import BenchResult, Measurement
-from .bench_servers import Contender, Server, machine_seconds, own_seconds, run_to_end, terminate_as_exit
+from ...errors import AmbiguousError, BenchError
+from ...runtime.artifact import Artifact, load_artifact
+from ...runtime.fingerprint import fingerprint
+from ...runtime.plan import Plan
+from ...specs import Preprocessing
+from .images import ImageSet, choose_images
 from .loadgen import LoadRequest, LoadResult
+from .notes import answer_notes, count_errors, speed_notes
+from .report import plot, result_table, write_aside
+from .result import BenchResult, Measurement
+from .servers import Contender, Server, machine_seconds, own_seconds, run_to_end, terminate_as_exit
 
 BASELINE, PENSTOCK = "baseline", "penstock"
 PACKAGES = ("penstock", "torch", "onnxruntime", "openvino", "numpy", "pillow", "fastapi", "uvicorn", "uvloop", "httptools")
@@ -209,7 +209,7 @@ class _Run:
         source, target = self._logs / "loadgen.request.json", self._logs / "loadgen.result.json"
         source.write_text(json.dumps(request.to_json()))
         target.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "penstock.serving.loadgen", str(source), str(target)]
+        command = [sys.executable, "-m", "penstock.serving.bench.loadgen", str(source), str(target)]
         limit = request.warm_up_seconds + request.seconds + 2 * request.timeout_seconds
         if request.kind == "once":
             limit = request.timeout_seconds * len(request.images)
@@ -242,7 +242,15 @@ def _contenders(config: BenchConfig, name: str, artifact: Artifact, folder: Path
     steps = config.preprocessing or artifact.preprocessing
     assert steps is not None, "checked before"
     preprocessing.write_text(json.dumps(steps.to_json()))
-    naive = [sys.executable, "-m", "penstock.serving.baseline", "--recipe", str(recipe), "--preprocessing", str(preprocessing)]
+    naive = [
+        sys.executable,
+        "-m",
+        "penstock.serving.bench.baseline",
+        "--recipe",
+        str(recipe),
+        "--preprocessing",
+        str(preprocessing),
+    ]
     naive += ["--name", name, "--port", "0", "--ready-file", "{ready}", "--device", device]
     if artifact.labels is not None:
         labels = folder / "labels.txt"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image, ImageFilter
 
-from ..errors import BenchError
+from ...errors import BenchError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 HELD_OUT = frozenset(

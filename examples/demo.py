@@ -1,0 +1,67 @@
+"""The main job on real data: two PyTorch repositories migrated, served, and measured beside plain PyTorch services.
+
+`make demo` runs it. What earlier runs prepared (data, weights) is kept; everything else is made anew under build/demo.
+"""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from penstock.migrate.resolve import resolve
+from penstock.migrate.survey import survey
+from penstock.serving.bench.report import summary_table
+from penstock.serving.bench.run import BenchConfig, bench
+
+EXAMPLES = Path(__file__).resolve().parent
+BUILD = EXAMPLES.parent / "build" / "demo"
+console = Console(soft_wrap=True)
+
+
+def step(title, *command, folder=None):
+    """Run one command of the example or of penstock, under a heading that says what it is and how a user would type it."""
+    shown = [Path(word).name if word == sys.executable else word for word in map(str, command)]
+    console.rule(f"[bold]{title}", align="left")
+    console.print(f"$ {' '.join(shown)}", style="dim", highlight=False)
+    started = time.monotonic()
+    done = subprocess.run([str(word) for word in command], cwd=folder, check=False)
+    if done.returncode:
+        console.print(f"[red]The demo stops here:[/] the command above ended with exit status {done.returncode}.")
+        raise SystemExit(done.returncode)
+    console.print(f"{time.monotonic() - started:.0f} s\n", style="dim", highlight=False)
+
+
+def main():
+    python = sys.executable
+    penstock = [python, "-m", "penstock"]
+    digits, photos = EXAMPLES / "digits", EXAMPLES / "photos"
+    started = time.monotonic()
+
+    step("Digits: write scikit-learn's handwritten digits as PNG folders", python, "prepare.py", folder=digits)
+    if not (digits / "checkpoints" / "best.pth").exists():
+        step("Digits: train a small network, as the repository does it", python, "train.py", folder=digits)
+    step("Photos: cut JPEG photos and fit a ResNet-50 to them", python, "prepare.py", folder=photos)
+    for repository in (digits, photos):
+        name = repository.name
+        step(f"{name.title()}: migrate, prove, package", *penstock, "migrate", repository, "--out", BUILD / name)
+    results = [measure(digits, (16,)), measure(photos, (1, 16))]
+    console.rule("[bold]Result", align="left")
+    console.print(summary_table(results))
+    console.print(f"Everything in {time.monotonic() - started:.0f} s. To serve: penstock serve {BUILD / 'photos' / 'models'}")
+
+
+def measure(repository, concurrency):
+    """What `penstock bench` does: both services on free ports, the same load in turn."""
+    console.rule(f"[bold]{repository.name.title()}: serve both ways, measure in turn", align="left")
+    models, out = BUILD / repository.name / "models", BUILD / "bench" / repository.name
+    levels = ",".join(map(str, concurrency))
+    console.print(f"$ penstock bench {models} --baseline {repository} --concurrency {levels} --out {out}", style="dim")
+    recipe = resolve(survey(repository)).recipe
+    config = BenchConfig(models=models, out=out, baseline=recipe, concurrency=concurrency, seconds=4)
+    return bench(config, console=console)
+
+
+if __name__ == "__main__":
+    main()
