@@ -1,0 +1,183 @@
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from penstock.errors import BackendError
+from penstock.runtime import backends
+from penstock.runtime.capture import capture
+from penstock.runtime.passes import run_passes
+from penstock.runtime.session import Target
+
+USABLE = [
+    pytest.param(name, precision, id=f"{name}-{precision}")
+    for name, backend in backends.discover().items()
+    if name != "inductor"  # compiles C++: test_inductor.py
+    for precision in backend.precisions
+    if backend.supports(Target(precision=precision)) is None
+]
+
+
+@pytest.fixture
+def graph(conv_net):
+    return run_passes(capture(conv_net, torch.randn(1, 3, 20, 12)))[0]
+
+
+def test_backends_are_found_by_file_name():
+    assert set(backends.discover()) == {"eager", "inductor", "onnxruntime", "openvino"}
+
+
+def test_an_unknown_backend_is_refused_with_those_that_exist():
+    with pytest.raises(BackendError, match="eager, inductor, onnxruntime, openvino"):
+        backends.get("tensorrt")
+
+
+def test_two_files_may_not_claim_one_name():
+    modules = [types.SimpleNamespace(__name__=name, BACKEND=backends.get("eager")) for name in ("one", "two")]
+    with pytest.raises(BackendError, match=r"two and one both call themselves 'eager'"):
+        backends.register(modules)
+
+
+def test_a_file_without_a_backend_is_refused():
+    with pytest.raises(BackendError, match="no BACKEND"):
+        backends.register([types.SimpleNamespace(__name__="empty")])
+
+
+@pytest.mark.parametrize(("name", "precision"), USABLE)
+def test_any_batch_agrees_with_the_module(graph, conv_net, tmp_path, name, precision):
+    backend, target = backends.get(name), Target(precision=precision, threads=1)
+    files = backend.prepare(graph, target, tmp_path)
+    assert sorted(files) == sorted(path.name for path in tmp_path.iterdir())
+    assert backend.prepare(graph, target, tmp_path) == files
+    session = backend.open(tmp_path, target, files)
+    tolerance = 1e-5 if precision == "fp32" else 0.1
+    for batch in (1, 5, 2, 33):
+        rows = np.random.default_rng(batch).normal(size=(batch, 3, 20, 12)).astype(np.float32)
+        with torch.no_grad():
+            expected = conv_net(torch.from_numpy(rows)).numpy()
+        (actual,) = session.run([rows])
+        assert actual.dtype == np.float32
+        np.testing.assert_allclose(actual, expected, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(("name", "precision"), USABLE)
+def test_strided_and_read_only_arrays_are_read_correctly(graph, conv_net, tmp_path, name, precision):
+    backend, target = backends.get(name), Target(precision=precision, threads=1)
+    session = backend.open(tmp_path, target, backend.prepare(graph, target, tmp_path))
+    stored = np.random.default_rng(0).normal(size=(6, 20, 12, 3)).astype(np.float32)
+    strided = stored.transpose(0, 3, 1, 2)[::2]
+    dense = np.ascontiguousarray(strided)
+    expected = session.run([dense])[0]
+    stored.flags.writeable = False
+    np.testing.assert_array_equal(session.run([strided])[0], expected)
+
+
+@pytest.mark.parametrize(("name", "precision"), USABLE)
+def test_results_stay_the_callers_own(graph, tmp_path, name, precision):
+    backend, target = backends.get(name), Target(precision=precision, threads=1)
+    session = backend.open(tmp_path, target, backend.prepare(graph, target, tmp_path))
+    rows = np.random.default_rng(0).normal(size=(3, 3, 20, 12)).astype(np.float32)
+    first = session.run([rows])[0]
+    copy = first.copy()
+    session.run([rows[::-1].copy()])
+    np.testing.assert_array_equal(first, copy)
+    session.close()
+    session.close()
+    np.testing.assert_array_equal(first, copy)
+    with pytest.raises(BackendError, match="closed"):
+        session.run([rows])
+
+
+@pytest.mark.parametrize(("name", "precision"), USABLE)
+def test_a_wrong_shape_is_an_error_and_the_session_goes_on(graph, tmp_path, name, precision):
+    backend, target = backends.get(name), Target(precision=precision, threads=1)
+    session = backend.open(tmp_path, target, backend.prepare(graph, target, tmp_path))
+    with pytest.raises(BackendError, match=r"\(2, 4, 20, 12\)"):
+        session.run([np.zeros((2, 4, 20, 12), np.float32)])
+    assert session.run([np.zeros((2, 3, 20, 12), np.float32)])[0].shape == (2, 5)
+
+
+@pytest.mark.parametrize("name", ["eager", "onnxruntime", "openvino"])
+def test_a_damaged_file_is_an_error(tmp_path, name):
+    backend = backends.get(name)
+    file = "model.pt2" if name == "eager" else "model.onnx"
+    (tmp_path / file).write_bytes(b"not a model")
+    with pytest.raises(BackendError, match=file):
+        backend.open(tmp_path, Target(), [file])
+
+
+@pytest.mark.parametrize("name", ["eager", "inductor", "onnxruntime", "openvino"])
+def test_what_a_backend_cannot_do_is_said_plainly(tmp_path, name):
+    backend = backends.get(name)
+    for target in (Target(precision="int8"), Target(device="cuda")):
+        why = backend.supports(target)
+        if why is None:  # a machine with CUDA
+            continue
+        assert why
+        assert "Traceback" not in why
+        with pytest.raises(BackendError):
+            backend.open(tmp_path, target, ["none"])
+
+
+def test_a_view_of_the_input_is_copied_out(tmp_path):
+    backend = backends.get("eager")
+    captured = capture(nn.Flatten(), torch.randn(2, 3, 4))
+    session = backend.open(tmp_path, Target(), backend.prepare(captured, Target(), tmp_path))
+    rows = np.ones((2, 3, 4), np.float32)
+    (result,) = session.run([rows])
+    rows[:] = 7
+    assert (result == 1).all()
+
+
+def test_several_inputs_and_outputs_keep_their_order_and_types(tmp_path):
+    class Two(nn.Module):
+        def forward(self, left, right):
+            return {"sum": left + right, "class": (left - right).argmax(1)}
+
+    captured = capture(Two(), (torch.randn(2, 5), torch.randn(2, 5)))
+    left, right = (np.random.default_rng(seed).normal(size=(3, 5)).astype(np.float32) for seed in (1, 2))
+    for name in ("eager", "onnxruntime", "openvino"):
+        backend = backends.get(name)
+        total, classes = backend.open(tmp_path, Target(), backend.prepare(captured, Target(), tmp_path)).run([left, right])
+        np.testing.assert_allclose(total, left + right, rtol=1e-6)
+        np.testing.assert_array_equal(classes, (left - right).argmax(1))
+        assert classes.dtype == np.int64
+
+
+def test_the_portable_graph_has_the_signatures_names_and_no_traces_of_the_machine(graph, tmp_path):
+    import onnx
+
+    backends.get("onnxruntime").prepare(graph, Target(), tmp_path)
+    backends.get("eager").prepare(graph, Target(), tmp_path)
+    model = onnx.load(tmp_path / "model.onnx")
+    assert [item.name for item in model.graph.input] == ["images"]
+    assert [item.name for item in model.graph.output] == ["output"]
+    for value in (*model.graph.input, *model.graph.output):
+        assert value.type.tensor_type.shape.dim[0].dim_param == "batch"
+    for path in tmp_path.iterdir():
+        assert b"conftest" not in path.read_bytes(), path.name
+
+
+def test_preparing_prints_nothing_and_leaves_torchs_threads_alone(graph, tmp_path, capfd):
+    before = torch.get_num_threads()
+    for name in ("eager", "onnxruntime", "openvino"):
+        backend, target = backends.get(name), Target(threads=before + 1)
+        backend.open(tmp_path, target, backend.prepare(graph, target, tmp_path)).run([np.zeros((1, 3, 20, 12), np.float32)])
+    assert torch.get_num_threads() == before
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_opening_a_portable_graph_does_not_import_torch(graph, tmp_path, name):
+    backends.get(name).prepare(graph, Target(), tmp_path)
+    code = (
+        "import sys, pathlib, numpy\nfrom penstock.runtime import backends\nfrom penstock.runtime.session import Target\n"
+        f"session = backends.get({name!r}).open(pathlib.Path({str(tmp_path)!r}), Target(threads=1), ['model.onnx'])\n"
+        "print(session.run([numpy.zeros((2, 3, 20, 12), numpy.float32)])[0].shape, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "(2, 5) False"

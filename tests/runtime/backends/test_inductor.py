@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from penstock.errors import BackendError
+from penstock.runtime import backends
+from penstock.runtime.capture import capture
+from penstock.runtime.session import Target
+
+INDUCTOR = backends.get("inductor")
+
+
+@pytest.mark.skipif(INDUCTOR.missing() is not None, reason=str(INDUCTOR.missing()))
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 5e-2)])
+def test_a_package_runs_any_batch(settled, tmp_path, precision, tolerance):
+    torch.manual_seed(0)
+    module = settled(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5))).eval()
+    target = Target(precision=precision, threads=1)
+    files = INDUCTOR.prepare(capture(module, torch.randn(1, 3, 8, 8)), target, tmp_path)
+    assert files == [f"inductor-cpu-{precision}.pt2"]
+    session = INDUCTOR.open(tmp_path, target, files)
+    for batch in (1, 5, 2):
+        rows = np.random.default_rng(batch).normal(size=(batch, 3, 8, 8)).astype(np.float32)
+        with torch.no_grad():
+            expected = module(torch.from_numpy(rows)).numpy()
+        (actual,) = session.run([rows])
+        np.testing.assert_allclose(actual, expected, atol=tolerance * np.abs(expected).max())
+
+
+def test_without_a_compiler_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert "apt install g++" in INDUCTOR.missing()
+    with pytest.raises(BackendError, match=r"g\+\+"):
+        INDUCTOR.prepare(capture(nn.Linear(4, 4), torch.randn(1, 4)), Target(), tmp_path)
+
+
+def test_a_damaged_package_is_an_error(tmp_path):
+    (tmp_path / "inductor-cpu-fp32.pt2").write_bytes(b"not a package")
+    with pytest.raises(BackendError, match="inductor-cpu-fp32"):
+        INDUCTOR.open(tmp_path, Target(), ["inductor-cpu-fp32.pt2"])
