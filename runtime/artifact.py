@@ -231,7 +231,7 @@ def fill_artifact(
             if absent := sorted(set(choice.files) - set(digests)):
                 raise ArtifactError(f"the plan of {name!r} opens {absent[0]!r}, which is not in {files_from}")
     if labels is not None:
-        digests[f"../{LABELS}"] = _write_labels(folder, labels, signature)
+        digests[f"../{LABELS}"] = _write_labels(folder, checked_labels(labels, signature))
     largest = max((bucket for plan in plans for bucket in plan.buckets), default=_MAX_BATCH_SIZE)
     text = config_text(
         signature,
@@ -306,15 +306,19 @@ def _copy(source: Path, file: str, version: Path) -> str:
     return digest(copy, inside=version)
 
 
-def _write_labels(folder: Path, labels: Labels | Sequence[str], signature: Signature) -> str:
+def checked_labels(labels: Labels | Sequence[str], signature: Signature) -> Labels:
+    """The labels as a value; raises ArtifactError unless there is one per class of the first output."""
     try:
         checked = labels if isinstance(labels, Labels) else Labels.of(labels)
     except ValueError as error:
         raise ArtifactError(str(error)) from error
     classes = signature.outputs[0].row_shape[-1:]
     if classes != (len(checked),):
-        raise ArtifactError(
-            f"{len(checked)} labels for an output of {classes[0] if classes else 'no'} classes; give one per class"
-        )
-    (folder / LABELS).write_text("\n".join(checked.names) + "\n", encoding="utf-8", newline="\n")
+        count = classes[0] if classes else "no"
+        raise ArtifactError(f"{len(checked)} labels for an output of {count} classes; give one per class")
+    return checked
+
+
+def _write_labels(folder: Path, labels: Labels) -> str:
+    (folder / LABELS).write_text("\n".join(labels.names) + "\n", encoding="utf-8", newline="\n")
     return digest(folder / LABELS, inside=folder)

@@ -64,7 +64,7 @@ def write_package(
             max_batch_size=max_batch_size,
         )
         if preprocessing is not None:
-            _check_fit(preprocessing, signature)
+            check_fit(preprocessing, signature)
             rows = read_config(folders[0]).max_batch_size
             _write_decode(folders[1], name, signature, preprocessing, rows)
             _write_classify(folders[2], name, signature, rows, has_labels=labels is not None)
@@ -73,7 +73,8 @@ def write_package(
     return directory
 
 
-def _check_fit(preprocessing: Preprocessing, signature: Signature) -> None:
+def check_fit(preprocessing: Preprocessing, signature: Signature) -> None:
+    """Raise ArtifactError unless the preprocessing gives what the model takes."""
     from .preprocessing import Preprocessor
 
     if len(signature.inputs) != 1:

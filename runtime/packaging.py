@@ -15,11 +15,12 @@ import torch
 from ..errors import ArtifactError, BackendError, ParityError
 from ..specs import Preprocessing
 from . import backends
+from .artifact import check_target, checked_labels
 from .capture import CapturedGraph, capture
 from .config import GraphConfig
 from .graph import worst_parity
 from .inspection import output_kind
-from .package import write_package
+from .package import check_fit, write_package
 from .parity import Array, Gate, ParityRecord, compare, top1_agreement
 from .passes import PassRecord, run_passes
 from .plan import Choice, Plan
@@ -72,8 +73,13 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
     """
     device = device_of(model)
     example = _example(order).to(device)
+    check_target(order.out, order.name)
     tell(0.0, "capturing the graph")
     captured = capture(model, example)
+    if order.labels is not None:  # what would be refused at the end is refused before minutes of tuning
+        checked_labels(order.labels, captured.signature)
+    if order.preprocessing is not None:
+        check_fit(order.preprocessing, captured.signature)
     optimised, passes = run_passes(captured)
     with tempfile.TemporaryDirectory(prefix="penstock-") as staging:
         directory = Path(staging) / "files"

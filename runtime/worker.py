@@ -82,6 +82,8 @@ def _order(request: Mapping[str, Any]) -> Any:
     from .packaging import Order
 
     arrays = _arrays(request.get("images"))
+    targets = arrays.get("labels")
+    one_class_each = targets is not None and targets.ndim == 1 and targets.dtype.kind in "iu"  # else no accuracy to compare
     preprocessing = request.get("preprocessing")
     out = Path(request["out"])
     return Order(
@@ -96,7 +98,7 @@ def _order(request: Mapping[str, Any]) -> Any:
             threads=request.get("threads"),
         ),
         images=arrays.get("images"),
-        targets=arrays.get("labels"),
+        targets=targets if one_class_each else None,
         outputs=arrays.get("outputs"),
         labels=request.get("labels"),
         preprocessing=None if preprocessing is None else Preprocessing.from_json(preprocessing),
