@@ -1,6 +1,5 @@
 """The worker as its callers use it: a process, a request file, a response file, progress on standard output."""
 
-import io
 import json
 import os
 import re
@@ -10,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from penstock.runtime.artifact import load_artifact
 from penstock.specs import Preprocessing
@@ -95,15 +93,13 @@ def ask(repository, tmp_path):
                 "images": None,
                 "labels": None,
                 "preprocessing": None,
-            }
-            request |= {
                 "precision": "fp32",
+                "backend": "eager",  # no export to wait for, except where a test asks for it
                 "randomise": False,
                 "buckets": [1, 4],
-                "max_tuning_seconds": 2,
+                "max_tuning_seconds": 1,
                 "provenance": {"a": 1},
             }
-            request |= {"backend": "onnxruntime"}
         (tmp_path / "request.json").write_text(json.dumps({**request, **changes}))
         environment = {**os.environ, "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
@@ -151,11 +147,10 @@ def test_a_forward_that_fails_is_a_response(ask):
     answer = ask("inspect", input=[4, 12, 12])
     assert not answer["ok"]
     assert "--input-size" in answer["error"]
-    crash = (
-        "import torch\nclass Bad(torch.nn.Module):\n    def forward(self, x):\n        raise KeyboardInterrupt\nnet = Bad()\n"
+    bad = (
+        "import torch\nclass Bad(torch.nn.Module):\n    def forward(self, x):\n        raise MemoryError('much')\nnet = Bad()\n"
     )
-    ask_again = crash.replace("KeyboardInterrupt", "MemoryError('too much')")
-    answer = ask("inspect", ask_again)
+    answer = ask("inspect", bad)
     assert not answer["ok"]
     assert answer["where"] == "evaluate.py:4"
 
@@ -179,7 +174,8 @@ def test_usage_without_arguments():
 def test_package_with_a_checkpoint_and_the_scripts_own_outputs(ask, repository, tmp_path):
     recovered = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), source="evaluate.py:1")
     labels = ["a", "b", "c", "d", "e"]
-    answer = ask("package", images=str(repository / "images.npz"), labels=labels, preprocessing=recovered.to_json())
+    images = str(repository / "images.npz")
+    answer = ask("package", images=images, labels=labels, preprocessing=recovered.to_json(), backend="onnxruntime")
     assert answer["ok"], answer
     assert answer["captured"]
     assert answer["parity"]["status"] == "passed"
@@ -223,9 +219,7 @@ def test_outputs_that_differ_from_the_scripts_are_refused(ask, repository, tmp_p
 
 def test_fresh_weights_are_randomised_for_parity_only(ask, tmp_path):
     """A zero head agrees with anything: proved on drawn weights, packaged with its own."""
-    answer = ask(
-        "package", "import torch\nfrom model import ZeroHead\ntorch.manual_seed(1)\nnet = ZeroHead()\n", randomise=True
-    )
+    answer = ask("package", "from model import ZeroHead\nnet = ZeroHead()\n", randomise=True)
     assert answer["ok"], answer
     assert answer["parity"]["status"] == "passed"
     artifact = load_artifact(answer["artifact"])
@@ -236,7 +230,7 @@ def test_fresh_weights_are_randomised_for_parity_only(ask, tmp_path):
 
 
 def test_a_trained_model_with_constant_outputs_never_passes(ask):
-    answer = ask("package", "from model import ZeroHead\nnet = ZeroHead()\n", backend=None)
+    answer = ask("package", "from model import ZeroHead\nnet = ZeroHead()\n")
     if answer["ok"]:
         assert answer["parity"]["status"] != "passed"
         assert "does not depend on its input" in answer["parity"]["why"]
@@ -277,19 +271,3 @@ def test_pickles_in_the_images_file_are_refused(ask, tmp_path):
     answer = ask("package", images=str(tmp_path / "evil.npz"))
     assert not answer["ok"]
     assert "pickle" in answer["error"]
-
-
-def test_the_decode_model_feeds_the_packaged_model(ask, repository, tmp_path):
-    """Image bytes through the packaged decoder's own code give the rows that the model was packaged for."""
-    recovered = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
-    answer = ask("package", preprocessing=recovered.to_json())
-    assert answer["ok"], answer
-    pixels = np.random.default_rng(0).integers(0, 256, (12, 12, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    folder = tmp_path / "models/net_decode/1"
-    space = {"__name__": "decode"}
-    exec(compile((folder / "preprocessing.py").read_text(), "preprocessing.py", "exec"), space)
-    row = space["image_to_row"](buffer.getvalue(), json.loads((folder / "steps.json").read_text())["steps"])
-    expected = (pixels.transpose(2, 0, 1) / 255 - 0.5) / 0.25
-    np.testing.assert_allclose(row, expected, atol=1e-6)
