@@ -17,8 +17,10 @@ MIB = 1 << 20
 class ServeConfig:
     """One run of `penstock serve`. Every limit is what one request may cost; a port of 0 takes a free one.
 
-    `models` is a folder in the model-repository layout. `instances` sessions run side by side per model and share `threads` CPU
-    threads (None: as many as this process may use); None lets warm-up measure which number serves most images per second.
+    `models` is a folder in the model-repository layout. `instances` sessions run side by side per model, each with `threads`
+    CPU threads (None: as many as its plan was measured with). None lets warm-up measure whether two serve more than one: alone,
+    a request has all cores either way; under load, one batch may use the moments in which the other waits for its slowest
+    thread, is collated, or is handed back.
     `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
     `ready_file` is written as JSON with the chosen ports once every model was tried. Raises ValueError naming the field.
     """
@@ -33,6 +35,7 @@ class ServeConfig:
     max_queue: int = 256
     max_queue_delay_seconds: float = 0.01
     default_timeout_seconds: float = 30.0
+    body_timeout_seconds: float = 60.0
     drain_seconds: float = 30.0
 
     instances: int | None = None
@@ -62,16 +65,11 @@ class ServeConfig:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        for name in ("default_timeout_seconds", "drain_seconds"):
+        for name in ("default_timeout_seconds", "body_timeout_seconds", "drain_seconds"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number of seconds, got {getattr(self, name)!r}")
         if not (math.isfinite(self.max_queue_delay_seconds) and self.max_queue_delay_seconds >= 0):
             raise ValueError(f"max_queue_delay_seconds must be a number of seconds >= 0, got {self.max_queue_delay_seconds!r}")
-
-    @property
-    def cores(self) -> int:
-        """CPU threads that sessions may use together."""
-        return self.threads or default_threads()
 
     @property
     def decoders(self) -> int:

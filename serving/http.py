@@ -65,7 +65,7 @@ def create_app(plane: DataPlane) -> FastAPI:
         version=__version__,
         description="Image classification over the Open Inference Protocol (KServe v2) with Triton's extensions.",
     )
-    bodies = BodyReader(limit=config.max_body_bytes, inflight=config.max_inflight_bytes)
+    bodies = BodyReader(limit=config.max_body_bytes, inflight=config.max_inflight_bytes, timeout=config.body_timeout_seconds)
     _add_error_handlers(app)
 
     @app.get("/v2", tags=["server"])

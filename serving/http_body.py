@@ -22,10 +22,14 @@ T = TypeVar("T")
 
 
 class BodyReader:
-    """Reads bodies, counting all that are in memory together: `limit` bytes each, `inflight` bytes in all."""
+    """Reads bodies, counting all that are in memory together: `limit` bytes each, `inflight` bytes in all.
 
-    def __init__(self, *, limit: int, inflight: int) -> None:
+    A body has `timeout` seconds to arrive, or slow senders would hold memory and connections for as long as they like.
+    """
+
+    def __init__(self, *, limit: int, inflight: int, timeout: float) -> None:
         self._limit = limit
+        self._timeout = timeout
         self._inflight = inflight
         self._held = 0
 
@@ -41,14 +45,18 @@ class BodyReader:
         chunks: list[bytes] = []
         size = 0
         try:
-            async for chunk in request.stream():
-                size += len(chunk)
-                self._held += len(chunk)
-                if size > self._limit:
-                    raise TooLargeError(f"the body has more than {self._limit:,} bytes, the most that are taken")
-                if self._held > self._inflight:
-                    raise OverloadedError("too many bytes of requests are in memory; try again later")
-                chunks.append(chunk)
+            try:
+                async with asyncio.timeout(self._timeout):
+                    async for chunk in request.stream():
+                        size += len(chunk)
+                        self._held += len(chunk)
+                        if size > self._limit:
+                            raise TooLargeError(f"the body has more than {self._limit:,} bytes, the most that are taken")
+                        if self._held > self._inflight:
+                            raise OverloadedError("too many bytes of requests are in memory; try again later")
+                        chunks.append(chunk)
+            except TimeoutError:
+                raise InputError(f"the body did not arrive within {self._timeout:g} s") from None
             yield chunks[0] if len(chunks) == 1 else b"".join(chunks)
         finally:
             self._held -= size

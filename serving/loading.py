@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..errors import ArtifactError
 from ..runtime.artifact import Artifact, load_artifact
 from ..runtime.model_config import ModelConfig, read_config
-from ..runtime.plan import Plan
+from ..runtime.plan import Choice, Plan
 from ..runtime.preprocessing import Preprocessor
 from .batcher import Batcher, Runner
 from .config import ServeConfig
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .policy import BatchPolicy
 from .statistics import ModelStatistics
-from .warmup import profile
+from .warmup import warm_up
 
 __all__ = ["load_companion", "load_tensor_model"]
 
@@ -29,8 +29,9 @@ def load_tensor_model(folder: Path, config: ServeConfig, progress: Callable[[str
     declared = artifact.config
     plan = artifact.plan_here()
     progress(f"{artifact.name}: loading version {artifact.version} ({_described(plan)})")
-    instances = _open(artifact, plan, declared.max_batch_size, config)
-    table = profile(instances, artifact.signature)
+    instances, table = warm_up(
+        partial(_open, artifact, plan, declared.max_batch_size, config.threads), artifact.signature, count=config.instances
+    )
     timings = ", ".join(f"batch {bucket} {milliseconds:.1f} ms" for bucket, milliseconds in table.to_json().items())
     progress(f"{artifact.name}: ready, {len(instances)} instance{'s' * (len(instances) > 1)}, {timings}")
     statistics = ModelStatistics()
@@ -91,24 +92,18 @@ def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> M
     )
 
 
-def _open(artifact: Artifact, plan: Plan, max_batch_size: int, config: ServeConfig) -> list[dict[int, Runner]]:
-    """Per instance the session of every bucket; buckets that chose the same way share one."""
+def _open(artifact: Artifact, plan: Plan, max_batch_size: int, threads: int | None) -> dict[int, Runner]:
+    """One instance: the session of every bucket; buckets that chose the same way share one."""
     # Nobody measured for a portable plan, so its buckets mean nothing; warm-up measures powers of two.
     planned = [1 << power for power in range(max_batch_size.bit_length())] if plan.portable else plan.buckets
-    buckets = [bucket for bucket in planned if bucket < max_batch_size] + [max_batch_size]
-    count = config.instances or 1
-    threads = config.threads if count == 1 else max(1, config.cores // count)
-    instances: list[dict[int, Runner]] = []
-    for _ in range(count):
-        opened: dict[Any, Runner] = {}
-        sessions: dict[int, Runner] = {}
-        for bucket in buckets:
-            choice = plan.choice(bucket)
-            if choice not in opened:
-                opened[choice] = artifact.open(bucket, threads=threads)
-            sessions[bucket] = opened[choice]
-        instances.append(sessions)
-    return instances
+    opened: dict[Choice, Runner] = {}
+    sessions: dict[int, Runner] = {}
+    for bucket in [*(bucket for bucket in planned if bucket < max_batch_size), max_batch_size]:
+        choice = plan.choice(bucket)
+        if choice not in opened:
+            opened[choice] = artifact.open(bucket, threads=threads)
+        sessions[bucket] = opened[choice]
+    return sessions
 
 
 def _described(plan: Plan) -> str:

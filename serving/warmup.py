@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,11 +14,16 @@ from ..specs import Signature
 from .batcher import Runner
 from .latency import LatencyTable
 
-__all__ = ["profile", "sample_inputs"]
+__all__ = ["Instance", "close", "sample_inputs", "warm_up"]
 
 _RUNS = 5
 # Slow batches are not run more often than this allows: the table needs the order of magnitude, plans were measured with care.
 _SECONDS_PER_BUCKET = 0.6
+# A second instance costs a second copy of the weights, so it must serve this much more; single slices are noisy.
+_WORTH_A_SECOND = 1.08
+_SLICE_SECONDS, _SLICES = 0.25, 5
+
+Instance = Mapping[int, Runner]
 
 
 def sample_inputs(signature: Signature, rows: int) -> list[np.ndarray]:
@@ -32,26 +37,49 @@ def sample_inputs(signature: Signature, rows: int) -> list[np.ndarray]:
     ]
 
 
-def profile(instances: Sequence[Mapping[int, Runner]], signature: Signature) -> LatencyTable:
-    """Run every bucket on all instances at once, as they will run under load, and keep the medians of the hot runs.
+def warm_up(
+    open_instance: Callable[[], Instance], signature: Signature, *, count: int | None
+) -> tuple[list[Instance], LatencyTable]:
+    """Open `count` instances (None: two where two measurably serve more than one), all hot, and profile a batch alone.
 
-    Raises BackendError when a session fails or gives outputs that do not fit the signature.
+    How much slower batches are beside others, the table learns from them. Raises BackendError when a session fails or gives
+    outputs that do not fit the signature.
     """
-    with ThreadPoolExecutor(len(instances)) as pool:
-        seconds = {}
-        for bucket in sorted(instances[0]):
-            runs = [pool.submit(_times, sessions[bucket], signature, bucket) for sessions in instances]
-            try:
-                seconds[bucket] = statistics.median([value for run in runs for value in run.result()])
-            except Exception as error:  # whatever a backend raises
-                raise BackendError(f"warm-up with a batch of {bucket} failed: {error}") from error
-    return LatencyTable(seconds)
+    instances = [open_instance() for _ in range(count or 1)]
+    for instance in instances:
+        _heat(instance, signature)
+    table = LatencyTable(
+        {bucket: statistics.median(_times(instances[0][bucket], sample_inputs(signature, bucket))) for bucket in instances[0]}
+    )
+    if count is None:
+        second = open_instance()
+        _heat(second, signature)
+        if _gain_of_two([instances[0], second], signature, table) >= _WORTH_A_SECOND:
+            instances.append(second)
+        else:
+            close(second)
+    return instances, table
 
 
-def _times(session: Runner, signature: Signature, bucket: int) -> list[float]:
+def close(instance: Instance) -> None:
+    """Close every session of an instance once; buckets may share them."""
+    for session in {id(session): session for session in instance.values()}.values():
+        session.close()
+
+
+def _heat(instance: Instance, signature: Signature) -> None:
+    for bucket, session in instance.items():
+        try:
+            outputs = session.run(sample_inputs(signature, bucket))
+        except Exception as error:  # whatever a backend raises
+            raise BackendError(f"warm-up with a batch of {bucket} failed: {error}") from error
+        expected = [(bucket, *spec.row_shape) for spec in signature.outputs]
+        if [output.shape for output in outputs] != expected:
+            raise BackendError(f"outputs have shapes {[output.shape for output in outputs]}, the signature says {expected}")
+
+
+def _times(session: Runner, inputs: Sequence[np.ndarray]) -> list[float]:
     """Durations of some hot calls, in seconds."""
-    inputs = sample_inputs(signature, bucket)
-    _check(session.run(inputs), signature, bucket)
     times: list[float] = []
     end = time.perf_counter() + _SECONDS_PER_BUCKET
     while not times or (len(times) < _RUNS and time.perf_counter() < end):
@@ -61,7 +89,24 @@ def _times(session: Runner, signature: Signature, bucket: int) -> list[float]:
     return times
 
 
-def _check(outputs: Sequence[np.ndarray], signature: Signature, bucket: int) -> None:
-    expected = [(bucket, *spec.row_shape) for spec in signature.outputs]
-    if [output.shape for output in outputs] != expected:
-        raise BackendError(f"outputs have shapes {[output.shape for output in outputs]}, the signature says {expected}")
+def _gain_of_two(instances: Sequence[Instance], signature: Signature, table: LatencyTable) -> float:
+    """Rows per second of two instances at once over those of one, the median of interleaved slices."""
+    bucket = table.first_batch(table.largest)
+    inputs = sample_inputs(signature, bucket)
+    with ThreadPoolExecutor(len(instances)) as pool:
+
+        def rate(used: Sequence[Instance]) -> float:
+            begin = time.perf_counter()
+            end = begin + max(_SLICE_SECONDS, 2 * table.seconds(bucket))
+            done = list(pool.map(lambda instance: _runs_until(instance[bucket], inputs, end), used))
+            return sum(done) / (time.perf_counter() - begin)
+
+        return statistics.median([rate(instances) / rate(instances[:1]) for _ in range(_SLICES)])
+
+
+def _runs_until(session: Runner, inputs: Sequence[np.ndarray], end: float) -> int:
+    runs = 0
+    while time.perf_counter() < end:
+        session.run(inputs)
+        runs += 1
+    return runs

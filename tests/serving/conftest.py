@@ -134,6 +134,7 @@ class Server:
             "metrics_port": 0,
             "ready_file": str(self.ready_file),
             "threads": 1,
+            "instances": 1,
         }
         settings |= config
         code = (
@@ -191,7 +192,7 @@ def start(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(models, tmp_path_factory):
     """One server of `models` for a test file."""
-    started = Server(models, tmp_path_factory.mktemp("server"))
+    started = Server(models, tmp_path_factory.mktemp("server"), instances=2)
     yield started
     assert started.process.poll() is None, started.output
     assert started.stop() == 0, started.output

@@ -190,8 +190,17 @@ def test_folders_that_cannot_be_served(tmp_path, models):
         serve(ServeConfig(models=tmp_path, http_port=0, grpc_port=0, metrics_port=0))
 
 
-def test_torch_is_never_imported(start, models, make_photo):
-    server = start(models)
+def test_a_body_that_does_not_arrive_is_given_up(start, models):
+    server = start(models, body_timeout_seconds=0.3)
+    with socket.create_connection(server.http.split(":"), timeout=10) as connection:
+        connection.sendall(b"POST /v1/classify/tiny HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+        answer = connection.recv(4096)
+    assert b" 400 " in answer
+    assert b"did not arrive" in answer
+
+
+def test_torch_is_never_imported_and_warm_up_chooses_the_instances(start, models, make_photo):
+    server = start(models, instances=None)
     request = urllib.request.Request(f"{server.url}/v1/classify/tiny", data=make_photo(0))
     with urllib.request.urlopen(request) as response:
         assert response.status == 200
