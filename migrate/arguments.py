@@ -48,6 +48,7 @@ def _read(call: ast.Call) -> Option | None:
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     nargs = _literal(keywords.get("nargs"))
     choices = _literal(keywords.get("choices"))
+    action = _literal(keywords.get("action"))
     required = nargs not in ("?", "*") if positional else _literal(keywords.get("required")) is True
     return Option(
         flags=flags,
@@ -58,7 +59,7 @@ def _read(call: ast.Call) -> Option | None:
         default=_literal(keywords.get("default")),
         choices=tuple(choices) if isinstance(choices, list | tuple | set) else None,
         type=last_name(keywords["type"]) or None if "type" in keywords else None,
-        action=_literal(keywords.get("action")),
+        action=action if isinstance(action, str) else None,
         nargs=nargs if isinstance(nargs, int | str) else None,
         help=str(_literal(keywords.get("help")) or ""),
     )
@@ -69,6 +70,11 @@ def _literal(node: ast.AST | None) -> object:
         return ast.literal_eval(node) if node is not None else None  # type: ignore[arg-type]
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
+
+
+def flag_of(option: Option) -> str:
+    """The option's long spelling, or its name when it is positional."""
+    return next((flag for flag in option.flags if flag.startswith("--")), option.flags[0])
 
 
 def command_line(options: Iterable[Option], given: dict[str, str]) -> list[str]:
@@ -85,10 +91,9 @@ def command_line(options: Iterable[Option], given: dict[str, str]) -> list[str]:
         if option.positional:
             positional += values
         elif option.action in ("store_true", "store_false", "count"):
-            flagged.append(option.flags[-1])
+            flagged.append(flag_of(option))
         else:
-            flag = next((flag for flag in option.flags if flag.startswith("--")), option.flags[0])
-            flagged += [flag, *values]
+            flagged += [flag_of(option), *values]
     return [*flagged, "--", *positional] if positional and flagged else [*flagged, *positional]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
-from .scopes import Function, Module, Need, parameters, reads, root_of
+from .scopes import Function, Module, Need, parameters, root_of
 from .slicer import Needs, Options, Slicer
 
 
@@ -119,7 +119,7 @@ class ClassReduction:
             return None
         called = self._methods_in(statement)
         if called and any(self._changes_wanted(self.originals[name]) for name in called):
-            slicer.need(needs, reads(statement) - {(self_name, name) for name in called} | {(self_name, "")})
+            slicer.need(needs, slicer.reads(statement) - {(self_name, name) for name in called} | {(self_name, "")})
             return statement
         return None
 

@@ -51,6 +51,8 @@ class EvaluationTransform:
     """The PIL mode that the image is brought to first, where the code says it."""
     path: str
     line: int
+    definition: ast.expr
+    """The expression that makes the callable, as far as names could be followed; at `path` and `line`."""
 
 
 class Tracer:
@@ -95,6 +97,10 @@ class Tracer:
 
     def _call(self, place: Place, node: ast.Call) -> EvaluationTransform | None:
         name = last_name(node.func)
+        target = place.module.find_callee(node.func)
+        if target is not None and isinstance(target[1], ast.ClassDef):
+            if (found := self._dataset_class(place, node, target[0], target[1])) is not None:
+                return found
         for keyword in node.keywords:
             if (
                 keyword.arg
@@ -104,13 +110,9 @@ class Tracer:
             ):
                 if (found := self._accept(place.at(keyword.value), convert=self._mode(place.module, node))) is not None:
                     return found
-        target = place.module.find_callee(node.func)
-        if target is not None and isinstance(target[1], ast.ClassDef):
-            if (found := self._dataset_class(place, node, target[0], target[1])) is not None:
-                return found
-        elif target is not None and isinstance(target[1], ast.FunctionDef | ast.AsyncFunctionDef):
+        if target is not None and isinstance(target[1], ast.FunctionDef | ast.AsyncFunctionDef):
             return self._function(place, node, target[0], target[1])
-        elif name not in _WRAPPERS | _DATASETS:
+        if target is None and name not in _WRAPPERS | _DATASETS:
             for argument in node.args:
                 if self._composes(place.at(argument)):
                     return self._accept(place.at(argument), convert=self._mode(place.module, node))
@@ -155,8 +157,7 @@ class Tracer:
                     if self._composes(inside) and (found := self._accept(inside, convert=convert)) is not None:
                         return found
         if opened is not None and getter is not None and not _reads_self(opened.callable):
-            point = Point(module, getter, opened.statement, opened.callable)
-            return EvaluationTransform(point, (), opened.takes, opened.convert, module.path, opened.statement.lineno)
+            return self._opened(Place(module, getter, opened.statement, opened.callable), opened)
         return None
 
     def _getter(self, module: Module, getter: Function) -> Opened | None:
@@ -209,7 +210,10 @@ class Tracer:
             if parameter and len(sources) == 1:
                 return self._accept(sources[0], convert=convert)
         point = Point(place.module, place.function, place.statement, node)
-        return EvaluationTransform(point, place.stack, "image", convert, place.module.path, self._line(place))
+        made = self._definition(place)
+        return EvaluationTransform(
+            point, place.stack, "image", convert, made.module.path, getattr(made.expression, "lineno", 1), made.expression
+        )
 
     def _augments(self, place: Place, depth: int = 0) -> bool:
         if is_composed(place.module, place.expression):
@@ -219,13 +223,14 @@ class Tracer:
             return any(self._augments(source, depth + 1) for source in sources)
         return False
 
-    def _line(self, place: Place, depth: int = 0) -> int:
-        if depth < 5 and isinstance(place.expression, ast.Name | ast.Subscript):
-            sources = self.sources(place) if isinstance(place.expression, ast.Name) else self.items(place, place.expression)
+    def _definition(self, place: Place, depth: int = 0) -> Place:
+        if depth < 8 and isinstance(place.expression, ast.Name | ast.Subscript | ast.Attribute):
+            sources = (
+                self.items(place, place.expression) if isinstance(place.expression, ast.Subscript) else self.sources(place)
+            )
             for source in sources:
-                if source.module is place.module:
-                    return self._line(source, depth + 1)
-        return getattr(place.expression, "lineno", 1)
+                return self._definition(source, depth + 1)
+        return place
 
     # -- from a name to where its value is made
 
@@ -377,13 +382,12 @@ class Tracer:
             return None
         opened = opened_image(place.module, place.function, place.statement, place.expression)
         if opened is not None:
-            point = Point(place.module, place.function, opened.statement, opened.callable)
-            return EvaluationTransform(point, place.stack, opened.takes, opened.convert, place.module.path, opened.line)
+            return self._opened(replace(place, statement=opened.statement, expression=opened.callable), opened)
         for call in _calls_toward(place):
             target = place.module.find_callee(call.func)
-            if target is None or not isinstance(target[1], ast.FunctionDef):
+            if target is None or isinstance(target[1], ast.ClassDef):
                 continue
-            module, function = target
+            module, function = target[0], target[1]
             for inner in ast.walk(function):
                 if isinstance(inner, ast.Return) and inner.value is not None:
                     stack = ((place.module, call), *place.stack)
@@ -395,6 +399,15 @@ class Tracer:
                 if (found := self.prediction(source)) is not None:
                     return found
         return None
+
+    def _opened(self, place: Place, opened: Opened) -> EvaluationTransform:
+        point = Point(place.module, place.function, place.statement, place.expression)
+        made = self._definition(place) if isinstance(place.expression, ast.Name) else place
+        path, line = made.module.path, getattr(made.expression, "lineno", opened.line)
+        target = place.module.find_callee(place.expression)
+        if made is place:
+            path, line = (target[0].path, target[1].lineno) if target is not None else (path, opened.line)
+        return EvaluationTransform(point, place.stack, opened.takes, opened.convert, path, line, made.expression)
 
     def _parameter_sources(self, place: Place) -> Iterator[Place]:
         assert place.function is not None

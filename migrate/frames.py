@@ -36,6 +36,8 @@ class Point:
     function: Function | None
     statement: ast.stmt | None
     expression: ast.expr
+    after: bool = False
+    """Whether the expression is computed after the statement instead of before it."""
 
 
 @dataclass
@@ -114,7 +116,7 @@ class Framer:
         if point.statement is None:
             kept = slicer.block(function.body, needs)
         else:
-            kept = slicer.path(function.body, _trail(module, function, point.statement), needs)
+            kept = slicer.path(function.body, _trail(module, function, point.statement), needs, after=point.after)
         owner = module.class_of(function)
         names = [argument.arg for argument in parameters(function)]
         used = [name for name in names if needs.has(name)]
@@ -277,7 +279,7 @@ class Framer:
         slicer.need(needs, reads(point.expression) | pending.needs)
         if point.statement is None:
             return slicer.block(module.tree.body, needs), point.expression
-        return slicer.path(module.tree.body, _trail(module, None, point.statement), needs), point.expression
+        return slicer.path(module.tree.body, _trail(module, None, point.statement), needs, after=point.after), point.expression
 
     def _wrap(self, module: Module, expression: ast.expr, free: set[Need]) -> ast.expr:
         """Put what an expression needs of another file into a function, and return an expression that reaches it."""
@@ -295,14 +297,15 @@ class Framer:
             decorator_list=[],
         )
         wrapper.path = module.path  # type: ignore[attr-defined]
-        target: ast.expr = ast.Name(names[0], ast.Store())
+        outside = {item: f"sliced_{item}" for item in names}  # the script may have the file's own names too
+        target: ast.expr = ast.Name(outside[names[0]], ast.Store())
         if len(names) > 1:
-            target = ast.Tuple([ast.Name(item, ast.Store()) for item in names], ast.Store())
+            target = ast.Tuple([ast.Name(outside[item], ast.Store()) for item in names], ast.Store())
         self.wrappers += [wrapper, ast.Assign([target], ast.Call(ast.Name(name, ast.Load()), [], []))]
         for statement in self.wrappers:
             statement.lineno = 1
             ast.fix_missing_locations(statement)
-        return expression
+        return substitute(expression, {item: ast.Name(outside[item], ast.Load()) for item in names})
 
     def _rewriter(self, module: Module) -> _Rewriter:
         return _Rewriter(self.reductions)

@@ -23,6 +23,7 @@ _MODE = frozenset(["eval", "train"])
 _MODEL_METHODS = frozenset(
     ["eval", "train", "parameters", "named_parameters", "load_state_dict", "state_dict", "modules", "named_modules", "half"]
 )
+_NOT_MODELS = ("penstock.", "torch.optim", "torch.utils", "torchvision.transforms", "numpy")
 _NO_GRAD = frozenset(["no_grad", "inference_mode"])
 _EVALUATION = re.compile(r"eval|valid|^val|_val|test|infer|predict|accuracy", re.I)
 
@@ -102,7 +103,7 @@ class _Evidence:
                 self.built |= names
         elif is_zoo_constructor(expanded):
             self.built |= names
-        elif leaf.endswith("Loss") or expanded.startswith(("torch.optim", "torch.utils", "torchvision.transforms", "numpy")):
+        elif leaf.endswith("Loss") or expanded.startswith(_NOT_MODELS):
             self.other |= names
 
     def is_model(self, name: str) -> bool:
@@ -132,14 +133,7 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         return None
     loop = _enclosing_loop(module, call, function)
     statement = module.statement_of(call)
-    kind, targets, trained = _kind(module, call, function, loop, name)
-    if (
-        loop is None
-        and kind == "predict"
-        and not _gradless(module, call, function)
-        and not _mode_before(module, call, function, name)
-    ):
-        kind = "train" if trained else "predict"
+    kind, targets, trained = _kind(module, call, function, loop)
     outputs = None
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and statement.value is call:
         outputs = dotted(statement.targets[0])
@@ -224,19 +218,19 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
 
 
 def _kind(
-    module: Module, call: ast.Call, function: Function | None, loop: ast.For | ast.AsyncFor | None, model: str
+    module: Module, call: ast.Call, function: Function | None, loop: ast.For | ast.AsyncFor | None
 ) -> tuple[LoopKind, str | None, bool]:
     scope: ast.AST = loop or function or module.tree
     trained = _back_propagates(module, loop if loop is not None else function)
     targets = _targets(loop, call) if loop is not None else None
     if loop is None:
-        return "predict", None, trained
+        return ("train" if trained else "predict"), None, trained or _trains_anywhere(module)
     gradless = _gradless(module, call, function) or _gradless_call_inside(scope)
     if trained and not gradless:
         return "train", targets, True
     if trained and not _always_gradless(module, call, function):
         return "train", targets, True
-    return ("evaluate" if targets is not None else "predict"), targets, _trains_anywhere(module, function, model)
+    return ("evaluate" if targets is not None else "predict"), targets, _trains_anywhere(module)
 
 
 def _back_propagates(module: Module, scope: ast.AST | None) -> bool:
@@ -252,8 +246,8 @@ def _back_propagates(module: Module, scope: ast.AST | None) -> bool:
     return False
 
 
-def _trains_anywhere(module: Module, function: Function | None, model: str) -> bool:
-    """Whether the file back-propagates outside of this function, so that the model's weights may change between calls."""
+def _trains_anywhere(module: Module) -> bool:
+    """Whether the file back-propagates, so that a model's weights may change between calls."""
     return any(isinstance(node, ast.Call) and last_name(node.func) == "backward" for node in module.nodes)
 
 
@@ -290,16 +284,6 @@ def _is_no_grad(node: ast.AST, *, maybe: bool = False) -> bool:
         value = node.args[0]
         return (isinstance(value, ast.Constant) and not value.value) or (maybe and not isinstance(value, ast.Constant))
     return False
-
-
-def _mode_before(module: Module, call: ast.AST, function: Function | None, model: str) -> bool:
-    return any(
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "eval"
-        and dotted(node.func.value) == model
-        for node in module.nodes
-    )
 
 
 def _targets(loop: ast.For | ast.AsyncFor, call: ast.Call) -> str | None:

@@ -109,6 +109,10 @@ class _Imports(ast.NodeTransformer):
         return ast.copy_location(made, node)
 
 
+def _is_future(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+
+
 def neutralise(body: Iterable[ast.stmt], module: Module, folder: str, wrapped_from: Repository) -> ast.Module:
     """The statements, which come from `module`, as a module that runs alone with `folder` first on the import path."""
     statements: list[ast.stmt] = []
@@ -122,9 +126,7 @@ def neutralise(body: Iterable[ast.stmt], module: Module, folder: str, wrapped_fr
         outside |= imports.outside
         statements += result if isinstance(result, list) else [result]
     start = 0
-    while (
-        start < len(statements) and isinstance(statements[start], ast.ImportFrom) and statements[start].module == "__future__"
-    ):  # type: ignore[attr-defined]
+    while start < len(statements) and _is_future(statements[start]):
         start += 1
     if outside:
         up = "/".join([".."] * (folder.count("/") + 1))
@@ -133,8 +135,8 @@ def neutralise(body: Iterable[ast.stmt], module: Module, folder: str, wrapped_fr
     if needs_torch and not any("torch" in bound_names(statement) for statement in statements):
         statements.insert(start, ast.parse("import torch").body[0])
     for node in [inner for item in statements for inner in ast.walk(item)]:
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and len(body) > 1:
-            node.body = [item for item in body if not isinstance(item, ast.Pass)] or [ast.Pass()]  # type: ignore[attr-defined]
+        block = getattr(node, "body", None)
+        if isinstance(block, list) and len(block) > 1:
+            node.body = [item for item in block if not isinstance(item, ast.Pass)] or [ast.Pass()]  # type: ignore[attr-defined]
     cleaned = [item for item in statements if not isinstance(item, ast.Pass)]
     return ast.fix_missing_locations(ast.Module(cleaned, type_ignores=[]))

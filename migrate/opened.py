@@ -86,7 +86,8 @@ def _strip(node: ast.expr) -> ast.expr:
             if node.func.attr == "unsqueeze" and isinstance(node.func.value, ast.Name) and node.func.value.id == "torch":
                 node = node.args[0]
             else:
-                node = node.func.value
+                receiver: ast.expr = node.func.value
+                node = receiver
         elif isinstance(node, ast.Call) and last_name(node.func) in _OUTER_CALLS and node.args:
             node = node.args[0]
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value is None:

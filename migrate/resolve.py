@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import ast
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
-from .facts import CheckpointSite, Loop, Script, Survey
+from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
+from .arguments import command_line, flag_of
+from .construction import Construction, construct, direct, rank_sites
+from .evaluation import EvaluationTransform, Tracer
+from .facts import CheckpointSite, Factory, Loop, Option, Script, Survey
 from .finding import Finding
+from .frames import Framer, SliceError
+from .input_size import from_data_set, from_self_test, from_transform
+from .labels import ClassNames, find_class_names
+from .loops import CallSite
+from .recipes import (
+    checkpoint_option,
+    guarding_flags,
+    loads_weights,
+    model_option,
+    options_of,
+    recipe,
+    with_literal_checkpoint,
+    write,
+)
+from .scopes import Module
+from .slicer import Options
+from .survey import Knowledge, knowledge
 
 
 @dataclass(frozen=True)
@@ -41,11 +67,12 @@ class Resolved:
     checkpoints: tuple[CheckpointSite, ...] = ()
     transform_recipe: dict[str, Any] | None = None
     """The recipe's keys without "model", plus "callable" (an expression), "takes" ("image": a PIL image, or "path"),
+    "convert" (the PIL mode that the image is brought to before the callable gets it, or None where the code does not say),
     and "source_at" ("path:line"); None when no evaluation transform was found."""
     class_names: tuple[str, ...] | None = None
     """Where they are literal in the source."""
     class_names_recipe: dict[str, Any] | None = None
-    """The recipe's keys without "model", plus "names": an expression that evaluates to a list, or a dict by index or by name."""
+    """The recipe's keys without "model", plus "names": an expression that evaluates to a list, or a dict by index or name."""
     input_size: tuple[int, int, int] | None = None
     """(channels, height, width) where the repository states it."""
     image_argument: str | None = None
@@ -55,7 +82,432 @@ class Resolved:
 def resolve(survey: Survey, *, entry: str | None = None, model: str | None = None, checkpoint: str | None = None) -> Resolved:
     """How the repository builds its model.
 
-    `entry` is a script's relative path, `model` a factory's name or a value of the script's own model option, `checkpoint` a file.
-    Raises AmbiguousError (with the candidates and the flag that chooses), NothingToMigrateError, or MigrateError.
+    `entry` is a script's relative path, `model` a factory's name or a value of the script's own model option, `checkpoint` a
+    file. Raises AmbiguousError (with the candidates and the flag that chooses), NothingToMigrateError, or MigrateError.
     """
-    raise NotImplementedError
+    return _Resolver(survey, entry, model, checkpoint).resolve()
+
+
+class _Resolver:
+    def __init__(self, survey: Survey, entry: str | None, model: str | None, checkpoint: str | None) -> None:
+        self.survey = survey
+        self.known: Knowledge = knowledge(survey)
+        self.entry = entry
+        self.model = model
+        self.checkpoint = str(Path(checkpoint).absolute()) if checkpoint is not None else None
+        self.findings: list[Finding] = []
+
+    def resolve(self) -> Resolved:
+        scripts = self._scripts()
+        if not scripts:
+            return self._without_script()
+        failures: list[str] = []
+        built: list[Construction] = []
+        for rank in sorted({self._rank(script) for script in scripts}):
+            for script in [script for script in scripts if self._rank(script) == rank]:
+                try:
+                    built.append(construct(self.known, script))
+                except SliceError as error:
+                    failures.append(str(error))
+            if built:
+                break
+        if not built:
+            return self._fall_back(failures)
+        chosen = self._one_of(built)
+        return self._from_script(chosen)
+
+    # -- which script
+
+    def _scripts(self) -> list[Script]:
+        scripts = [script for script in self.survey.scripts if not _is_test_file(script.path)]
+        if self.entry is None:
+            return self._one_project(scripts)
+        wanted = self.entry.replace("\\", "/").removeprefix("./")
+        absolute = Path(self.entry).absolute()
+        if absolute.is_relative_to(self.survey.root.absolute()) and absolute.is_file():
+            wanted = absolute.relative_to(self.survey.root.absolute()).as_posix()
+        found = [script for script in self.survey.scripts if script.path == wanted]
+        found = found or [script for script in self.survey.scripts if script.path.endswith(f"/{wanted}")]
+        if len(found) > 1:
+            raise AmbiguousError(f"{self.entry} fits several scripts", candidates=[item.path for item in found], flag="--entry")
+        if not found:
+            known = ", ".join(script.path for script in self.survey.scripts) or "none was found"
+            raise MigrateError(f"--entry {self.entry} is not a script of this repository that calls a model (those: {known})")
+        return found
+
+    def _one_project(self, scripts: list[Script]) -> list[Script]:
+        """The scripts of the root folder, else of the only folder that has any: several folders are several projects."""
+        folders = {posixpath.dirname(script.path) for script in scripts}
+        if "" in folders:
+            return [script for script in scripts if "/" not in script.path]
+        if len(folders) > 1:
+            paths = [script.path for script in scripts]
+            raise AmbiguousError("scripts in several folders call models", candidates=paths, flag="--entry")
+        return scripts
+
+    @staticmethod
+    def _rank(script: Script) -> int:
+        """A script that only evaluates says best how the model is used; then prediction, then training that evaluates."""
+        trains = "train" in script.roles
+        if "evaluate" in script.roles and not trains:
+            return 0
+        if "predict" in script.roles and not trains:
+            return 1
+        return 2 if "evaluate" in script.roles else 3
+
+    def _one_of(self, built: list[Construction]) -> Construction:
+        if len(built) == 1:
+            return built[0]
+        kinds = {item.signature for item in built}
+        built = sorted(built, key=lambda item: (item.script.path.count("/"), len(item.script.path), item.script.path))
+        if len(kinds) == 1:
+            return built[0]
+        first = built[0]
+        stem = posixpath.basename(first.script.path).removesuffix(".py")
+        folder = posixpath.dirname(first.script.path)
+        others = built[1:]
+        if all(
+            posixpath.dirname(item.script.path) == folder and posixpath.basename(item.script.path).startswith(stem)
+            for item in others
+        ):
+            names = ", ".join(item.script.path for item in others)
+            message = f"taken for the main script; its variants build other models: {names} (--entry chooses)"
+            self.findings.append(Finding(first.script.path, 1, 0, "PS011", message, "note"))
+            return first
+        paths = [item.script.path for item in built]
+        raise AmbiguousError("several scripts build different models", candidates=paths, flag="--entry")
+
+    def _fall_back(self, failures: Sequence[str]) -> Resolved:
+        if self.model is not None or len(self.survey.factories) == 1:
+            return self._without_script()
+        reasons = "; ".join(dict.fromkeys(failures))
+        if self.survey.factories:
+            raise AmbiguousError(
+                f"no script could be followed to its model ({reasons})",
+                candidates=[factory.name for factory in self.survey.factories],
+                flag="--model",
+            )
+        raise MigrateError(f"no script could be followed to its model: {reasons}")
+
+    # -- no script: a factory alone
+
+    def _without_script(self) -> Resolved:
+        factories = list(self.survey.factories)
+        if self.model is not None:
+            factory, call = self._factory_named(self.model)
+        elif not factories:
+            raise NothingToMigrateError(
+                f"{self.survey.root} uses PyTorch, but neither a model nor a script that calls one was found; looked for "
+                "nn.Module classes that end in a layer of classes, functions that return them, and loops that call a model"
+            )
+        elif len(factories) > 1:
+            names = [factory.name for factory in factories]
+            raise AmbiguousError(
+                f"there are {len(factories)} models and no script that chooses one", candidates=names, flag="--model"
+            )
+        else:
+            factory, call = factories[0], None
+        return self._direct(factory, call, None)
+
+    def _factory_named(self, wanted: str) -> tuple[Factory, ast.Call | None]:
+        """A factory by its name; `VGG('VGG16')` gives arguments."""
+        call: ast.Call | None = None
+        name = wanted
+        if "(" in wanted:
+            try:
+                parsed = ast.parse(wanted.strip(), mode="eval").body
+            except SyntaxError as error:
+                raise MigrateError(f"--model {wanted!r} is neither a name nor a call: {error.msg}") from error
+            if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name):
+                raise MigrateError(f"--model {wanted!r} is neither a name nor a call of one")
+            name, call = parsed.func.id, parsed
+        named = [item for item in self.survey.factories if item.name == name]
+        named = named or [item for item in self.survey.factories if item.name.lower() == name.lower()]
+        if len(named) > 1:
+            self.findings.append(
+                Finding(
+                    named[0].path,
+                    named[0].line,
+                    0,
+                    "PS012",
+                    f"{name} is also defined in {named[1].path}:{named[1].line}",
+                    "note",
+                )
+            )
+        if not named:
+            names = [item.name for item in self.survey.factories]
+            if not names:
+                raise MigrateError(f"--model {wanted}: this repository defines no model")
+            raise AmbiguousError(f"this repository defines no model {name!r}", candidates=names, flag="--model")
+        return named[0], call
+
+    def _direct(self, factory: Factory, call: ast.Call | None, near: Construction | None) -> Resolved:
+        if factory.required and call is None:
+            needs = ", ".join(factory.required)
+            raise MigrateError(
+                f"{factory.name} ({factory.path}:{factory.line}) cannot be built without {needs}; "
+                f'give the call, as in --model "{factory.name}(...)"'
+            )
+        if self.checkpoint is not None:
+            raise MigrateError(
+                f"no script says how {factory.name} loads its weights; --checkpoint needs one that does (--entry)"
+            )
+        made, name = direct(self.survey.root, self.known, factory, call)
+        base = Resolved(
+            name=_tidy(factory.name),
+            recipe={**made, "model": name},
+            factory=f"{factory.path}:{factory.line}",
+            factory_name=factory.name,
+            chain=(
+                ChainStep(
+                    "factory", factory.path, factory.line, ast.unparse(call) if call is not None else f"{factory.name}()"
+                ),
+            ),
+            input_size=from_self_test(self.known.repository.modules[factory.path]),
+            findings=tuple(self.findings),
+        )
+        if near is not None:
+            return self._with_data(base, near)
+        labels = self._labels([self.known.repository.modules[factory.path]])
+        return replace(base, class_names=labels.names if labels is not None else None)
+
+    # -- from a script
+
+    def _from_script(self, construction: Construction) -> Resolved:
+        script, known = construction.script, self.known
+        module = known.repository.modules[script.path]
+        folder = posixpath.dirname(script.path)
+        written = write(construction.program, known.repository, folder, "model")
+        options = options_of(written, construction.program, script)
+        given: dict[str, str] = {}
+        chooser = model_option(options, self.survey.factories, self.model)
+        selected = self._select(construction, chooser, given)
+        if selected is not None:
+            return selected
+        if (
+            chooser is not None
+            and chooser.dest not in given
+            and chooser.nargs in ("+", "*")
+            and isinstance(chooser.default, str)
+        ):
+            given[chooser.dest] = chooser.default  # a bare string where the script expects a list of them
+        wanted = [option for option in options if option.required and option.dest not in given]
+        if chooser is not None and chooser in wanted:
+            candidates = [str(item) for item in chooser.choices or [factory.name for factory in self.survey.factories]]
+            raise AmbiguousError(
+                f"{script.path} must be told its model ({flag_of(chooser)})", candidates=candidates, flag="--model"
+            )
+        weights = checkpoint_option(options, written)
+        if self.checkpoint is not None:
+            if weights is not None:
+                given[weights.dest] = self.checkpoint
+            elif (literal := with_literal_checkpoint(written, self.checkpoint)) is not None:
+                written = literal
+            else:
+                raise MigrateError(f"{script.path} loads no weights, so --checkpoint {self.checkpoint} has no place in it")
+            given |= {flag.dest: "" for flag in guarding_flags(written, options)}
+        elif weights is not None and weights.required:
+            given[weights.dest] = "checkpoint-not-given"
+            message = f"{script.path} must be told its weights ({flag_of(weights)}); give --checkpoint FILE"
+            self.findings.append(Finding(script.path, weights.line, 0, "PS010", message, "warning"))
+        argv = command_line(options, given)
+        made = {**recipe(self.survey.root, module, known.repository, written, argv), "model": written.expression}
+        fallback = self._fallback(construction, made, written.source, given)
+        factory = self._factory(construction, ast.parse(written.source), chooser, given)
+        value = given.get(chooser.dest) if chooser is not None else None
+        if chooser is not None and value is None and isinstance(chooser.default, str):
+            value = chooser.default
+        name = value or (factory.name if factory is not None else posixpath.basename(str(self.survey.root.resolve())))
+        resolved = Resolved(
+            name=_tidy(name),
+            recipe=made,
+            fallback_recipe=fallback,
+            factory=f"{factory.path}:{factory.line}" if factory is not None else None,
+            factory_name=factory.name if factory is not None else None,
+            chain=tuple(_chain(construction, factory, chooser, value)),
+            script=script,
+            loop=construction.site.fact,
+            checkpoints=self._checkpoints(construction) if loads_weights(written) else (),
+            image_argument=script.image_argument,
+            findings=tuple(self.findings),
+        )
+        return self._with_data(resolved, construction)
+
+    def _select(self, construction: Construction, chooser: Option | None, given: dict[str, str]) -> Resolved | None:
+        """Apply --model: through the script's own option, else in place of the factory that it calls."""
+        if self.model is None:
+            return None
+        if chooser is not None and "(" not in self.model:
+            if chooser.choices and self.model not in chooser.choices:
+                choices = [str(item) for item in chooser.choices]
+                raise AmbiguousError(
+                    f"{construction.script.path} knows no model {self.model!r}", candidates=choices, flag="--model"
+                )
+            given[chooser.dest] = self.model
+            return None
+        factory, call = self._factory_named(self.model)
+        if construction.factory is not None and construction.factory.name == factory.name and call is None:
+            return None
+        return self._direct(factory, call, construction)
+
+    def _fallback(
+        self, construction: Construction, made: dict[str, Any], source: str, given: dict[str, str]
+    ) -> dict[str, Any] | None:
+        folder = posixpath.dirname(construction.script.path)
+        try:
+            bare = construct(self.known, construction.script, site=construction.site, checkpoints=False)
+        except SliceError:
+            return None
+        written = write(bare.program, self.known.repository, folder, "model")
+        if written.source == source:
+            return None
+        options = options_of(written, bare.program, construction.script)
+        known = {option.dest for option in options}
+        argv = command_line(options, {name: value for name, value in given.items() if name in known})
+        return {**made, "source": written.source, "argv": argv, "model": written.expression}
+
+    def _factory(
+        self, construction: Construction, tree: ast.Module, chooser: Option | None, given: dict[str, str]
+    ) -> Factory | None:
+        value = given.get(chooser.dest) if chooser is not None else None
+        if chooser is not None and value is None and isinstance(chooser.default, str):
+            value = chooser.default
+        if value is not None:
+            named = [item for item in self.survey.factories if item.name == value]
+            named = named or [item for item in self.survey.factories if item.name.lower() == value.lower().replace("-", "_")]
+            if named:
+                return named[0]
+        return construction.factory
+
+    def _checkpoints(self, construction: Construction) -> tuple[CheckpointSite, ...]:
+        paths = {construction.script.path} | {where.path for where, _ in construction.program.callers}
+        own = tuple(site for site in self.survey.checkpoints if site.path in paths)
+        if own:
+            return own
+        near = {module.path for module in _imported(self.known.repository.modules[construction.script.path])}
+        return tuple(site for site in self.survey.checkpoints if site.path in near)
+
+    # -- what belongs to the data
+
+    def _with_data(self, resolved: Resolved, construction: Construction) -> Resolved:
+        module = self.known.repository.modules[construction.script.path]
+        nearby = [module, *_imported(module)]
+        transform, found = self._transform(construction)
+        labels = self._labels(nearby)
+        labels_recipe = self._labels_recipe(labels, module) if labels is not None else None
+        convert = found.convert if found is not None else None
+        size = None
+        if transform is not None and found is not None:
+            size = from_transform(f"{transform['source']}\n{ast.unparse(found.definition)}", convert)
+        if size is None:
+            size = from_data_set(nearby, transform_resizes=transform is not None and "esize" in transform["source"])
+        return replace(
+            resolved,
+            transform_recipe=transform,
+            class_names=labels.names if labels is not None else None,
+            class_names_recipe=labels_recipe,
+            input_size=size or resolved.input_size or self._self_test(resolved),
+            findings=tuple(self.findings),
+        )
+
+    def _self_test(self, resolved: Resolved) -> tuple[int, int, int] | None:
+        if resolved.factory is None:
+            return None
+        path = resolved.factory.rpartition(":")[0]
+        return from_self_test(self.known.repository.modules[path])
+
+    def _transform(self, construction: Construction) -> tuple[dict[str, Any] | None, EvaluationTransform | None]:
+        module = self.known.repository.modules[construction.script.path]
+        folder = posixpath.dirname(construction.script.path)
+        for site in [construction.site, *rank_sites(self.known, construction.script), *self._neighbours(construction)]:
+            found = Tracer(self.known.calls, module).transform(site)
+            if found is None:
+                continue
+            try:
+                program = Framer(self.known.repository, self.known.calls, module, Options(seeds=False)).build(
+                    found.point, found.stack
+                )
+            except SliceError:
+                continue
+            written = write(program, self.known.repository, folder, "transform")
+            argv = command_line(options_of(written, program, construction.script), {})
+            made = recipe(self.survey.root, module, self.known.repository, written, argv)
+            where = f"{found.path}:{found.line}"
+            return {
+                **made,
+                "callable": written.expression,
+                "takes": found.takes,
+                "convert": found.convert,
+                "source_at": where,
+            }, found
+        message = "the evaluation transform could not be followed from the model's call to its definition"
+        self.findings.append(
+            Finding(construction.site.fact.path, construction.site.fact.call_line, 0, "PS013", message, "warning")
+        )
+        return None, None
+
+    def _neighbours(self, construction: Construction) -> Iterable[CallSite]:
+        """Evaluation and prediction calls of other scripts of the same folder, which may say what this one does not."""
+        folder = posixpath.dirname(construction.script.path)
+        for script in self.survey.scripts:
+            if script.path != construction.script.path and posixpath.dirname(script.path) == folder:
+                yield from (site for site in rank_sites(self.known, script) if site.fact.kind != "train")
+
+    def _labels(self, modules: list[Module]) -> ClassNames | None:
+        return find_class_names(modules)
+
+    def _labels_recipe(self, labels: ClassNames, module: Module) -> dict[str, Any] | None:
+        try:
+            program = Framer(self.known.repository, self.known.calls, module, Options(seeds=False)).build(labels.point)
+        except SliceError:
+            return None
+        written = write(program, self.known.repository, posixpath.dirname(module.path), "names")
+        argv = command_line(options_of(written, program, Script(path=module.path, roles=(), loops=())), {})
+        return {**recipe(self.survey.root, module, self.known.repository, written, argv), "names": written.expression}
+
+
+def _imported(module: Module) -> list[Module]:
+    """The repository's own files that a file imports, directly."""
+    found: list[Module] = []
+    for name in [*module.imports.values(), *module.star_imports]:
+        prefix = name
+        while prefix:
+            other = module.repository.module(prefix, module.path)
+            if other is not None:
+                if other not in found and other is not module:
+                    found.append(other)
+                break
+            prefix = prefix.rpartition(".")[0]
+    return found
+
+
+def _chain(
+    construction: Construction, factory: Factory | None, chooser: Option | None, value: str | None
+) -> Iterable[ChainStep]:
+    path = construction.script.path
+    if chooser is not None:
+        yield ChainStep("argument", path, chooser.line, f"{flag_of(chooser)} = {value}")
+    for statement in construction.statements:
+        text = ast.unparse(statement).partition("\n")[0]
+        kind: Literal["argument", "import", "factory", "checkpoint", "wrapper", "statement"] = "statement"
+        if re.search(r"torch\.load|load_state_dict|load_checkpoint|load_weights", text):
+            kind = "checkpoint"
+        elif re.search(r"DataParallel|DDP\(|convert_sync_batchnorm|\.to\(|\.cuda\(", text):
+            kind = "wrapper"
+        elif construction.names_model(statement):
+            kind = "factory"
+        else:
+            continue
+        yield ChainStep(kind, path, statement.lineno, text if len(text) <= 160 else f"{text[:157]}...")
+    if factory is not None:
+        yield ChainStep("factory", factory.path, factory.line, factory.name)
+
+
+def _tidy(name: str) -> str:
+    """A name that a model repository's folder may have."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._-") or "model"
+
+
+def _is_test_file(path: str) -> bool:
+    name = posixpath.basename(path)
+    return name.startswith("test_") or "/tests/" in f"/{path}"

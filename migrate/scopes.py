@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -117,14 +117,23 @@ def local_names(function: Function | ast.Lambda) -> set[str]:
     return names - outer
 
 
-def reads(node: ast.AST | Iterable[ast.AST] | None) -> set[Need]:
-    """The names from outside that a piece of code reads, with nested functions, lambdas and comprehensions looked into."""
-    if node is None:
-        return set()
-    if not isinstance(node, ast.AST):
-        return set().union(*map(reads, node))
+def reads(node: ast.AST | Iterable[ast.AST] | None, modules: Container[str] = ()) -> set[Need]:
+    """The names from outside that a piece of code reads, with nested functions, lambdas and comprehensions looked into.
+
+    Calling a method reads the whole object, unless its name is one of `modules`.
+    """
     found: set[Need] = set()
-    _collect(node, found, frozenset())
+    for item in [node] if isinstance(node, ast.AST) else node or ():
+        _collect(item, found, frozenset())
+        for inner in ast.walk(item):
+            if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and isinstance(inner.func.value, ast.Name):
+                name = inner.func.value.id
+                if (
+                    name not in modules
+                    and (name, inner.func.attr) in found
+                    and not inner.func.attr.startswith(("parse_", "add_argument"))
+                ):
+                    found.add((name, None))
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -38,9 +38,11 @@ _GROUPS = frozenset(["add_argument_group", "add_mutually_exclusive_group", "add_
 
 @dataclass
 class Options:
-    """`checkpoints` False leaves out the steps that fill the model with stored weights."""
+    """`checkpoints` False leaves out the steps that fill the model with stored weights, `seeds` False those that seed random
+    numbers."""
 
     checkpoints: bool = True
+    seeds: bool = True
     dropped: list[ast.stmt] = field(default_factory=list)
     """Statements left out because they load a checkpoint or train."""
 
@@ -105,10 +107,14 @@ class Slicer:
         self.bound_here = set().union(*(bound_names(statement) for statement in body)) if body else set()
         self._expanded: set[str] = set()
         self._seeds = True
+        self._plain = {*module.imports, "self"}  # a method of self touches what it touches, see `classes`
         self.stored: set[str] = set()
         """Names that kept statements bind; slicing goes backward, so a `global` is met after them."""
 
     # -- needs
+
+    def reads(self, node: ast.AST | Iterable[ast.AST] | None) -> set[Need]:
+        return reads(node, self._plain)
 
     def need(self, needs: Needs, items: set[Need]) -> None:
         """Add needs; needing a function or class of this scope means needing what its body reads, wherever that is bound."""
@@ -123,7 +129,7 @@ class Slicer:
             if definition is not None and name not in self._expanded:
                 self._expanded.add(name)
                 replacement = self.replaced.get(name, definition)
-                work.extend(need for need in reads(replacement or definition) if need[0] != name)
+                work.extend(need for need in self.reads(replacement or definition) if need[0] != name)
 
     def _alias_touches(self, needs: Needs, place: Need) -> bool:
         if needs.touches(place):
@@ -143,20 +149,24 @@ class Slicer:
         kept.reverse()
         return kept
 
-    def path(self, body: Sequence[ast.stmt], trail: Sequence[ast.AST], needs: Needs) -> list[ast.stmt]:
-        """What runs before the last statement of `trail` (each element inside the one before it), with the control flow
-        on the way taken as given: conditions are dropped, loops are entered once."""
+    def path(self, body: Sequence[ast.stmt], trail: Sequence[ast.AST], needs: Needs, *, after: bool = False) -> list[ast.stmt]:
+        """What runs before the last statement of `trail` (each element inside the one before it), or with `after` that one
+        too; with the control flow on the way taken as given: conditions are dropped, loops are entered once."""
         index = next(i for i, statement in enumerate(body) if statement is trail[0])
-        inner = self._enter(body[index], trail[1:], needs) if len(trail) > 1 else []
+        inner: list[ast.stmt] = []
+        if len(trail) > 1:
+            inner = self._enter(body[index], trail[1:], needs, after=after)
+        elif after:
+            inner = self.block([body[index]], needs)
         return [*self.block(body[:index], needs), *inner]
 
-    def _enter(self, statement: ast.stmt, trail: Sequence[ast.AST], needs: Needs) -> list[ast.stmt]:
+    def _enter(self, statement: ast.stmt, trail: Sequence[ast.AST], needs: Needs, *, after: bool) -> list[ast.stmt]:
         body = next((block for block in _blocks(statement) if any(item is trail[0] for item in block)), None)
         if body is None:  # an except handler or a match case stands between
-            return self._enter(trail[0], trail[1:], needs) if len(trail) > 1 else []  # type: ignore[arg-type]
+            return self._enter(trail[0], trail[1:], needs, after=after) if len(trail) > 1 else []  # type: ignore[arg-type]
         looping = isinstance(statement, ast.For | ast.AsyncFor | ast.While)
         self._seeds = self._seeds and not looping
-        kept = self.path(body, trail, needs)
+        kept = self.path(body, trail, needs, after=after)
         self._seeds = self._seeds or looping
         if isinstance(statement, ast.For | ast.AsyncFor):
             names = bound_names(statement.target)
@@ -167,14 +177,14 @@ class Slicer:
                 bind = ast.copy_location(ast.Assign([statement.target], first), statement)
                 for name in names:
                     needs.kill(name)
-                self.need(needs, reads(statement.iter))
+                self.need(needs, self.reads(statement.iter))
                 return [ast.fix_missing_locations(bind), *kept]
         elif isinstance(statement, ast.With | ast.AsyncWith):
             names = {
                 name for item in statement.items if item.optional_vars is not None for name in bound_names(item.optional_vars)
             }
             if names & needs.roots():
-                self.need(needs, reads([item.context_expr for item in statement.items]))
+                self.need(needs, self.reads([item.context_expr for item in statement.items]))
                 return [_with_fields(statement, body=kept or [ast.Pass()])]
         return kept
 
@@ -261,9 +271,9 @@ class Slicer:
             replacement = self.replaced[statement.name]
             if replacement is None or self.definitions.get(statement.name) is not statement:
                 return None
-            self.need(needs, reads(replacement) - {(statement.name, None)})
+            self.need(needs, self.reads(replacement) - {(statement.name, None)})
             return replacement
-        self.need(needs, {need for need in reads(statement) if need[0] != statement.name})
+        self.need(needs, {need for need in self.reads(statement) if need[0] != statement.name})
         return statement
 
     def _if(self, statement: ast.If, needs: Needs) -> ast.stmt | None:
@@ -277,7 +287,7 @@ class Slicer:
         needs.add(other.items)
         body = body or self._kept_raise(statement.body, needs)
         orelse = orelse or self._kept_raise(statement.orelse, needs)
-        self.need(needs, reads(statement.test))
+        self.need(needs, self.reads(statement.test))
         if not body:
             test = statement.test
             negated = (
@@ -291,7 +301,7 @@ class Slicer:
         """A branch that only complains stays, so that a wrong choice gives the script's own message."""
         for statement in body:
             if isinstance(statement, ast.Raise):
-                self.need(needs, reads(statement))
+                self.need(needs, self.reads(statement))
                 return [statement]
         return []
 
@@ -314,11 +324,11 @@ class Slicer:
         orelse = self.block(statement.orelse, needs)
         body = self._with_exits(statement.body, body, needs)
         if isinstance(statement, ast.While):
-            self.need(needs, reads(statement.test))
+            self.need(needs, self.reads(statement.test))
             return _with_fields(statement, body=body or [ast.Pass()], orelse=orelse)
         for name in bound_names(statement.target) - after.roots():
             needs.kill(name)
-        self.need(needs, reads(statement.iter))
+        self.need(needs, self.reads(statement.iter))
         return _with_fields(statement, body=body or [ast.Pass()], orelse=orelse)
 
     def _with_exits(self, original: Sequence[ast.stmt], kept: list[ast.stmt], needs: Needs) -> list[ast.stmt]:
@@ -330,7 +340,7 @@ class Slicer:
             if isinstance(statement, ast.If) and any(isinstance(inner, ast.Break | ast.Continue) for inner in statement.body):
                 if survivor is None:
                     exits = [inner for inner in statement.body if isinstance(inner, ast.Break | ast.Continue)]
-                    self.need(needs, reads(statement.test))
+                    self.need(needs, self.reads(statement.test))
                     survivor = _with_fields(statement, body=exits, orelse=[])
                 elif isinstance(survivor, ast.If):
                     survivor.body += [inner for inner in statement.body if isinstance(inner, ast.Break | ast.Continue)]
@@ -346,7 +356,7 @@ class Slicer:
             if item.optional_vars is not None:
                 for name in bound_names(item.optional_vars):
                     needs.kill(name)
-            self.need(needs, reads(item.context_expr))
+            self.need(needs, self.reads(item.context_expr))
         return _with_fields(statement, body=body)
 
     def _try(self, statement: ast.Try | ast.TryStar, needs: Needs) -> ast.stmt | None:
@@ -365,7 +375,7 @@ class Slicer:
         if not (body or orelse or final or any_handler):
             return None
         for handler in handlers:
-            self.need(needs, reads(handler.type))
+            self.need(needs, self.reads(handler.type))
         if not handlers and not final:
             final = [ast.Pass()]
         return _with_fields(
@@ -384,9 +394,9 @@ class Slicer:
             cases.append(_with_fields(case, body=body or self._kept_raise(case.body, needs) or [ast.Pass()]))
         if not kept:
             return None
-        self.need(needs, reads(statement.subject))
+        self.need(needs, self.reads(statement.subject))
         for case in statement.cases:
-            self.need(needs, reads(case.pattern) | reads(case.guard))
+            self.need(needs, self.reads(case.pattern) | self.reads(case.guard))
         return _with_fields(statement, cases=cases)
 
     def _simple(self, statement: ast.stmt, needs: Needs) -> ast.stmt | None:
@@ -419,7 +429,7 @@ class Slicer:
             for place in stored:
                 if place[1] is not None and isinstance(statement, ast.Assign) and _is_plain_attribute(statement, place):
                     needs.items.discard(place)
-        read = reads(rewritten)
+        read = self.reads(rewritten)
         if isinstance(statement, ast.AugAssign):
             read |= {(name, None) for name in bound}
         if parsed and wanted is not None:
@@ -450,8 +460,7 @@ class Slicer:
         found = [needs.attributes(name) for name in family if name is not None and needs.has(name)]
         if not any(attributes and any(item.startswith("--") for item in attributes) for attributes in found):
             return False
-        found = [attributes and {item for item in attributes if item and not item.startswith("parse_")} for attributes in found]
-        if any(attributes is None or not all(item.startswith("--") for item in attributes) for attributes in found):
+        if any(attributes is None for attributes in found):
             return False
         name = destination(call)
         return name is not None and not any(f"--{name}" in (attributes or ()) for attributes in found)
@@ -462,7 +471,7 @@ class Slicer:
             return True
         if last_name(call.func) == "__init__" and isinstance(call.func, ast.Attribute):
             return isinstance(call.func.value, ast.Call) and last_name(call.func.value.func) == "super" and needs.has("self")
-        return self._seeds and is_seed(call)
+        return self._seeds and self.options.seeds and is_seed(call)
 
     def _left_out(self, statement: ast.stmt, calls: Sequence[ast.Call], bound: set[str], loads: bool) -> bool:
         """Steps that would train, and with `checkpoints` off those that load: the objects then stay as they were before."""

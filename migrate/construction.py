@@ -1,0 +1,143 @@
+"""The construction of the model behind one of a script's model calls, as a program; and of a factory without a script."""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .factories import is_zoo_constructor
+from .facts import Factory, Script
+from .frames import Framer, Point, Program, SliceError
+from .loops import CallSite
+from .scopes import Module, dotted, last_name
+from .slicer import Options
+from .survey import Knowledge
+
+
+@dataclass(frozen=True)
+class Construction:
+    """A script, the call whose model is meant, and the program that builds that model."""
+
+    script: Script
+    site: CallSite
+    program: Program
+    factory: Factory | None
+    builders: tuple[str, ...]
+    """The callees that make models in the program, as written."""
+
+    @property
+    def signature(self) -> str:
+        """Two constructions with the same signature build the same model."""
+        if self.factory is not None:
+            return f"{self.factory.path}:{self.factory.name}"
+        return " ".join(self.builders) or ast.unparse(ast.Module(self.program.body, type_ignores=[]))
+
+    @property
+    def statements(self) -> list[ast.stmt]:
+        """The simple statements of the program's functions and top level, in source order."""
+        found: list[ast.stmt] = []
+        for item in self.program.body:
+            if isinstance(item, ast.ClassDef | ast.Import | ast.ImportFrom):
+                continue
+            found += [node for node in ast.walk(item) if isinstance(node, ast.Assign | ast.Expr) and hasattr(node, "lineno")]
+        return sorted(found, key=lambda node: node.lineno)
+
+    def names_model(self, statement: ast.stmt) -> bool:
+        """Whether a statement calls what builds the model."""
+        return any(isinstance(node, ast.Call) and ast.unparse(node.func) in self.builders for node in ast.walk(statement))
+
+
+def rank_sites(known: Knowledge, script: Script) -> list[CallSite]:
+    """A script's model calls: evaluation first, then prediction, then training; its own before those in other files."""
+    order = {"evaluate": 0, "predict": 1, "train": 2}
+    sites = [site for site in known.sites if site.fact in script.loops]
+    return sorted(sites, key=lambda site: (order[site.fact.kind], site.fact.path != script.path))
+
+
+def construct(known: Knowledge, script: Script, *, site: CallSite | None = None, checkpoints: bool = True) -> Construction:
+    """The program that builds a script's model. Raises SliceError when no call can be followed back to its construction."""
+    module = known.repository.modules[script.path]
+    failures: list[str] = []
+    for candidate in [site] if site is not None else rank_sites(known, script):
+        options = Options(checkpoints=checkpoints)
+        expression = ast.parse(candidate.fact.model, mode="eval").body
+        point = Point(candidate.module, candidate.function, candidate.module.statement_of(candidate.call), expression)
+        try:
+            program = Framer(known.repository, known.calls, module, options).build(point)
+        except SliceError as error:
+            failures.append(str(error))
+            continue
+        factory, builders = _builders(known, program)
+        return Construction(script, candidate, program, factory, builders)
+    raise SliceError("; ".join(dict.fromkeys(failures)) or f"{script.path} calls no model")
+
+
+def _builders(known: Knowledge, program: Program) -> tuple[Factory | None, tuple[str, ...]]:
+    """The factory that a program calls, as far as that is written, and every callee of it that makes a model."""
+    table = known.table
+    by_place = {(factory.path, factory.name): factory for factory in table.factories}
+    found: Factory | None = None
+    builders: list[str] = []
+    for item in [*program.body, program.expression]:
+        if isinstance(item, ast.ClassDef | ast.Import | ast.ImportFrom):
+            continue
+        for node in ast.walk(item):
+            if not isinstance(node, ast.Call):
+                continue
+            text = dotted(node.func)
+            if text is None:
+                if isinstance(node.func, ast.Subscript) or last_name(getattr(node.func, "func", node.func)) == "getattr":
+                    builders.append(ast.unparse(node.func))
+                continue
+            target = _target(program.entry, node)
+            if target is None:
+                if is_zoo_constructor(program.entry.expand(node.func)):
+                    builders.append(text)
+                continue
+            module, definition = target
+            if isinstance(definition, ast.ClassDef):
+                model = table.classes.get(definition)
+                makes = model is not None and table.classifier_shaped(model)
+            else:
+                makes = bool(table.builders(module, definition))
+            if makes:
+                builders.append(text)
+                found = found or by_place.get((module.path, definition.name)) or _only(known, module, definition)
+    return found, tuple(builders)
+
+
+def _target(module: Module, call: ast.Call) -> tuple[Module, Any] | None:
+    return module.find_callee(call.func)
+
+
+def _only(known: Knowledge, module: Module, definition: Any) -> Factory | None:
+    """The factory behind a function that leads to exactly one."""
+    if isinstance(definition, ast.ClassDef):
+        return Factory(name=definition.name, path=module.path, line=definition.lineno, kind="class", module=module.name)
+    built = known.table.builders(module, definition)
+    places = {f"{factory.path}:{factory.name}": factory for factory in known.table.factories}
+    return places.get(next(iter(built))) if len(built) == 1 else None
+
+
+def direct(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
+    """The recipe of a factory called alone, from the folder that its package stands in."""
+    folder = posixpath.dirname(factory.path)
+    while folder and posixpath.join(folder, "__init__.py") in known.repository.modules:
+        folder = posixpath.dirname(folder)
+    module = factory.module
+    if folder:
+        module = module.removeprefix(folder.replace("/", ".") + ".")
+    name = "model" if factory.name != "model" else "built"
+    text = ast.unparse(call) if call is not None else f"{factory.name}()"
+    source = f"from {module} import {factory.name}\n{name} = {text}\n"
+    made = {
+        "root": str(root.resolve()),
+        "directory": folder or ".",
+        "script": posixpath.join(folder, "build_model.py"),
+        "argv": [],
+        "source": source,
+    }
+    return made, name

@@ -1,0 +1,82 @@
+"""Edits of a file's text, at positions that `ast` gives; everything between them stays as it is, byte for byte."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .source import split_lines
+
+
+@dataclass(frozen=True, order=True)
+class Edit:
+    """Replace text[start:end], in characters, by `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Positions:
+    """Character offsets of `ast` positions in one text."""
+
+    def __init__(self, text: str) -> None:
+        self.lines = split_lines(text)
+        self.starts = [0]
+        for line in self.lines:
+            self.starts.append(self.starts[-1] + len(line))
+
+    def offset(self, line: int, column: int) -> int:
+        """`line` counts from 1; `column` is in UTF-8 bytes, as `ast` has it."""
+        text = self.lines[line - 1]
+        return self.starts[line - 1] + (column if text.isascii() else len(text.encode()[:column].decode(errors="replace")))
+
+    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
+
+    def indent(self, line: int) -> str:
+        text = self.lines[line - 1]
+        return text[: len(text) - len(text.lstrip(" \t\f"))]
+
+    def newline(self, line: int) -> str:
+        """The line ending in use at a line, or in the file, or "\\n"."""
+        for text in (self.lines[line - 1 : line] or []) + self.lines:
+            for ending in ("\r\n", "\n", "\r"):
+                if text.endswith(ending):
+                    return ending
+        return "\n"
+
+    def starts_line(self, node: ast.stmt) -> bool:
+        """Whether nothing but blanks stands before a statement on its line."""
+        return not self.lines[node.lineno - 1].encode()[: node.col_offset].strip()
+
+    def insert_after(self, node: ast.stmt, text: str) -> Edit:
+        """A new line below the last line of a statement, indented like its first."""
+        assert node.end_lineno is not None
+        line, newline = node.end_lineno, self.newline(node.end_lineno)
+        place = self.starts[line]
+        added = f"{self.indent(node.lineno)}{text}{newline}"
+        if not self.lines[line - 1].endswith(("\n", "\r")):
+            added = newline + added.removesuffix(newline)
+        return Edit(place, place, added)
+
+    def insert_before(self, node: ast.stmt, text: str) -> Edit:
+        """A new line above a statement (and its decorators), indented like it."""
+        line = min([node.lineno, *(item.lineno for item in getattr(node, "decorator_list", []))])
+        place = self.starts[line - 1]
+        return Edit(place, place, f"{self.indent(line)}{text}{self.newline(line)}")
+
+
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+    """The text after the edits, which must not overlap; insertions at one place keep the order in which they are given."""
+    result: list[str] = []
+    position = 0
+    for edit in sorted(dict.fromkeys(edits), key=lambda item: (item.start, item.end)):
+        if edit.start < position:
+            raise ValueError(f"edits overlap at character {edit.start}")
+        result += [text[position : edit.start], edit.text]
+        position = edit.end
+    return "".join([*result, text[position:]])

@@ -1,0 +1,88 @@
+"""PS201: an evaluation loop calls the model eagerly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..graph_mode import groups, is_trained, propose
+from ..rule import Context, Fix, Rule
+
+_SCRIPT = """\
+import torch
+from torch.utils.data import DataLoader
+
+from model import Net
+
+
+def main():
+    model = Net()
+    model.load_state_dict(torch.load("net.pth"))
+    model.eval()
+    correct = 0
+    with torch.no_grad():
+        for images, labels in DataLoader(data):
+            outputs = model(images)  # logits
+            correct += (outputs.argmax(1) == labels).sum().item()
+    print(correct)
+
+
+if __name__ == "__main__":
+    main()
+"""
+_GRAPH_SCRIPT = (
+    _SCRIPT.replace("import torch\n", "import penstock\nimport torch\n", 1)
+    .replace("    model.eval()\n", "    model.eval()\n    graph = penstock.compile(model)\n")
+    .replace("outputs = model(", "outputs = graph(")
+)
+_FUNCTION = """\
+import torch
+
+
+@torch.no_grad()
+def evaluate(net, loader):
+    net.eval()
+    hits = 0
+    for batch in loader:
+        images, target = batch
+        hits += (net(images).argmax(1) == target).sum()
+    return hits
+"""
+
+
+class EvaluationLoop(Rule):
+    """What it does: makes one graph of the model before an evaluation loop, and calls the graph in the loop.
+
+    Why: the same network runs over and over on batches of one shape; as a graph it runs on the fastest backend that gives
+    the same answers.
+
+    Example: `outputs = model(images)` becomes `outputs = graph(images)`, after `graph = penstock.compile(model)`.
+
+    Fix safety: safe; unsafe where nothing puts the model in evaluation mode. The graph is checked against the model, and
+    follows it when its weights change. Models that the same script trains stay as they are (PS203).
+    """
+
+    code = "PS201"
+    name = "evaluation-loop"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    VALID = (
+        "import torch\n\nfor images, labels in loader:\n    loss = model(images).sum()\n    loss.backward()\n",
+        "import torch\n\n\ndef accuracy(outputs, labels):\n    return (outputs.argmax(1) == labels).mean()\n",
+        _GRAPH_SCRIPT,
+    )
+    INVALID = (
+        (_SCRIPT, _GRAPH_SCRIPT),
+        (
+            _FUNCTION,
+            _FUNCTION.replace("import torch\n", "import penstock\nimport torch\n", 1)
+            .replace("    net.eval()\n", "    net.eval()\n    graph = penstock.compile(net)\n")
+            .replace("(net(images)", "(graph(images)"),
+        ),
+    )
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        for group in groups(context):
+            if not group.evaluates or is_trained(context, group):
+                continue
+            site = next(item for item in group.sites if item.fact.kind == "evaluate").fact
+            yield propose(context, group, site, self.code, "evaluation loop")

@@ -1,0 +1,88 @@
+"""PS202: prediction code calls the model eagerly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..graph_mode import groups, is_trained, propose
+from ..rule import Context, Fix, Rule
+
+_SERVICE = """\
+import torch
+from flask import Flask
+from torchvision import models
+
+app = Flask(__name__)
+model = models.resnet18(num_classes=10)
+model.eval()
+
+
+@app.route("/predict")
+def predict():
+    with torch.no_grad():
+        scores = model.forward(read_image())
+    return str(scores.argmax())
+"""
+_CLASS = """\
+import torch
+
+
+class Classifier:
+    def __init__(self, path):
+        self.model = torch.load(path)
+        self.model.eval()
+        self.names = []
+
+    @torch.inference_mode()
+    def predict(self, image):
+        return self.model(image).argmax(1)
+"""
+
+
+class PredictionCall(Rule):
+    """What it does: makes one graph where the model is made ready, and calls the graph on the images to classify.
+
+    Why: a service or a batch job calls the same network again and again; as a graph it runs on the fastest backend that gives
+    the same answers.
+
+    Example: `scores = model(image)` becomes `scores = graph(image)`, after `graph = penstock.compile(model)`.
+
+    Fix safety: safe; unsafe where nothing puts the model in evaluation mode. Where a function gets its model as a parameter and
+    classifies one input, the rule only remarks, because a graph made there would be compiled at each call.
+    """
+
+    code = "PS202"
+    name = "prediction-call"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    VALID = (
+        "import torch\n\nmodel = torch.nn.Linear(2, 2)\nprint(model)\n",
+        "def test():\n    import torch\n    net = Net()\n    y = net(torch.randn(1, 3, 32, 32))\n",
+    )
+    INVALID = (
+        (
+            _SERVICE,
+            _SERVICE.replace("import torch\n", "import penstock\nimport torch\n", 1)
+            .replace("model.eval()\n", "model.eval()\ngraph = penstock.compile(model)\n")
+            .replace("model.forward(", "graph("),
+        ),
+        (
+            _CLASS,
+            _CLASS.replace("import torch\n", "import penstock\nimport torch\n", 1)
+            .replace(
+                "        self.model.eval()\n", "        self.model.eval()\n        self.graph = penstock.compile(self.model)\n"
+            )
+            .replace("return self.model(", "return self.graph("),
+        ),
+        (
+            "import torch\n\n\ndef classify(model, image):\n    with torch.no_grad():\n        return model(image)\n",
+            None,
+        ),
+    )
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        for group in groups(context):
+            if group.evaluates or is_trained(context, group):
+                continue
+            site = group.first.fact
+            yield propose(context, group, site, self.code, "prediction")

@@ -1,0 +1,55 @@
+"""Every rule's own examples, run for all rules alike; a new rule needs no test file to have these."""
+
+import ast
+
+import pytest
+
+from penstock.migrate.rewrite import choose_rules, rewrite
+from penstock.migrate.rule import all_rules
+from penstock.migrate.survey import survey
+
+RULES = all_rules()
+VALID = [(rule, source) for rule in RULES for source in rule.VALID]
+INVALID = [(rule, *pair) for rule in RULES for pair in rule.INVALID]
+
+
+def run(tmp_path, source, code):
+    (tmp_path / "script.py").write_text(source)
+    return rewrite(survey(tmp_path), select=[code])
+
+
+@pytest.mark.parametrize(("rule", "source"), VALID, ids=lambda value: getattr(value, "code", ""))
+def test_valid_is_left_alone(tmp_path, rule, source):
+    assert [change for change in run(tmp_path, source, rule.code) if change.changed or change.findings] == []
+
+
+@pytest.mark.parametrize(("rule", "source", "expected"), INVALID, ids=lambda value: getattr(value, "code", ""))
+def test_invalid_is_remarked_and_fixed(tmp_path, rule, source, expected):
+    (change,) = run(tmp_path, source, rule.code)
+    assert {finding.code for finding in change.findings} == {rule.code}
+    if expected is None:
+        assert not change.changed
+        return
+    assert change.after.decode() == expected
+    ast.parse(change.after)
+    assert not any(item.changed for item in run(tmp_path, expected, rule.code)), "the second run must change nothing"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_has_a_page_and_examples(rule):
+    for heading in ("What it does:", "Why:", "Example:", "Fix safety:"):
+        assert heading in rule.__doc__
+    assert rule.VALID
+    assert rule.INVALID
+    assert rule.safety in ("safe", "unsafe", "manual")
+
+
+def test_codes_and_names_differ():
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    assert [rule.code for rule in RULES] == sorted({rule.code for rule in RULES})
+
+
+def test_select_and_ignore_take_prefixes():
+    assert {rule.code for rule in choose_rules(["PS2"], ["PS203"])} == {"PS201", "PS202"}
+    with pytest.raises(ValueError, match="PS999"):
+        choose_rules(["PS999"])
