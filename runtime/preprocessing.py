@@ -134,7 +134,7 @@ class Preprocessor:
         except UnidentifiedImageError as error:
             raise ImageError(f"the bytes are not an image; {_READABLE}") from error
         except _DAMAGED as error:
-            raise ImageError(f"the image's header is damaged ({error})") from error
+            raise ImageError(f"the image is {_harm(error)} in its header ({error})") from error
         size = (image.height, image.width)
         self._check_pixels(size, "has")
         for step in self.geometry:  # a 1 x 100,000 image would grow beyond all measure when its short side is resized
@@ -144,8 +144,7 @@ class Preprocessor:
             image.load()
             return image if image.mode == self.mode else image.convert(self.mode)
         except _DAMAGED as error:
-            what = "truncated" if "truncated" in str(error).lower() else "damaged"
-            raise ImageError(f"the {image.format} image is {what} ({error})") from error
+            raise ImageError(f"the {image.format} image is {_harm(error)} ({error})") from error
 
     def _check_pixels(self, size: tuple[int, int], verb: str) -> None:
         height, width = size
@@ -175,6 +174,10 @@ def image_to_row(
 ) -> np.ndarray:
     """One encoded image as a float32 row [C, H, W]; a server keeps a `Preprocessor` instead. Raises ImageError."""
     return Preprocessor(steps, max_pixels=max_pixels)(data, out)
+
+
+def _harm(error: Exception) -> str:
+    return "truncated" if "truncated" in str(error).lower() else "damaged"
 
 
 def _checked(step: Mapping[str, Any]) -> dict[str, Any]:

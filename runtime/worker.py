@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
 def answer(request_path: Path, tell: Callable[[float, str], None]) -> dict[str, Any]:
     """The response to a request file; never raises for what the user's code, or the request, does."""
     stage = ["build"]
-    root = "/"
+    root = None
     try:
         request = json.loads(request_path.read_text(encoding="utf-8"))
         root = request["recipe"]["root"]
@@ -78,6 +78,7 @@ def _package(request: Mapping[str, Any], tell: Callable[[float, str], None], sta
 
 def _order(request: Mapping[str, Any]) -> Any:
     from ..specs import Preprocessing
+    from .artifact import check_target
     from .config import GraphConfig
     from .packaging import Order
 
@@ -86,6 +87,7 @@ def _order(request: Mapping[str, Any]) -> Any:
     one_class_each = targets is not None and targets.ndim == 1 and targets.dtype.kind in "iu"  # else no accuracy to compare
     preprocessing = request.get("preprocessing")
     out = Path(request["out"])
+    check_target(out, request["name"])
     return Order(
         name=request["name"],
         out=out if out.is_absolute() else Path.cwd() / out,
@@ -121,9 +123,7 @@ def _arrays(path: str | None) -> dict[str, Any]:
     return arrays
 
 
-def _failure(error: BaseException, root: str, stage: str) -> dict[str, Any]:
-    from .recipe import locate
-
+def _failure(error: BaseException, root: str | None, stage: str) -> dict[str, Any]:
     kinds = {CaptureError: "capture", ParityError: "parity", BackendError: "package", ArtifactError: "package"}
     stage = next((name for kind, name in kinds.items() if isinstance(error, kind)), stage)
     cause = error.__cause__ if isinstance(error, SandboxError) and error.__cause__ is not None else error
@@ -133,10 +133,23 @@ def _failure(error: BaseException, root: str, stage: str) -> dict[str, Any]:
         "ok": False,
         "stage": stage,
         "error": text if isinstance(error, PenstockError) else f"{type(error).__name__}: {text}",
-        "where": locate(cause, root),
+        "where": _where(cause, root),
         "traceback": "".join(traceback.format_exception(cause))[-_TRACEBACK:],
-        "obstacles": [vars(obstacle) for obstacle in obstacles],
+        "obstacles": [{**vars(obstacle), "path": _relative(obstacle.path, root)} for obstacle in obstacles],
     }
+
+
+def _where(error: BaseException, root: str | None) -> str | None:
+    if root is None:
+        return None
+    from .recipe import locate
+
+    return locate(error, root)
+
+
+def _relative(path: str, root: str | None) -> str:
+    inside = root is not None and path and Path(path).resolve().is_relative_to(Path(root).resolve())
+    return Path(path).resolve().relative_to(Path(root or "/").resolve()).as_posix() if inside else path
 
 
 def _reporter() -> Callable[[float, str], None]:

@@ -147,9 +147,7 @@ def test_a_forward_that_fails_is_a_response(ask):
     answer = ask("inspect", input=[4, 12, 12])
     assert not answer["ok"]
     assert "--input-size" in answer["error"]
-    bad = (
-        "import torch\nclass Bad(torch.nn.Module):\n    def forward(self, x):\n        raise MemoryError('much')\nnet = Bad()\n"
-    )
+    bad = "import torch\nclass Bad(torch.nn.Module):\n    def forward(self, x):\n        raise MemoryError\nnet = Bad()\n"
     answer = ask("inspect", bad)
     assert not answer["ok"]
     assert answer["where"] == "evaluate.py:4"
@@ -245,7 +243,7 @@ def test_a_failed_capture_lists_its_obstacles(ask, tmp_path):
     assert answer["obstacles"]
     for obstacle in answer["obstacles"]:
         assert set(obstacle) == {"code", "message", "path", "line"}
-    assert any(obstacle["path"].endswith("model.py") and obstacle["line"] for obstacle in answer["obstacles"])
+    assert any(obstacle["path"] == "model.py" and obstacle["line"] for obstacle in answer["obstacles"])
     assert not (tmp_path / "models").exists()
 
 
