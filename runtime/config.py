@@ -22,7 +22,8 @@ class GraphConfig:
     `backend`: pins one backend by name ("eager", "onnxruntime", "openvino", "inductor"); None measures all that are installed.
     `device`: "auto" is where the module's parameters are.
     `buckets`: ascending batch sizes that the plan is measured for; other sizes use the next larger bucket's choice.
-    `max_tuning_seconds`: when it is used up, candidates not yet measured are skipped, and the plan says so.
+    `max_tuning_seconds`: for building and measuring candidates, after eager ran as the reference. When they are used up, what
+    is left is skipped, and the plan says so.
     `tolerance`: largest accepted |difference| / largest |reference| for lossless candidates; None calibrates it from the
     model's own eager noise.
     `threads`: CPU threads of one session; None is the number of physical cores that this process may use.

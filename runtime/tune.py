@@ -72,13 +72,16 @@ def tune(
     Raises BackendError when a pinned backend or precision cannot run here, ParityError when every candidate was refused.
     """
     tell = progress or (lambda fraction, text: None)
-    start = time.monotonic()
-    deadline = start + config.max_tuning_seconds
     trials = _trials(config, device, bool(images), keep)
     tell(0.0, "running eager as the reference")
     rows = max(*_PARITY_BATCHES, min(max(config.buckets), _PARITY_ROWS))
     base = Target(device=device, threads=config.threads)
     reference = make_reference(captured, base, rows=rows, images=images, labels=labels, seconds=config.max_tuning_seconds / 4)
+    deadline = time.monotonic() + config.max_tuning_seconds
+    if why := unusable_reference(reference.outputs[reference.primary], reference.noise[reference.primary]):
+        for trial in trials:
+            if not trial.is_reference and not trial.status:
+                trial.status, trial.why = "refused", why  # nothing could be proved about them, so nothing is built
     try:
         for index, trial in enumerate(trials):
             tell(0.1 + 0.5 * index / len(trials), f"preparing {trial.choice}")
@@ -138,9 +141,11 @@ def _prepare(
     if trial.status:
         return
     needed = trial.backend.preparation_seconds
-    # The reference alone is no alternative: one candidate that may be faster is always built.
-    alternatives = any(other.session is not None and not other.status and not other.is_reference for other in trials)
-    if alternatives and not (kept or config.backend) and time.monotonic() + needed > deadline:
+    # The reference alone is not enough: one candidate that may be faster is always tried.
+    tried = any(
+        other.session is not None or other.status in ("failed", "refused") for other in trials if not other.is_reference
+    )
+    if tried and not (kept or config.backend) and time.monotonic() + needed > deadline:
         trial.status = "skipped"
         trial.why = f"takes about {needed:.0f} s to prepare, more than max_tuning_seconds={config.max_tuning_seconds:g} leaves"
         return

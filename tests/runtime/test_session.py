@@ -20,7 +20,8 @@ def test_threads_default_to_cores_this_process_may_use():
 
 
 @pytest.mark.parametrize(
-    ("content", "cpus"), [("max 100000\n", None), ("150000 100000\n", 2), ("10000 100000\n", 1), ("garbage", None), ("1 0", None)]
+    ("content", "cpus"),
+    [("max 100000\n", None), ("150000 100000\n", 2), ("10000 100000\n", 1), ("garbage", None), ("1 0", None)],
 )
 def test_container_quota(tmp_path, content, cpus):
     path = tmp_path / "cpu.max"

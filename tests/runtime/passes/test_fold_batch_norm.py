@@ -69,7 +69,11 @@ def test_a_weight_that_two_convolutions_share_is_not_spoilt(settled):
     class Shared(nn.Module):
         def __init__(self):
             super().__init__()
-            self.a, self.b, self.plain = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+            self.a, self.b, self.plain = (
+                nn.Conv2d(4, 4, 3, padding=1),
+                nn.Conv2d(4, 4, 3, padding=1),
+                nn.Conv2d(4, 4, 3, padding=1),
+            )
             self.b.weight = self.plain.weight = self.a.weight
             self.b.bias = self.a.bias
             self.norms = nn.ModuleList([nn.BatchNorm2d(4), nn.BatchNorm2d(4)])

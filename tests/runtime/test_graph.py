@@ -1,0 +1,327 @@
+import copy
+import dataclasses
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import penstock
+from penstock import GraphConfig
+from penstock.errors import ArtifactError, BackendError, CaptureError, InputError
+
+FAST = GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1)
+
+
+class Classify(penstock.Graph):
+    def __init__(self, model, config=FAST):
+        super().__init__(config=config)
+        self.model = model.eval()
+
+    def build(self, images):
+        return self.model(images).softmax(dim=1)
+
+
+@pytest.fixture
+def graph(conv_net):
+    return Classify(conv_net)
+
+
+def expected(model, images):
+    with torch.no_grad():
+        return model(images).softmax(dim=1)
+
+
+def test_called_with_any_batch_it_gives_what_build_gives(graph, conv_net):
+    for batch in (3, 1, 4, 9, 2):  # 9 is more than the largest bucket
+        images = torch.randn(batch, 3, 20, 12)
+        result = graph(images)
+        torch.testing.assert_close(result, expected(conv_net, images), atol=1e-5, rtol=1e-5)
+        assert (result.dtype, result.device, result.requires_grad) == (torch.float32, images.device, False)
+    assert graph.captures == 1
+
+
+def test_strided_inputs_and_inputs_that_require_grad(graph, conv_net):
+    stored = torch.randn(4, 20, 12, 3, requires_grad=True)
+    strided = stored.permute(0, 3, 1, 2)[::2]
+    torch.testing.assert_close(graph(strided), expected(conv_net, strided), atol=1e-5, rtol=1e-5)
+    assert stored.grad is None
+
+
+def test_the_config_default_measures_and_parity_is_recorded(conv_net):
+    graph = Classify(conv_net, GraphConfig(max_tuning_seconds=3, buckets=(1, 2), threads=1))
+    graph(torch.randn(2, 3, 16, 16))
+    assert graph.parity.passed
+    assert graph.parity.batches == (1, 2, 5)
+    assert graph.parity.top1_agreement == 1.0
+    assert {item.backend for item in graph.plan.measurements} >= {"eager", "onnxruntime"}
+
+
+@pytest.mark.parametrize("change", ["in place", "load_state_dict", "replaced parameter", "replaced module", "buffer", "data"])
+def test_changed_parameters_are_seen_at_the_next_call(graph, conv_net, change):
+    images = torch.randn(2, 3, 16, 16)
+    before = graph(images)
+    with torch.no_grad():
+        if change == "in place":
+            conv_net.head.weight.mul_(-2)
+        elif change == "load_state_dict":
+            conv_net.load_state_dict({name: value * 1.5 for name, value in conv_net.state_dict().items()})
+        elif change == "replaced parameter":
+            conv_net.head.weight = nn.Parameter(torch.randn(5, 8))
+        elif change == "replaced module":
+            conv_net.head = nn.Linear(8, 5)
+        elif change == "buffer":
+            conv_net.norm1.running_mean.add_(1)
+        else:
+            conv_net.head.weight.data = torch.randn(5, 8)
+    after = graph(images)
+    assert graph.captures == 2
+    assert not torch.allclose(before, after)
+    torch.testing.assert_close(after, expected(conv_net, images), atol=1e-5, rtol=1e-5)
+    graph(images)
+    assert graph.captures == 2
+
+
+def test_after_an_optimiser_step_the_plan_is_kept_and_the_weights_are_new(graph, conv_net):
+    images = torch.randn(4, 3, 16, 16)
+    graph(images)
+    plan = graph.plan
+    optimiser = torch.optim.SGD(conv_net.parameters(), lr=0.5)
+    conv_net.train()
+    conv_net(images).square().mean().backward()
+    optimiser.step()
+    result = graph(images)
+    assert conv_net.training
+    assert {item.median_ms for item in graph.plan.measurements} == {item.median_ms for item in plan.measurements}
+    torch.testing.assert_close(result, expected(conv_net.eval(), images), atol=1e-5, rtol=1e-5)
+
+
+def test_another_row_shape_is_another_capture_and_both_are_kept(graph, conv_net):
+    for size in (16, 24, 16, 24):
+        images = torch.randn(2, 3, size, size)
+        torch.testing.assert_close(graph(images), expected(conv_net, images), atol=1e-5, rtol=1e-5)
+    assert graph.captures == 2
+
+
+def test_the_number_of_kept_captures_is_bounded(conv_net):
+    graph = Classify(conv_net, GraphConfig(backend="eager", buckets=(1,)))
+    for size in (4, 5, 6, 7, 8):
+        graph(torch.randn(1, 3, size, size))
+    assert len(graph._compiled) == 4
+    graph(torch.randn(1, 3, 8, 8))
+    assert graph.captures == 5
+
+
+def test_calls_from_several_threads(graph, conv_net):
+    batches = [torch.randn(size, 3, 16, 16) for size in (1, 2, 3, 4, 5, 6)]
+    results = [None] * len(batches)
+
+    def call(index):
+        results[index] = graph(batches[index])
+
+    threads = [threading.Thread(target=call, args=(index,)) for index in range(len(batches))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert graph.captures == 1
+    for images, result in zip(batches, results, strict=True):
+        torch.testing.assert_close(result, expected(conv_net, images), atol=1e-5, rtol=1e-5)
+
+
+@dataclasses.dataclass
+class Output:
+    logits: torch.Tensor
+    hidden: tuple
+
+
+class Structured(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.linear, self.kind = nn.Linear(6, 4), kind
+
+    def forward(self, x):
+        logits = self.linear(x)
+        return {
+            "tuple": (logits, x.mean(1)),
+            "list": [logits],
+            "dict": {"logits": logits, "none": None},
+            "class": Output(logits, (x * 2, None)),
+        }[self.kind]
+
+
+@pytest.mark.parametrize("kind", ["tuple", "list", "dict", "class"])
+def test_outputs_have_the_structure_that_the_module_returns(kind, tmp_path):
+    module, rows = Structured(kind), torch.randn(3, 6)
+    graph = penstock.compile(module, torch.randn(1, 6), config=FAST)
+    result = graph(rows)
+    with torch.no_grad():
+        wanted = module(rows)
+    assert type(result) is type(wanted)
+    flat = torch.utils._pytree.tree_leaves(dataclasses.asdict(result) if kind == "class" else result)
+    flat_wanted = torch.utils._pytree.tree_leaves(dataclasses.asdict(wanted) if kind == "class" else wanted)
+    for a, b in zip(flat, flat_wanted, strict=True):
+        assert (a is None and b is None) or torch.allclose(a, b, atol=1e-6)
+    loaded = penstock.load(graph.save(tmp_path / "model"))(rows)
+    assert type(loaded) is (dict if kind == "class" else type(wanted))
+
+
+def test_modules_in_lists_and_constant_tensors_are_part_of_the_graph():
+    class Ensemble(penstock.Graph):
+        def __init__(self, models):
+            super().__init__(config=FAST)
+            self.models = models
+            self.weights = torch.tensor([0.25, 0.75])
+
+        def build(self, x):
+            return sum(weight * model(x) for weight, model in zip(self.weights, self.models, strict=True))
+
+    models = [nn.Linear(5, 3), nn.Linear(5, 3)]
+    graph, rows = Ensemble(models), torch.randn(4, 5)
+    torch.testing.assert_close(graph(rows), 0.25 * models[0](rows) + 0.75 * models[1](rows), atol=1e-6, rtol=1e-6)
+    with torch.no_grad():
+        models[1].bias.add_(1)
+        graph.weights.copy_(torch.tensor([0.5, 0.5]))
+    torch.testing.assert_close(graph(rows), 0.5 * models[0](rows) + 0.5 * models[1](rows), atol=1e-6, rtol=1e-6)
+
+
+def test_a_graph_without_parameters():
+    class Softmax(penstock.Graph):
+        def build(self, x):
+            return x.softmax(1)
+
+    rows = torch.randn(3, 7)
+    torch.testing.assert_close(Softmax(config=FAST)(rows), rows.softmax(1))
+
+
+def test_an_obstacle_in_build_names_the_graph_and_the_line():
+    class Fixed(penstock.Graph):
+        def build(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(CaptureError, match=r"Fixed cannot become one graph[\s\S]*test_graph.py:\d+: PG120"):
+        Fixed(config=FAST)(torch.randn(2, 3))
+
+
+def test_a_graph_without_build_says_so():
+    with pytest.raises(CaptureError, match="must define build"):
+        penstock.Graph()(torch.randn(2, 3))
+
+
+@pytest.mark.parametrize("value", ["text", np.zeros((1, 3, 16, 16), np.float32), torch.zeros(0, 3, 16, 16)])
+def test_inputs_that_are_no_rows_of_tensors_are_refused(graph, value):
+    with pytest.raises(InputError):
+        graph(value)
+
+
+def test_a_wrong_dtype_or_channel_count_is_reported_as_the_modules_own_error(graph):
+    for images in (torch.randn(1, 3, 16, 16).double(), torch.randn(1, 4, 16, 16)):
+        with pytest.raises(CaptureError, match="PG100"):
+            graph(images)
+    assert graph(torch.randn(1, 3, 16, 16)).shape == (1, 5)
+
+
+def test_before_the_first_call_there_is_no_plan_and_nothing_to_save(graph, tmp_path):
+    assert "not captured yet" in repr(graph)
+    with pytest.raises(BackendError, match="not captured yet"):
+        _ = graph.plan
+    with pytest.raises(ArtifactError, match="nothing to save"):
+        graph.save(tmp_path / "model")
+
+
+def test_print_shows_modules_inputs_outputs_and_choices(graph):
+    graph(torch.randn(1, 3, 16, 16))
+    text = str(graph)
+    for part in (
+        "Classify(",
+        "(model): ConvNet",
+        "input images: float32 ['batch', 3, 16, 16]",
+        "output output",
+        "batch 4: onnxruntime fp32",
+    ):
+        assert part in text
+
+
+def test_compile_takes_a_module_without_a_subclass_and_never_changes_it(conv_net):
+    conv_net.train()
+    before = copy.deepcopy(conv_net.state_dict())
+    graph = penstock.compile(conv_net, torch.randn(1, 3, 16, 16), config=FAST)
+    assert graph.captures == 1
+    assert [spec.name for spec in graph.signature.inputs] == ["images"]
+    images = torch.randn(5, 3, 16, 16)
+    result = graph(images)
+    assert conv_net.training
+    assert all(torch.equal(value, before[name]) for name, value in conv_net.state_dict().items())
+    torch.testing.assert_close(result, conv_net.eval()(images), atol=1e-5, rtol=1e-5)
+
+
+def test_saved_and_loaded_in_a_process_without_the_models_source(graph, conv_net, tmp_path):
+    images = torch.randn(5, 3, 20, 12)
+    result = graph(images)
+    folder = graph.save(tmp_path / "models" / "net", labels=list("abcde"), probabilities=True)
+    np.save(tmp_path / "images.npy", images.numpy())
+    code = f"""
+        import numpy, torch, penstock
+        graph = penstock.load({str(folder)!r})
+        images = torch.from_numpy(numpy.load({str(tmp_path / "images.npy")!r}))
+        numpy.save({str(tmp_path / "out.npy")!r}, graph(images).numpy())
+        print(graph.signature.inputs[0].name, graph.plan.portable, graph.parity.status, graph.artifact.probabilities)
+    """
+    script = tmp_path / "elsewhere.py"
+    script.write_text(textwrap.dedent(code))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.split() == ["images", "False", "passed", "True"]
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), result.numpy(), atol=1e-6)
+
+
+def test_an_eager_plan_is_saved_with_its_program_and_the_portable_graph(conv_net, tmp_path):
+    graph = Classify(conv_net, GraphConfig(backend="eager", buckets=(1, 2)))
+    images = torch.randn(3, 3, 16, 16)
+    result = graph(images)
+    loaded = penstock.load(graph.save(tmp_path / "net"))
+    assert {path.name for path in (tmp_path / "net" / "1").iterdir()} == {"model.onnx", "model.pt2", "penstock.json"}
+    torch.testing.assert_close(loaded(images), result)
+    assert loaded.passes[0].name == "fold_batch_norm"
+
+
+def test_a_loaded_graph_checks_its_inputs(graph, tmp_path):
+    graph(torch.randn(1, 3, 16, 16))
+    loaded = penstock.load(graph.save(tmp_path / "net"))
+    for value in (
+        torch.randn(1, 3, 16, 17),
+        torch.randn(3, 16, 16),
+        torch.randn(1, 3, 16, 16).double(),
+        torch.zeros(0, 3, 16, 16),
+    ):
+        with pytest.raises(InputError, match="images"):
+            loaded(value)
+    with pytest.raises(InputError, match="takes 1 tensors"):
+        loaded()
+    assert loaded(torch.randn(2, 3, 16, 16)).shape == (2, 5)
+
+
+def test_saving_again_after_training_replaces_the_model(graph, conv_net, tmp_path):
+    images = torch.randn(2, 3, 16, 16)
+    graph(images)
+    folder = graph.save(tmp_path / "net")
+    with torch.no_grad():
+        conv_net.head.weight.neg_()
+    result = graph(images)
+    graph.save(folder)
+    torch.testing.assert_close(penstock.load(folder)(images), result)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_on_cuda_the_answer_stays_on_the_device(conv_net):
+    graph = penstock.compile(
+        conv_net.cuda(), torch.randn(1, 3, 16, 16, device="cuda"), config=GraphConfig(max_tuning_seconds=5)
+    )
+    images = torch.randn(5, 3, 16, 16, device="cuda")
+    result = graph(images)
+    assert result.device == images.device
+    torch.testing.assert_close(result, conv_net(images), atol=1e-4, rtol=1e-4)

@@ -1,0 +1,190 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from penstock import GraphConfig
+from penstock.errors import BackendError, InputError, ParityError
+from penstock.runtime import backends, tune
+from penstock.runtime.backends.eager import EagerBackend
+from penstock.runtime.capture import capture
+from penstock.runtime.fingerprint import fingerprint
+from penstock.runtime.passes import run_passes
+
+HAVE_BF16 = backends.get("openvino").supports(SimpleNamespace(device="cpu", precision="bf16")) is None
+
+
+@pytest.fixture
+def tuned(tmp_path):
+    def run(module, *, example=None, images=None, labels=None, progress=None, keep=None, **config):
+        example = torch.randn(2, 3, 16, 16) if example is None else example
+        captured = capture(module, example)
+        return tune.tune(
+            captured, run_passes(captured)[0], GraphConfig(**{"threads": 1, "buckets": (1, 4), **config}),
+            directory=tmp_path, device="cpu", images=[] if images is None else [images], labels=labels,
+            progress=progress, keep=keep,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def images():
+    """Noise of different colours, so that the classes differ."""
+    random = np.random.default_rng(0)
+    return (random.normal(size=(96, 3, 16, 16)) + 3 * random.normal(size=(96, 3, 1, 1))).astype(np.float32)
+
+
+def statuses(plan, bucket=1):
+    return {(item.backend, item.precision): item.status for item in plan.measurements if item.bucket == bucket}
+
+
+def test_every_candidate_is_in_the_plan_with_its_outcome(conv_net, tuned):
+    seen = []
+    plan = tuned(conv_net, max_tuning_seconds=20, progress=lambda fraction, text: seen.append((fraction, text)))
+    assert plan.buckets == (1, 4)
+    assert plan.fingerprint == fingerprint()
+    for bucket in (1, 4):
+        found = statuses(plan, bucket)
+        assert set(found) == {(name, "fp32") for name in backends.discover()}
+        assert list(found.values()).count("won") == 1
+        winner = min(
+            (item for item in plan.measurements if item.bucket == bucket and item.median_ms), key=lambda item: item.median_ms
+        )
+        assert plan.choice(bucket).backend == winner.backend
+    for item in plan.measurements:
+        assert item.why or item.status == "won"
+        if item.status in ("won", "lost"):
+            assert item.repetitions >= 3
+            assert item.spread_ms >= 0
+            assert item.parity.passed
+            assert item.parity.batches == (1, 2, 5)
+    assert [fraction for fraction, _ in seen] == sorted(fraction for fraction, _ in seen)
+    assert seen[-1][0] == 1.0
+
+
+def test_what_the_time_does_not_allow_is_skipped_and_says_so(conv_net, tuned):
+    plan = tuned(conv_net, max_tuning_seconds=1e-3)
+    skipped = [item for item in plan.measurements if item.status == "skipped"]
+    assert ("inductor", "fp32") in {(item.backend, item.precision) for item in skipped}
+    assert all("max_tuning_seconds=0.001" in item.why for item in skipped)
+    assert any(item.status in ("won", "lost") and item.backend != "eager" for item in plan.measurements)
+    assert plan.choice(4) == plan.choice(1)
+
+
+def test_lossless_candidates_only_without_images(conv_net, tuned):
+    plan = tuned(conv_net, max_tuning_seconds=5)
+    assert {item.precision for item in plan.measurements} == {"fp32"}
+
+
+def test_a_zero_head_never_passes_and_eager_runs_it(conv_net, tuned, images):
+    nn.init.zeros_(conv_net.head.weight)
+    for given in (None, images):
+        plan = tuned(conv_net, images=given, max_tuning_seconds=1)
+        assert {choice.backend for choice in plan.choices.values()} == {"eager"}
+        assert {choice.precision for choice in plan.choices.values()} == {"fp32"}
+        records = [item.parity for item in plan.measurements if item.parity is not None]
+        assert records
+        assert not any(record.passed for record in records)
+        others = [item for item in plan.measurements if item.backend != "eager"]
+        assert all(item.status == "refused" and "does not depend on its input" in item.why for item in others)
+
+
+def test_a_pinned_backend_is_the_only_one(conv_net, tuned):
+    plan = tuned(conv_net, backend="onnxruntime")
+    assert statuses(plan) == {("onnxruntime", "fp32"): "won"}
+
+
+def test_a_pinned_backend_that_is_missing_or_unknown_is_an_error(conv_net, tuned, monkeypatch):
+    with pytest.raises(BackendError, match="there is no backend"):
+        tuned(conv_net, backend="tensorrt")
+    with pytest.raises(BackendError, match="onnxruntime does not compute in bf16; it computes in fp32"):
+        tuned(conv_net, backend="onnxruntime", precision="bf16")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(BackendError, match=r"apt install g\+\+"):
+        tuned(conv_net, backend="inductor")
+
+
+def test_a_precision_that_nothing_computes_in_is_an_error(conv_net, tuned):
+    with pytest.raises(BackendError, match="fp16"):
+        tuned(conv_net, precision="fp16")
+
+
+def test_a_pinned_backend_of_which_nothing_can_be_proved_is_an_error(conv_net, tuned):
+    nn.init.zeros_(conv_net.head.weight)
+    with pytest.raises(ParityError, match="does not depend on its input"):
+        tuned(conv_net, backend="onnxruntime")
+
+
+def test_a_pinned_backend_that_disagrees_is_an_error(conv_net, tuned):
+    with pytest.raises(ParityError, match="tolerance"):
+        tuned(conv_net, backend="onnxruntime", tolerance=1e-12)
+
+
+class WrongBackend(EagerBackend):
+    """Agrees at one row only: what a badly batched graph looks like."""
+
+    def open(self, directory, target, files):
+        inner = super().open(directory, target, files)
+
+        class Session:
+            def run(self, inputs):
+                return [value if len(value) == 1 else value[::-1].copy() for value in inner.run(inputs)]
+
+            def close(self):
+                inner.close()
+
+        return Session()
+
+
+def test_a_candidate_that_is_right_at_batch_one_only_is_refused(conv_net, tuned, monkeypatch):
+    known = {"eager": backends.get("eager"), "wrong": WrongBackend(name="wrong")}
+    monkeypatch.setattr(backends, "discover", lambda: known)
+    plan = tuned(conv_net, max_tuning_seconds=5)
+    assert statuses(plan)["wrong", "fp32"] == "refused"
+    assert {choice.backend for choice in plan.choices.values()} == {"eager"}
+
+
+@pytest.mark.skipif(not HAVE_BF16, reason="this CPU has no bf16 instructions")
+def test_bf16_is_judged_on_images_and_labels(conv_net, tuned, images):
+    with torch.no_grad():
+        labels = conv_net(torch.from_numpy(images)).argmax(1).numpy()
+    plan = tuned(conv_net, images=images, labels=labels, max_tuning_seconds=8)
+    records = {(item.backend, item.precision): item.parity for item in plan.measurements if item.parity is not None}
+    record = records["openvino", "bf16"]
+    assert record.rows == 96
+    assert record.top1_agreement is not None
+    assert record.accuracy_drop is not None or "agrees" in record.why
+
+
+def test_too_few_images_refuse_a_lossy_precision(conv_net, tuned, images):
+    plan = tuned(conv_net, images=images[:63], max_tuning_seconds=5)
+    lossy = [item for item in plan.measurements if item.precision == "bf16" and item.parity is not None]
+    assert lossy
+    assert all(item.status == "refused" and "64" in item.why for item in lossy)
+
+
+@pytest.mark.skipif(not HAVE_BF16, reason="this CPU has no bf16 instructions")
+def test_pinned_bf16_without_images_says_what_was_not_judged(conv_net, tuned):
+    plan = tuned(conv_net, precision="bf16", backend="openvino")
+    (item,) = (item for item in plan.measurements if item.bucket == 1)
+    assert item.status == "won"
+    assert "no real images" in item.parity.why
+
+
+def test_torchs_threads_are_as_before(conv_net, tuned):
+    before = torch.get_num_threads()
+    tuned(conv_net, backend="eager", threads=before + 1)
+    assert torch.get_num_threads() == before
+
+
+def test_labels_that_do_not_fit_the_images_are_refused(conv_net, images):
+    import penstock
+
+    with pytest.raises(InputError, match="one class number per image"):
+        penstock.compile(conv_net, images=images, labels=np.zeros(95, np.int64))
+    with pytest.raises(InputError, match="without images"):
+        penstock.compile(conv_net, torch.randn(1, 3, 16, 16)).compile(torch.randn(1, 3, 16, 16), labels=np.zeros(3))
