@@ -141,11 +141,12 @@ def _prepare(
     if trial.status:
         return
     needed = trial.backend.preparation_seconds
-    # The reference alone is not enough: one candidate that may be faster is always tried.
-    tried = any(
-        other.session is not None or other.status in ("failed", "refused") for other in trials if not other.is_reference
-    )
-    if tried and not (kept or config.backend) and time.monotonic() + needed > deadline:
+    others = [other for other in trials if not other.is_reference]
+    if trial.is_reference:  # it is built when nothing else may run
+        enough = any(other.session is not None and not other.status for other in others)
+    else:  # it alone is not enough: one candidate that may be faster is always tried
+        enough = any(other.session is not None or other.status in ("failed", "refused") for other in others)
+    if enough and not (kept or config.backend) and time.monotonic() + needed > deadline:
         trial.status = "skipped"
         trial.why = f"takes about {needed:.0f} s to prepare, more than max_tuning_seconds={config.max_tuning_seconds:g} leaves"
         return
