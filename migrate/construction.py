@@ -36,6 +36,14 @@ class Construction:
         return " ".join(self.builders) or ast.unparse(ast.Module(self.program.body, type_ignores=[]))
 
     @property
+    def zoo_name(self) -> str | None:
+        """The published model that the program asks a library for, by its constructor's name."""
+        for name in self.builders:
+            if is_zoo_constructor(self.program.entry.expand(ast.parse(name, mode="eval").body)):
+                return name.rpartition(".")[2]
+        return None
+
+    @property
     def statements(self) -> list[ast.stmt]:
         """The simple statements of the program's functions and top level, in source order."""
         found: list[ast.stmt] = []
@@ -62,7 +70,7 @@ def construct(known: Knowledge, script: Script, *, site: CallSite | None = None,
     module = known.repository.modules[script.path]
     failures: list[str] = []
     for candidate in [site] if site is not None else rank_sites(known, script):
-        options = Options(checkpoints=checkpoints)
+        options = Options(checkpoints=checkpoints, data=checkpoints)
         expression = ast.parse(candidate.fact.model, mode="eval").body
         point = Point(candidate.module, candidate.function, candidate.module.statement_of(candidate.call), expression)
         try:

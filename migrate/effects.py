@@ -34,6 +34,11 @@ _DATA = re.compile(r"data|loader|sampler", re.I)
 _SEED = re.compile(r"(^|_)seed(_|$)|set_?seed|manual_seed|seed_?everything|fix_random|same_seeds", re.I)
 
 
+def makes_data(call: ast.Call) -> bool:
+    """Whether a call, by its name, makes data sets or loaders."""
+    return bool(_DATA.search(last_name(call.func)))
+
+
 def is_seed(call: ast.Call) -> bool:
     """Whether a call seeds random numbers on which fresh weights depend."""
     name = last_name(call.func)

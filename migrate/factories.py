@@ -21,7 +21,9 @@ _CLASSES = re.compile(
 _NOT_IMAGES = frozenset(
     ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Conv3d", "Upsample", "PixelShuffle", "Embedding", "EmbeddingBag"]
 )
-_FLATTENING = frozenset(["flatten", "Flatten", "view", "reshape"])
+_FLATTENING = frozenset(
+    ["flatten", "Flatten", "view", "reshape", "mean", "adaptive_avg_pool2d", "AdaptiveAvgPool2d", "avg_pool2d"]
+)
 _MODULE_ROOTS = (
     "torch.nn",
     "torch.quantization",

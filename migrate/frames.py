@@ -85,6 +85,8 @@ class Framer:
         self.pending: dict[str, _Pending] = {}
         self.reductions: dict[str, ClassReduction] = {}
         self.wrappers: list[ast.stmt] = []
+        self.reached: set[str] = set()
+        """Names under which the program's top level has what wrapped files gave out."""
 
     def build(self, point: Point, stack: Sequence[tuple[Module, ast.Call]] = ()) -> Program:
         """The program for a point. `stack` gives the calls to go out through, innermost first; without it they are searched."""
@@ -128,7 +130,7 @@ class Framer:
         if found is None:
             return self._uncalled(point, function, used, kept, needs), None
         where, site = found
-        arguments = bind(function, site if last_name(site.func) == function.name else _spread(site), skip=0)
+        arguments = bind(function, _spread(site) if self._hands_over(where, site, function) else site, skip=0)
         if not kept:
             expression = substitute(point.expression, {name: arguments[name] for name in used if name in arguments})
             missing = [name for name in used if name not in arguments]
@@ -144,7 +146,7 @@ class Framer:
     ) -> Point:
         """The same question, asked where the call stands."""
         if where is not point.module:
-            own = {name for name, _ in reads(expression)} & {name for name, _ in free}
+            own = ({name for name, _ in reads(expression)} & {name for name, _ in free}) - self.reached
             if own:  # it still speaks of the inner file's names: that file becomes a function
                 expression = self._wrap(point.module, expression, free)
         elif outer is None:
@@ -283,7 +285,7 @@ class Framer:
 
     def _wrap(self, module: Module, expression: ast.expr, free: set[Need]) -> ast.expr:
         """Put what an expression needs of another file into a function, and return an expression that reaches it."""
-        names = sorted({name for name, _ in reads(expression)} & {name for name, _ in free})
+        names = sorted(({name for name, _ in reads(expression)} & {name for name, _ in free}) - self.reached)
         self._pending(module).needs |= free
         value: ast.expr = ast.Name(names[0], ast.Load())
         if len(names) > 1:
@@ -298,6 +300,7 @@ class Framer:
         )
         wrapper.path = module.path  # type: ignore[attr-defined]
         outside = {item: f"sliced_{item}" for item in names}  # the script may have the file's own names too
+        self.reached |= set(outside.values())
         target: ast.expr = ast.Name(outside[names[0]], ast.Store())
         if len(names) > 1:
             target = ast.Tuple([ast.Name(outside[item], ast.Store()) for item in names], ast.Store())
@@ -309,6 +312,13 @@ class Framer:
 
     def _rewriter(self, module: Module) -> _Rewriter:
         return _Rewriter(self.reductions)
+
+    def _hands_over(self, where: Module, site: ast.Call, function: Function) -> bool:
+        """Whether a call only names a function that something else will call: `mp.spawn(worker, args=(...))`."""
+        if last_name(site.func) == function.name:
+            return False
+        found = where.find_callee(site.func)
+        return found is None or found[1] is not function
 
     def _caller(self, module: Module, function: Function, outer: Function | None) -> tuple[Module, ast.Call] | None:
         """The call to go out through: of the entry file first, direct calls before those that hand the function over."""

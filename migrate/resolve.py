@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import posixpath
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,20 +83,29 @@ class Resolved:
 def resolve(survey: Survey, *, entry: str | None = None, model: str | None = None, checkpoint: str | None = None) -> Resolved:
     """How the repository builds its model.
 
-    `entry` is a script's relative path, `model` a factory's name or a value of the script's own model option, `checkpoint` a
+    `entry` is a script's relative path, if need be with arguments ("main.py --cfg tiny.yaml"), `model` a factory's name or a value of the script's own model option, `checkpoint` a
     file. Raises AmbiguousError (with the candidates and the flag that chooses), NothingToMigrateError, or MigrateError.
     """
     return _Resolver(survey, entry, model, checkpoint).resolve()
+
+
+_HARMLESS = re.compile(
+    r"data|root|path|dir|image|img|out|save|log|file|name|tag|rank|gpu|device|worker|batch|epoch|lr|seed|url", re.I
+)
 
 
 class _Resolver:
     def __init__(self, survey: Survey, entry: str | None, model: str | None, checkpoint: str | None) -> None:
         self.survey = survey
         self.known: Knowledge = knowledge(survey)
-        self.entry = entry
+        words = [entry] if entry is None or Path(entry).is_file() else shlex.split(entry)
+        self.entry = words[0] if words else None
+        self.arguments = [word for word in words[1:] if word is not None]
         self.model = model
         self.checkpoint = str(Path(checkpoint).absolute()) if checkpoint is not None else None
         self.findings: list[Finding] = []
+        self.given: dict[str, str] = {}
+        """What the script's own options were set to, by destination."""
 
     def resolve(self) -> Resolved:
         scripts = self._scripts()
@@ -279,7 +289,7 @@ class _Resolver:
         folder = posixpath.dirname(script.path)
         written = write(construction.program, known.repository, folder, "model")
         options = options_of(written, construction.program, script)
-        given: dict[str, str] = {}
+        given = self.given
         chooser = model_option(options, self.survey.factories, self.model)
         selected = self._select(construction, chooser, given)
         if selected is not None:
@@ -310,14 +320,15 @@ class _Resolver:
             given[weights.dest] = "checkpoint-not-given"
             message = f"{script.path} must be told its weights ({flag_of(weights)}); give --checkpoint FILE"
             self.findings.append(Finding(script.path, weights.line, 0, "PS010", message, "warning"))
-        argv = command_line(options, given)
+        argv = self._command_line(script, options, given)
         made = {**recipe(self.survey.root, module, known.repository, written, argv), "model": written.expression}
         fallback = self._fallback(construction, made, written.source, given)
         factory = self._factory(construction, ast.parse(written.source), chooser, given)
         value = given.get(chooser.dest) if chooser is not None else None
         if chooser is not None and value is None and isinstance(chooser.default, str):
             value = chooser.default
-        name = value or (factory.name if factory is not None else posixpath.basename(str(self.survey.root.resolve())))
+        name = value or (factory.name if factory is not None else construction.zoo_name)
+        name = name or posixpath.basename(str(self.survey.root.resolve()))
         resolved = Resolved(
             name=_tidy(name),
             recipe=made,
@@ -332,6 +343,23 @@ class _Resolver:
             findings=tuple(self.findings),
         )
         return self._with_data(resolved, construction)
+
+    def _command_line(self, script: Script, options: Sequence[Option], given: dict[str, str]) -> list[str]:
+        """The arguments that were given with --entry, and what else the script must have."""
+        said = [option for option in options if set(option.flags) & {item.partition("=")[0] for item in self.arguments}]
+        left = [option for option in options if option not in said]
+        for option in left:
+            unknown = option.required and option.dest not in given and not option.choices and not _HARMLESS.search(option.dest)
+            if unknown and not (option.positional and self.arguments):
+                message = (
+                    f"{script.path} requires {flag_of(option)}, for which a neutral value was put; "
+                    f'give it as in --entry "{script.path} {flag_of(option)} VALUE"'
+                )
+                finding = Finding(script.path, option.line, 0, "PS014", message, "warning")
+                self.findings += [finding] if finding not in self.findings else []
+        if any(not item.startswith("-") for item in self.arguments[:1]):
+            left = [option for option in left if not option.positional]
+        return [*command_line(left, given), *self.arguments]
 
     def _select(self, construction: Construction, chooser: Option | None, given: dict[str, str]) -> Resolved | None:
         """Apply --model: through the script's own option, else in place of the factory that it calls."""
@@ -424,13 +452,14 @@ class _Resolver:
             if found is None:
                 continue
             try:
-                program = Framer(self.known.repository, self.known.calls, module, Options(seeds=False)).build(
+                program = Framer(self.known.repository, self.known.calls, module, Options(seeds=False, data=False)).build(
                     found.point, found.stack
                 )
             except SliceError:
                 continue
             written = write(program, self.known.repository, folder, "transform")
-            argv = command_line(options_of(written, program, construction.script), {})
+            options = options_of(written, program, construction.script)
+            argv = self._command_line(construction.script, options, self.given)
             made = recipe(self.survey.root, module, self.known.repository, written, argv)
             where = f"{found.path}:{found.line}"
             return {
@@ -458,7 +487,9 @@ class _Resolver:
 
     def _labels_recipe(self, labels: ClassNames, module: Module) -> dict[str, Any] | None:
         try:
-            program = Framer(self.known.repository, self.known.calls, module, Options(seeds=False)).build(labels.point)
+            program = Framer(self.known.repository, self.known.calls, module, Options(seeds=False, data=False)).build(
+                labels.point
+            )
         except SliceError:
             return None
         written = write(program, self.known.repository, posixpath.dirname(module.path), "names")

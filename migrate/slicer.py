@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from .arguments import destination, is_parse_call
-from .effects import Effects, is_checkpoint_call, is_seed
+from .effects import Effects, is_checkpoint_call, is_seed, makes_data
 from .scopes import (
     BUILTINS,
     Definition,
@@ -43,6 +43,8 @@ class Options:
 
     checkpoints: bool = True
     seeds: bool = True
+    data: bool = True
+    """False leaves out data sets that are made only to write something into the configuration, such as a number of classes."""
     dropped: list[ast.stmt] = field(default_factory=list)
     """Statements left out because they load a checkpoint or train."""
 
@@ -475,6 +477,8 @@ class Slicer:
 
     def _left_out(self, statement: ast.stmt, calls: Sequence[ast.Call], bound: set[str], loads: bool) -> bool:
         """Steps that would train, and with `checkpoints` off those that load: the objects then stay as they were before."""
+        if not self.options.data and not bound and any(makes_data(call) for call in calls):
+            return True
         given = {root for call in calls for value in call.args if (root := root_of(value)) is not None}
         for call in calls:
             if (not bound or bound & given) and self.effects.trains(call):

@@ -1,0 +1,169 @@
+"""The rewriting of files: lossless, idempotent, and honest where it does nothing."""
+
+import ast
+import textwrap
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.migrate.rewrite import rewrite, unified_diff
+from penstock.migrate.survey import survey
+
+SCRIPT = '''\
+#!/usr/bin/env python
+"""Evaluate é中."""
+from __future__ import annotations
+
+import os  # keep   me
+import torch
+
+graph = os.environ.get("GRAPH")
+
+
+def evaluate(model, loader,
+             device = 'cuda'):
+    model.eval()   # inference
+    hits = 0
+    with torch.no_grad():
+        for i, (x, y) in enumerate(loader):
+            # "model(x)" is a string; é中 = 1
+            s = "é中 model(x)"; out = model(x.to(device))  # trailing
+            hits += (out.argmax(1) == y).sum()
+    return hits
+'''
+
+
+def migrated(tmp_path, data):
+    (tmp_path / "script.py").write_bytes(data)
+    return [change for change in rewrite(survey(tmp_path)) if change.changed]
+
+
+def untouched(before, after):
+    """What is left of a rewritten file when the edits are taken back."""
+    lines = [line for line in after.splitlines(keepends=True) if b"penstock" not in line]
+    return b"".join(lines).replace(b"model_graph(", b"model(").replace(b" graph(", b" model(") == before
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("indent", ["    ", "\t", "  "])
+def test_every_other_byte_stays(tmp_path, ending, mark, indent):
+    text = SCRIPT.replace("    ", indent).replace("\n", ending)
+    before = mark + text.encode()
+    (change,) = migrated(tmp_path, before)
+    assert change.rules == ["PS201"]
+    assert untouched(before, change.after)
+    ast.parse(change.after)
+    added = [line for line in change.after.splitlines(keepends=True) if b"penstock" in line]
+    assert [line.strip() for line in added] == [b"import penstock", b"model_graph = penstock.compile(model)"]
+    assert all(line.endswith(ending.encode()) for line in added)
+    assert migrated(tmp_path, change.after) == []
+
+
+def test_latin_1_source_stays_latin_1(tmp_path):
+    before = SCRIPT.replace("中", "").replace("#!/usr/bin/env python", "# coding: latin-1").encode("latin-1")
+    (change,) = migrated(tmp_path, before)
+    assert untouched(before, change.after)
+    change.after.decode("latin-1")
+
+
+def test_no_newline_at_the_end(tmp_path):
+    before = b"import torch\nmodel = torch.load('m.pt')\nmodel.eval()\nfor x, y in loader: out = model(x)"
+    (change,) = migrated(tmp_path, before)
+    assert change.after == (
+        b"import penstock\nimport torch\nmodel = torch.load('m.pt')\nmodel.eval()\ngraph = penstock.compile(model)\n"
+        b"for x, y in loader: out = graph(x)"
+    )
+    assert "\\ No newline at end of file" in unified_diff([change])
+
+
+@given(
+    junk=st.lists(st.sampled_from(["", "# é", "x = 1;  y = '中'", "if True: pass", "def f(): return 'model(x)'"]), max_size=5),
+    ending=st.sampled_from(["\n", "\r\n"]),
+)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_surrounding_code_does_not_matter(tmp_path, junk, ending):
+    lines = SCRIPT.splitlines()
+    text = ending.join([*lines[:8], *junk, *lines[8:], *junk, ""])
+    (change,) = migrated(tmp_path, text.encode())
+    assert untouched(text.encode(), change.after)
+    assert migrated(tmp_path, change.after) == []
+
+
+REFUSED = {
+    "two arguments": "model(images, masks)",
+    "keyword": "model(images, features=True)",
+}
+
+
+@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+def test_calls_that_a_graph_cannot_take_are_remarked(tmp_path, call):
+    source = f"import torch\n\n\ndef run(model):\n    model.eval()\n    for images, labels in loader:\n        out = {call}\n"
+    (tmp_path / "a.py").write_text(source)
+    (change,) = rewrite(survey(tmp_path))
+    assert not change.changed
+    assert [finding.fix for finding in change.findings] == ["manual"]
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ("model.register_forward_hook(print)", "hooks"),
+        ("model.half()", "half precision"),
+        ("penstock = 3", "penstock"),
+    ],
+)
+def test_reasons_to_stay_eager(tmp_path, more, reason):
+    source = (
+        f"import torch\nmodel = torch.load('m')\nmodel.eval()\n{more}\nfor images, labels in loader:\n    out = model(images)\n"
+    )
+    (tmp_path / "a.py").write_text(source)
+    (change,) = rewrite(survey(tmp_path))
+    assert not change.changed
+    assert reason in change.findings[0].message
+
+
+def test_a_model_never_put_in_evaluation_mode_needs_unsafe(tmp_path):
+    (tmp_path / "a.py").write_text(
+        "import torch\nmodel = torch.load('m')\nfor images, labels in loader:\n    out = model(images)\n"
+    )
+    surveyed = survey(tmp_path)
+    (change,) = rewrite(surveyed)
+    assert not change.changed
+    assert change.findings[0].fix == "unsafe"
+    (change,) = rewrite(surveyed, unsafe=True)
+    assert change.changed
+    assert change.findings[0].fix == "applied"
+
+
+def test_training_elsewhere_keeps_the_shared_evaluation_eager(tmp_path):
+    (tmp_path / "engine.py").write_text(
+        "import torch\n\n\ndef evaluate(model, loader):\n    model.eval()\n    for x, y in loader:\n        out = model(x)\n"
+    )
+    (tmp_path / "main.py").write_text(
+        textwrap.dedent("""
+            import torch
+            from engine import evaluate
+
+            def main():
+                model = Net()
+                for epoch in range(3):
+                    for x, y in loader:
+                        loss(model(x), y).backward()
+                    evaluate(model, loader)
+
+            if __name__ == "__main__":
+                main()
+        """)
+    )
+    changes = rewrite(survey(tmp_path))
+    assert not any(change.changed for change in changes)
+    assert {finding.code for change in changes for finding in change.findings} == {"PS203"}
+
+
+def test_bad_files_beside_good_ones(tmp_path):
+    (tmp_path / "broken.py").write_bytes(b"print 'no'\n")
+    (tmp_path / "bytes.py").write_bytes(b"x = '\xff\xfe'\n")
+    (change,) = migrated(tmp_path, SCRIPT.encode())
+    assert change.path == "script.py"
