@@ -15,6 +15,7 @@
         ├── InputError          400: wrong name, dtype, shape, encoding or image
         ├── NotFoundError       404: no such model or version
         ├── TooLargeError       413: over a stated limit
+        ├── ExecutionError      500: the model failed on it; details stay in the server's log
         ├── UnsupportedError    501: the protocol allows it, this server does not
         └── OverloadedError     503: queue full, deadline passed, or shutting down
 
@@ -34,6 +35,7 @@ __all__ = [
     "BenchError",
     "CaptureError",
     "DigestError",
+    "ExecutionError",
     "InputError",
     "MigrateError",
     "NotFoundError",
@@ -143,6 +145,12 @@ class TooLargeError(RequestError):
     """The request is over a stated limit (body bytes, pixels, rows)."""
 
     status = 413
+
+
+class ExecutionError(RequestError):
+    """The model failed on the request. What exactly went wrong is in the server's log, not in the answer."""
+
+    status = 500
 
 
 class UnsupportedError(RequestError):

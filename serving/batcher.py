@@ -13,13 +13,13 @@ from typing import Protocol
 
 import numpy as np
 
-from ..errors import InputError, OverloadedError, PenstockError
+from ..errors import ExecutionError, InputError, OverloadedError, PenstockError
 from .collate import Collator, split
 from .latency import LatencyTable
 from .policy import BatchPolicy, Dispatch, Reject, Wait
 from .statistics import BatchTimes, ModelStatistics
 
-__all__ = ["DEFAULT_PRIORITY", "Batcher", "ExecutionError", "Runner", "Ticket"]
+__all__ = ["DEFAULT_PRIORITY", "Batcher", "Runner", "Ticket"]
 
 log = logging.getLogger("penstock.serving")
 
@@ -33,10 +33,6 @@ class Runner(Protocol):
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]: ...
     def close(self) -> None: ...
-
-
-class ExecutionError(PenstockError):
-    """The model failed on a batch; details are in the server's log, not in the answer."""
 
 
 class Ticket:
@@ -219,6 +215,8 @@ class Batcher:
                         batch = [ticket for ticket in taken if ticket.future.set_running_or_notify_cancel()]
                         if batch:
                             self._running[number] = len(batch)
+                            if self._queue:  # another idle instance may take the rest
+                                self._changed.notify()
                             self._busy_until[number] = now + self.table.seconds(decision.bucket)
                             return batch, decision.bucket
                     elif isinstance(decision, Reject):

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import __version__
-from ..errors import InputError, OverloadedError, UnsupportedError
+from ..errors import ExecutionError, InputError, OverloadedError, UnsupportedError
 from ..runtime.model_config import ConfigTensor
-from .batcher import Batcher, ExecutionError, Ticket
+from .batcher import Batcher, Ticket
 from .codec import binary_to_tensor
 from .config import ServeConfig
 from .config_json import config_json

@@ -12,10 +12,10 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc as stubs
 
 from ..errors import PenstockError, RequestError
-from .batcher import ExecutionError
 from .config_json import config_message
 from .dataplane import DataPlane
 from .grpc_codec import decode_infer, encode_infer, fill
+from .grpc_health import health_handler
 
 __all__ = ["GrpcServer"]
 
@@ -25,6 +25,7 @@ log = logging.getLogger("penstock.serving")
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     404: grpc.StatusCode.NOT_FOUND,
+    500: grpc.StatusCode.INTERNAL,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     501: grpc.StatusCode.UNIMPLEMENTED,
     503: grpc.StatusCode.UNAVAILABLE,
@@ -45,6 +46,8 @@ class GrpcServer:
             ]
         )
         stubs.add_GRPCInferenceServiceServicer_to_server(_Service(plane), self._server)
+        known = ("", "inference.GRPCInferenceService")
+        self._server.add_generic_rpc_handlers([health_handler(lambda name: plane.repository.ready if name in known else None)])
 
     def bind(self, host: str, port: int) -> int:
         """Take the port; the one that was taken is returned. Raises PenstockError when it is in use."""
@@ -131,8 +134,6 @@ async def _awaited(context: Any, answer: Callable[[], Awaitable[Any]]) -> Any:
         return await answer()
     except RequestError as error:
         await context.abort(_CODES.get(error.status, grpc.StatusCode.INVALID_ARGUMENT), str(error))
-    except ExecutionError as error:
-        await context.abort(grpc.StatusCode.INTERNAL, str(error))
     except Exception as error:
         log.error("a gRPC call failed", exc_info=error)
         await context.abort(grpc.StatusCode.INTERNAL, "internal error; the server's log says more")

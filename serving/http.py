@@ -15,7 +15,6 @@ from starlette.requests import ClientDisconnect
 
 from .. import __version__
 from ..errors import OverloadedError, RequestError, UnsupportedError
-from .batcher import ExecutionError
 from .codec import decode_request, encode_response
 from .dataplane import DataPlane
 from .http_body import BodyReader, decompress, header_length, image_of_form, while_connected
@@ -195,9 +194,6 @@ def _add_error_handlers(app: FastAPI) -> None:
         headers = {"Retry-After": str(error.retry_after)} if isinstance(error, OverloadedError) else None
         return _error(error.status, str(error), headers)
 
-    async def execution_error(_: Request, error: Exception) -> Response:
-        return _error(500, str(error))
-
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         known = {404: "there is nothing at this path; /docs lists what there is", 405: f"{request.method} is not allowed here"}
@@ -215,7 +211,6 @@ def _add_error_handlers(app: FastAPI) -> None:
         return _error(500, "internal error; the server's log says more")
 
     app.add_exception_handler(RequestError, request_error)
-    app.add_exception_handler(ExecutionError, execution_error)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(RequestValidationError, validation_error)
     app.add_exception_handler(ClientDisconnect, client_gone)

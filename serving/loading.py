@@ -32,7 +32,7 @@ def load_tensor_model(folder: Path, config: ServeConfig, progress: Callable[[str
     instances, table = warm_up(
         partial(_open, artifact, plan, declared.max_batch_size, config.threads), artifact.signature, count=config.instances
     )
-    timings = ", ".join(f"batch {bucket} {milliseconds:.1f} ms" for bucket, milliseconds in table.to_json().items())
+    timings = ", ".join(f"batch {bucket} {milliseconds:.3g} ms" for bucket, milliseconds in table.to_json().items())
     progress(f"{artifact.name}: ready, {len(instances)} instance{'s' * (len(instances) > 1)}, {timings}")
     statistics = ModelStatistics()
     preprocessor = None

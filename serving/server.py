@@ -115,8 +115,10 @@ class _Server:
             raise ArtifactError(f"none of the models in {self._config.models} can be served:\n{reasons}")
         ready = ", ".join(model.name for model in self._repository.ready_models())
         host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
-        where = [f"{name} {'' if name == 'grpc' else 'http://'}{host}:{port}" for name, port in self._ports.items()]
-        _say(f"serving {ready} at {', '.join(where)}")
+        schemes = {"http": "http://", "metrics": "metrics http://", "grpc": "gRPC "}
+        paths = {"metrics": "/metrics"}
+        where = [f"{schemes[name]}{host}:{port}{paths.get(name, '')}" for name, port in self._ports.items()]
+        _say(f"serving {ready} at {', '.join(where)}; try {where[0]}/docs")
         if self._config.ready_file is not None:
             _write_ready(self._config.ready_file, {**self._ports, "pid": os.getpid()})
 

@@ -7,8 +7,8 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 import numpy as np
 import pytest
 
-from penstock.errors import InputError, OverloadedError
-from penstock.serving.batcher import Batcher, ExecutionError
+from penstock.errors import ExecutionError, InputError, OverloadedError
+from penstock.serving.batcher import Batcher
 from penstock.serving.latency import LatencyTable
 
 TABLE = {1: 0.001, 2: 0.001, 4: 0.001, 8: 0.001}

@@ -1,6 +1,9 @@
 """The gRPC front end with the real tritonclient; its answers are those of HTTP."""
 
 import asyncio
+import signal
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -142,3 +145,45 @@ def test_asyncio_client_and_cancellation(server, scores_of):
                 np.testing.assert_allclose(result.as_numpy("scores"), scores_of(images), rtol=1e-4, atol=1e-5)
 
     asyncio.run(work())
+
+
+def test_health_service(server):
+    import grpc
+
+    from penstock.serving.grpc_health import SERVICE, health_messages
+
+    request, response = health_messages()
+    with grpc.insecure_channel(server.grpc) as channel:
+        check = channel.unary_unary(
+            f"/{SERVICE}/Check", request_serializer=request.SerializeToString, response_deserializer=response.FromString
+        )
+        for name in ("", "inference.GRPCInferenceService"):
+            assert check(request(service=name)).status == 1
+        with pytest.raises(grpc.RpcError) as caught:
+            check(request(service="nope"))
+        assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_cancelled_calls_leave_the_queue_and_draining_answers_the_others(start, slow_models):
+    server = start(slow_models)
+    images = _images(1)
+    with triton.InferenceServerClient(server.grpc) as own:
+        answers: list = []
+        done = threading.Event()
+
+        def collect(result, error) -> None:
+            answers.append((result, error))
+            if len(answers) == 24:
+                done.set()
+
+        calls = [own.async_infer("slow", [_input(images)], callback=collect) for _ in range(24)]
+        time.sleep(0.05)
+        for call in calls[12:]:
+            call.cancel()
+        server.process.send_signal(signal.SIGTERM)
+        assert done.wait(30)
+    kept = [result for result, error in answers if error is None]
+    assert len(kept) >= 12
+    for result in kept:
+        assert result.as_numpy("scores").shape == (1, 7)
+    assert server.process.wait(30) == 0, server.output
