@@ -15,9 +15,10 @@ import torch
 
 from ..errors import ArtifactError, BackendError, InputError, ParityError
 from ..specs import Labels, Preprocessing, Signature
-from .artifact import Artifact, load_artifact, write_artifact
+from .artifact import Artifact, load_artifact
 from .capture import CapturedGraph, capture, input_names
 from .config import GraphConfig
+from .package import write_package
 from .parity import Array, ParityRecord
 from .passes import PassRecord, run_passes
 from .plan import Plan
@@ -102,6 +103,7 @@ class Graph:
             for compiled in self._compiled.values():
                 compiled.close()
             self._compiled.clear()
+            self._latest = None
             self._ready(examples, progress)
         return self
 
@@ -136,13 +138,16 @@ class Graph:
     ) -> Path:
         """Write the latest capture as a model folder (models/resnet50) that `load`, the server and Triton read.
 
-        `labels` are the class names, `probabilities` says that the outputs need no softmax. An existing model is replaced in
-        one step; on any failure it stays. Raises ArtifactError, also before the first call.
+        `labels` are the class names, `probabilities` says that the outputs need no softmax. With `preprocessing`, the models
+        beside it take encoded images. An existing model is replaced in one step; on any failure it stays.
+        Raises ArtifactError, also before the first call.
         """
         with self._lock:
             if self._latest is None:
                 raise ArtifactError("there is nothing to save yet; call the graph or compile it with example inputs first")
             compiled = self._latest
+            if compiled.watch.changed():
+                compiled = self._ready(compiled.captured.example, None)
             folder = Path(path)
             with tempfile.TemporaryDirectory(prefix="penstock-") as staging:
                 write_onnx(compiled.optimised, compiled.runner.directory)
@@ -150,7 +155,7 @@ class Graph:
                 wanted |= {item.name for item in compiled.runner.directory.glob("model.onnx.*")}
                 for name in wanted:
                     shutil.copyfile(compiled.runner.directory / name, Path(staging) / name)
-                return write_artifact(
+                return write_package(
                     folder,
                     name=folder.name,
                     files_from=Path(staging),
@@ -189,14 +194,14 @@ class Graph:
 
     def _ready(self, inputs: Sequence[torch.Tensor], progress: Progress | None) -> _Compiled:
         key = tuple((tuple(value.shape[1:]), value.dtype, value.device) for value in inputs)
-        compiled = self._compiled.pop(key, None)
+        compiled = self._compiled.get(key)
         if compiled is None or compiled.watch.changed():
-            if compiled is None and len(self._compiled) >= _KEPT:
-                self._compiled.pop(next(iter(self._compiled))).close()
-            stale, compiled = compiled, self._compile(inputs, progress, compiled)
-            if stale is not None:
-                stale.close()
+            compiled = self._compile(inputs, progress, compiled)
+        if (stale := self._compiled.pop(key, compiled)) is not compiled:
+            stale.close()
         self._compiled[key] = compiled  # at the end: the first one is the one longest unused
+        if len(self._compiled) > _KEPT:
+            self._compiled.pop(next(iter(self._compiled))).close()
         self._latest = compiled
         return compiled
 

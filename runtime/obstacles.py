@@ -83,7 +83,9 @@ def in_module(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> list[O
             message = f"{name or 'the module'} is compiled TorchScript; build it as an ordinary nn.Module instead"
             found.append(Obstacle("PG108", message))
     for name, value in [*module.named_parameters(), *module.named_buffers()]:
-        if value.device != inputs[0].device:
+        if torch.nn.parameter.is_lazy(value):
+            found.append(Obstacle("PG100", f"{name} has no shape yet; run the module once before it is captured"))
+        elif value.device != inputs[0].device:
             message = f"{name} is on {value.device}, the inputs on {inputs[0].device}; move one with .to()"
             found.append(Obstacle("PG102", message))
         elif value.is_floating_point() and not bool(torch.isfinite(value.detach()).all()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..specs import Signature, TensorSpec
 from .capture import CapturedGraph
 from .numerics import fresh_rows
 from .parity import Array
-from .programs import rebuilt, runnable
+from .programs import on_device, rebuilt, runnable
 from .session import Target
 from .torch_session import TorchSession
 
@@ -57,6 +57,7 @@ def make_reference(
 
     At least 64 images are run in any case, in an order that mixes classes stored one after the other.
     """
+    captured = replace(captured, program=on_device(captured.program, target.device))
     eager = TorchSession(runnable(captured.program), target)
     inputs = _rows(captured, images, rows)
     outputs = eager.run(inputs)

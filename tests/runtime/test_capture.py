@@ -241,6 +241,10 @@ def test_weights_on_another_device_are_refused():
     assert {item.code for item in refused(nn.Linear(4, 4, device="meta"))} == {"PG102"}
 
 
+def test_a_lazy_module_that_never_ran_is_refused():
+    assert {item.code for item in refused(nn.LazyLinear(3))} == {"PG100"}
+
+
 def test_script_modules_are_refused_by_name():
     module = nn.Sequential(nn.Linear(4, 4), torch.jit.script(nn.ReLU()))
     (obstacle,) = refused(module)

@@ -13,6 +13,7 @@ from torch import nn
 import penstock
 from penstock import GraphConfig
 from penstock.errors import ArtifactError, BackendError, CaptureError, InputError
+from penstock.specs import Preprocessing, Resize
 
 FAST = GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1)
 
@@ -313,6 +314,39 @@ def test_saving_again_after_training_replaces_the_model(graph, conv_net, tmp_pat
     result = graph(images)
     graph.save(folder)
     torch.testing.assert_close(penstock.load(folder)(images), result)
+
+
+def test_saving_after_a_change_without_a_call_saves_the_new_weights(conv_net, tmp_path):
+    graph = Classify(conv_net, GraphConfig(backend="eager", buckets=(1, 2)))
+    images = torch.randn(2, 3, 16, 16)
+    graph(images)
+    with torch.no_grad():
+        conv_net.norm1.weight.mul_(3)
+        conv_net.head.weight.neg_()
+    loaded = penstock.load(graph.save(tmp_path / "net"))
+    torch.testing.assert_close(loaded(images), expected(conv_net, images), atol=1e-5, rtol=1e-5)
+
+
+def test_a_capture_that_fails_leaves_the_graph_usable(conv_net):
+    graph = Classify(conv_net)
+    images = torch.randn(2, 3, 16, 16)
+    graph(images)
+    with torch.no_grad():
+        conv_net.head.weight.fill_(float("nan"))
+    for _ in range(2):
+        with pytest.raises(CaptureError, match="PG110"):
+            graph(images)
+    with torch.no_grad():
+        conv_net.head.weight.fill_(1.0).mul_(torch.arange(5.0)[:, None])
+    torch.testing.assert_close(graph(images), expected(conv_net, images), atol=1e-5, rtol=1e-5)
+
+
+def test_saved_with_preprocessing_it_takes_images_in_triton_too(graph, tmp_path):
+    graph(torch.randn(1, 3, 16, 16))
+    steps = Preprocessing(geometry=(Resize(size=(16, 16)),))
+    graph.save(tmp_path / "net", labels=list("abcde"), preprocessing=steps, probabilities=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"net", "net_decode", "net_classify"}
+    assert penstock.load(tmp_path / "net").artifact.preprocessing == steps
 
 
 @pytest.mark.cuda
