@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from .needs import Needs, Options
 from .scopes import Function, Module, Need, parameters, root_of
-from .slicer import Needs, Options, Slicer
+from .slicer import Slicer
 
 
 @dataclass

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .calls import SliceError
 from .factories import is_zoo_constructor
 from .facts import Factory, Script
-from .frames import Framer, Point, Program, SliceError
+from .frames import Framer, Point, Program
 from .loops import CallSite
+from .needs import Options
 from .scopes import Module, dotted, last_name
-from .slicer import Options
 from .survey import Knowledge
 
 

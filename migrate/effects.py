@@ -18,10 +18,12 @@ MUTATING_CALL = re.compile(
 """Functions with such a word in their name change the object they are given, unless their source says otherwise."""
 _METHOD_ON_OTHERS = re.compile(r"load|restore|resume|wrap|convert|fuse|patch", re.I)
 INERT_METHODS = frozenset(
-    """train eval test save summary print parameters named_parameters modules named_modules children state_dict
-    buffers named_buffers zero_grad backward step cuda cpu to float double share_memory print_help format_help keys values items get copy index count
-    forward format info debug warning error log write flush close add_scalar add_graph watch dump numel size dim item detach
-    requires_grad_ share_memory_ send join split strip type_as""".split()  # noqa: SIM905
+    """
+    train eval test save summary print parameters named_parameters modules named_modules children state_dict buffers
+    named_buffers zero_grad backward step cuda cpu to float double share_memory print_help format_help keys values items
+    get copy index count forward format info debug warning error log write flush close add_scalar add_graph watch dump
+    numel size dim item detach requires_grad_ share_memory_ send join split strip type_as
+    """.split()  # noqa: SIM905
 )
 MUTATING_METHODS = re.compile(
     r"^(load|add_|set_|register|apply|fuse|switch|merge|remove|insert|append|extend|update|pop|init|reset|freeze|unfreeze|replace|build|"

@@ -1,4 +1,4 @@
-"""What a survey of a repository states: model factories, scripts, model calls, transforms, checkpoints. Plain values, no code runs.
+"""What a survey of a repository states: factories, scripts, model calls, transforms, checkpoints. Plain values, no code runs.
 
 Paths are POSIX and relative to the repository root; lines count from 1, columns (in characters) from 0.
 """
@@ -70,7 +70,7 @@ class TransformSite:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSite:
-    """A `torch.load`. `key` is the entry that becomes the state dict, `strip` the prefix that the script removes from its keys."""
+    """A `torch.load`. `key` is the entry that becomes the state dict, `strip` the prefix that is taken off its keys."""
 
     path: str
     line: int
@@ -117,7 +117,7 @@ class Script:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """Everything found in one repository. `errors` is the subset of `findings` that says which files could not be read or parsed."""
+    """Everything found in one repository. `errors` are the findings that say which files could not be read or parsed."""
 
     root: Path
     factories: tuple[Factory, ...] = ()

@@ -19,13 +19,11 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from .calls import Calls, SliceError, bind, reduce_function, spread, substitute
 from .classes import ClassReduction
+from .needs import Needs, Options
 from .scopes import Definition, Function, Module, Need, Repository, last_name, parameters, reads
-from .slicer import Needs, Options, Slicer
-
-
-class SliceError(Exception):
-    """The way from a point to its program could not be followed; the text says where and why."""
+from .slicer import Slicer
 
 
 @dataclass(frozen=True)
@@ -56,22 +54,6 @@ class Program:
 class _Pending:
     needs: set[Need] = field(default_factory=set)
     replaced: dict[str, Definition | None] = field(default_factory=dict)
-
-
-class Calls:
-    """Every call of a repository by the callee's last name."""
-
-    def __init__(self, repository: Repository) -> None:
-        self.by_name: dict[str, list[tuple[Module, ast.Call]]] = {}
-        self.handed: dict[str, list[tuple[Module, ast.Call]]] = {}
-        """Calls to which a name is handed over as an argument: `mp.spawn(main_worker, ...)`."""
-        for module in repository.modules.values():
-            for node in module.nodes:
-                if isinstance(node, ast.Call):
-                    self.by_name.setdefault(last_name(node.func), []).append((module, node))
-                    for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
-                        if isinstance(value, ast.Name):
-                            self.handed.setdefault(value.id, []).append((module, node))
 
 
 class Framer:
@@ -130,7 +112,7 @@ class Framer:
         if found is None:
             return self._uncalled(point, function, used, kept, needs), None
         where, site = found
-        arguments = bind(function, _spread(site) if self._hands_over(where, site, function) else site, skip=0)
+        arguments = bind(function, spread(site) if self._hands_over(where, site, function) else site, skip=0)
         if not kept:
             expression = substitute(point.expression, {name: arguments[name] for name in used if name in arguments})
             missing = [name for name in used if name not in arguments]
@@ -366,93 +348,6 @@ class _Rewriter:
                 call.args = []
                 call.keywords = [ast.keyword(name, given[name]) for name in reduction.parameters if name in given]
         return ast.fix_missing_locations(clone)
-
-
-def bind(function: Function, call: ast.Call, *, skip: int) -> dict[str, ast.expr]:
-    """The argument expressions of a call by parameter name; `skip` leading parameters are bound otherwise (self)."""
-    positional = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]][skip:]
-    bound: dict[str, ast.expr] = {}
-    for name, value in zip(positional, call.args, strict=False):
-        if isinstance(value, ast.Starred):
-            break
-        bound[name] = value
-    bound |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
-    return bound
-
-
-def substitute(node: ast.expr, values: dict[str, ast.expr]) -> ast.expr:
-    """The expression with names replaced by expressions."""
-
-    class Replace(ast.NodeTransformer):
-        def visit_Name(self, name: ast.Name) -> ast.expr:
-            return copy.deepcopy(values[name.id]) if name.id in values else name
-
-    return ast.fix_missing_locations(Replace().visit(copy.deepcopy(node)))
-
-
-def reduce_function(
-    module: Module, function: Function, used: list[str], kept: list[ast.stmt], result: ast.expr, arguments: dict[str, ast.expr]
-) -> tuple[ast.FunctionDef, ast.expr]:
-    """A function with only the parameters and statements that matter, returning `result`; and the call of it."""
-    defaults = default_values(function)
-    ordered = [name for name in used if name not in defaults] + [name for name in used if name in defaults]
-    for name in ordered:
-        if name not in arguments and name not in defaults:
-            raise SliceError(
-                f"{module.path}:{function.lineno}: nothing in the repository says what {function.name} gets as {name!r}"
-            )
-    reduced = ast.FunctionDef(
-        name=function.name,
-        args=ast.arguments(
-            posonlyargs=[],
-            args=[ast.arg(name) for name in ordered],
-            kwonlyargs=[],
-            kw_defaults=[],
-            defaults=[defaults[name] for name in ordered if name in defaults],
-        ),
-        body=[*kept, ast.Return(result)],
-        decorator_list=[],
-    )
-    ast.copy_location(reduced, function)
-    given = [name for name in ordered if name in arguments]
-    gaps = given != ordered[: len(given)]
-    call = ast.Call(
-        ast.Name(function.name, ast.Load()),
-        [] if gaps else [arguments[name] for name in given],
-        [ast.keyword(name, arguments[name]) for name in given] if gaps else [],
-    )
-    return ast.fix_missing_locations(reduced), ast.fix_missing_locations(ast.copy_location(call, function))
-
-
-def default_values(function: Function) -> dict[str, ast.expr]:
-    """Default expressions by parameter; those that click's `option` decorators state count too."""
-    positional = [*function.args.posonlyargs, *function.args.args]
-    found = {
-        argument.arg: default
-        for argument, default in zip(
-            positional[len(positional) - len(function.args.defaults) :], function.args.defaults, strict=True
-        )
-    }
-    found |= {a.arg: d for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if d is not None}
-    for decorator in function.decorator_list:
-        if isinstance(decorator, ast.Call) and last_name(decorator.func) in ("option", "argument"):
-            names = [node.value for node in decorator.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-            default = next((keyword.value for keyword in decorator.keywords if keyword.arg == "default"), None)
-            if any(keyword.arg == "is_flag" for keyword in decorator.keywords) and default is None:
-                default = ast.Constant(False)
-            for name in names:
-                if default is not None:
-                    found.setdefault(name.lstrip("-").replace("-", "_"), default)
-    return found
-
-
-def _spread(site: ast.Call) -> ast.Call:
-    """`mp.spawn(worker, nprocs=n, args=(a, b))` as the call `worker(0, a, b)`; `Process(target=worker, args=(a,))` likewise."""
-    arguments = next((keyword.value for keyword in site.keywords if keyword.arg == "args"), None)
-    values = list(arguments.elts) if isinstance(arguments, ast.Tuple | ast.List) else []
-    if last_name(site.func) == "spawn":
-        values.insert(0, ast.Constant(0))
-    return ast.fix_missing_locations(ast.copy_location(ast.Call(site.func, values, []), site))
 
 
 def _trail(module: Module, function: Function | None, statement: ast.stmt) -> list[ast.AST]:

@@ -57,7 +57,7 @@ def _constant(names: tuple[str, ...]) -> ast.expr:
 
 
 def _literal(node: ast.expr) -> tuple[str, ...] | None:
-    """At least two distinct strings in a list, a tuple, a dict by index, or a split string; or `[str(d) for d in range(10)]`."""
+    """At least two strings in a list, a tuple, a dict by index, or a split string; or `[str(d) for d in range(10)]`."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "split" and len(node.args) < 2:
         text = node.func.value
         if isinstance(text, ast.Constant) and isinstance(text.value, str):

@@ -82,12 +82,10 @@ def _mode(node: ast.expr) -> tuple[ast.expr, str | None]:
 def _strip(node: ast.expr) -> ast.expr:
     """Take off what makes a batch of one and moves it to a device."""
     while True:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _OUTER_METHODS:
-            if node.func.attr == "unsqueeze" and isinstance(node.func.value, ast.Name) and node.func.value.id == "torch":
-                node = node.args[0]
-            else:
-                receiver: ast.expr = node.func.value
-                node = receiver
+        method = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+        if isinstance(node, ast.Call) and method is not None and method.attr in _OUTER_METHODS:
+            free = isinstance(method.value, ast.Name) and method.value.id == "torch"  # torch.unsqueeze(x, 0)
+            node = node.args[0] if free and node.args else method.value
         elif isinstance(node, ast.Call) and last_name(node.func) in _OUTER_CALLS and node.args:
             node = node.args[0]
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value is None:

@@ -7,20 +7,19 @@ import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
 from .arguments import command_line, flag_of
-from .construction import Construction, construct, direct, rank_sites
-from .evaluation import EvaluationTransform, Tracer
-from .facts import CheckpointSite, Factory, Loop, Option, Script, Survey
+from .belongings import Belongings, imported
+from .calls import SliceError
+from .construction import Construction, construct, direct
+from .facts import CheckpointSite, Factory, Option, Script, Survey
 from .finding import Finding
-from .frames import Framer, SliceError
-from .input_size import from_data_set, from_self_test, from_transform
-from .labels import ClassNames, find_class_names
-from .loops import CallSite
+from .input_size import from_self_test
+from .labels import find_class_names
 from .recipes import (
     checkpoint_option,
     guarding_flags,
@@ -31,81 +30,33 @@ from .recipes import (
     with_literal_checkpoint,
     write,
 )
-from .scopes import Module
-from .slicer import Options
+from .resolved import ChainStep, Resolved
+from .settings import Settings
 from .survey import Knowledge, knowledge
 
-
-@dataclass(frozen=True)
-class ChainStep:
-    """One link of the construction chain, for the report."""
-
-    kind: Literal["argument", "import", "factory", "checkpoint", "wrapper", "statement"]
-    path: str
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resolved:
-    """One model of a repository, and how to build it again.
-
-    A recipe is {"root", "directory", "script", "argv", "source", "model"}: `source` is the script reduced to what is needed,
-    `model` the expression that names the model after it ran.
-    """
-
-    name: str
-    recipe: dict[str, Any]
-    fallback_recipe: dict[str, Any] | None = None
-    """The same without the steps that load checkpoints; None when there are none."""
-    factory: str | None = None
-    """ "path:line" of the class or function that builds it, as far as static reading tells."""
-    factory_name: str | None = None
-    chain: tuple[ChainStep, ...] = ()
-    script: Script | None = None
-    loop: Loop | None = None
-    """The model call whose model this is."""
-    checkpoints: tuple[CheckpointSite, ...] = ()
-    transform_recipe: dict[str, Any] | None = None
-    """The recipe's keys without "model", plus "callable" (an expression), "takes" ("image": a PIL image, or "path"),
-    "convert" (the PIL mode that the image is brought to before the callable gets it, or None where the code does not say),
-    and "source_at" ("path:line"); None when no evaluation transform was found."""
-    class_names: tuple[str, ...] | None = None
-    """Where they are literal in the source."""
-    class_names_recipe: dict[str, Any] | None = None
-    """The recipe's keys without "model", plus "names": an expression that evaluates to a list, or a dict by index or name."""
-    input_size: tuple[int, int, int] | None = None
-    """(channels, height, width) where the repository states it."""
-    image_argument: str | None = None
-    findings: tuple[Finding, ...] = ()
+__all__ = ["ChainStep", "Resolved", "resolve"]
 
 
 def resolve(survey: Survey, *, entry: str | None = None, model: str | None = None, checkpoint: str | None = None) -> Resolved:
     """How the repository builds its model.
 
-    `entry` is a script's relative path, if need be with arguments ("main.py --cfg tiny.yaml"), `model` a factory's name or a value of the script's own model option, `checkpoint` a
-    file. Raises AmbiguousError (with the candidates and the flag that chooses), NothingToMigrateError, or MigrateError.
+    `entry` is a script's relative path, if need be with arguments ("main.py --cfg tiny.yaml"), `model` a factory's name, a call
+    of one, or a value of the script's own model option, `checkpoint` a file. Raises AmbiguousError (with the candidates and the
+    flag that chooses), NothingToMigrateError, or MigrateError.
     """
     return _Resolver(survey, entry, model, checkpoint).resolve()
-
-
-_HARMLESS = re.compile(
-    r"data|root|path|dir|image|img|out|save|log|file|name|tag|rank|gpu|device|worker|batch|epoch|lr|seed|url", re.I
-)
 
 
 class _Resolver:
     def __init__(self, survey: Survey, entry: str | None, model: str | None, checkpoint: str | None) -> None:
         self.survey = survey
         self.known: Knowledge = knowledge(survey)
+        self.settings = Settings()
         words = [entry] if entry is None or Path(entry).is_file() else shlex.split(entry)
         self.entry = words[0] if words else None
-        self.arguments = [word for word in words[1:] if word is not None]
+        self.settings.arguments = [word for word in words[1:] if word is not None]
         self.model = model
         self.checkpoint = str(Path(checkpoint).absolute()) if checkpoint is not None else None
-        self.findings: list[Finding] = []
-        self.given: dict[str, str] = {}
-        """What the script's own options were set to, by destination."""
 
     def resolve(self) -> Resolved:
         scripts = self._scripts()
@@ -182,7 +133,7 @@ class _Resolver:
         ):
             names = ", ".join(item.script.path for item in others)
             message = f"taken for the main script; its variants build other models: {names} (--entry chooses)"
-            self.findings.append(Finding(first.script.path, 1, 0, "PS011", message, "note"))
+            self.settings.findings.append(Finding(first.script.path, 1, 0, "PS011", message, "note"))
             return first
         paths = [item.script.path for item in built]
         raise AmbiguousError("several scripts build different models", candidates=paths, flag="--entry")
@@ -234,7 +185,7 @@ class _Resolver:
         named = [item for item in self.survey.factories if item.name == name]
         named = named or [item for item in self.survey.factories if item.name.lower() == name.lower()]
         if len(named) > 1:
-            self.findings.append(
+            self.settings.findings.append(
                 Finding(
                     named[0].path,
                     named[0].line,
@@ -274,11 +225,11 @@ class _Resolver:
                 ),
             ),
             input_size=from_self_test(self.known.repository.modules[factory.path]),
-            findings=tuple(self.findings),
+            findings=tuple(self.settings.findings),
         )
         if near is not None:
-            return self._with_data(base, near)
-        labels = self._labels([self.known.repository.modules[factory.path]])
+            return Belongings(self.survey, self.known, self.settings, near).add_to(base)
+        labels = find_class_names([self.known.repository.modules[factory.path]])
         return replace(base, class_names=labels.names if labels is not None else None)
 
     # -- from a script
@@ -289,7 +240,7 @@ class _Resolver:
         folder = posixpath.dirname(script.path)
         written = write(construction.program, known.repository, folder, "model")
         options = options_of(written, construction.program, script)
-        given = self.given
+        given = self.settings.given
         chooser = model_option(options, self.survey.factories, self.model)
         selected = self._select(construction, chooser, given)
         if selected is not None:
@@ -319,8 +270,8 @@ class _Resolver:
         elif weights is not None and weights.required:
             given[weights.dest] = "checkpoint-not-given"
             message = f"{script.path} must be told its weights ({flag_of(weights)}); give --checkpoint FILE"
-            self.findings.append(Finding(script.path, weights.line, 0, "PS010", message, "warning"))
-        argv = self._command_line(script, options, given)
+            self.settings.findings.append(Finding(script.path, weights.line, 0, "PS010", message, "warning"))
+        argv = self.settings.argv(script, options)
         made = {**recipe(self.survey.root, module, known.repository, written, argv), "model": written.expression}
         fallback = self._fallback(construction, made, written.source, given)
         factory = self._factory(construction, ast.parse(written.source), chooser, given)
@@ -340,26 +291,9 @@ class _Resolver:
             loop=construction.site.fact,
             checkpoints=self._checkpoints(construction) if loads_weights(written) else (),
             image_argument=script.image_argument,
-            findings=tuple(self.findings),
+            findings=tuple(self.settings.findings),
         )
-        return self._with_data(resolved, construction)
-
-    def _command_line(self, script: Script, options: Sequence[Option], given: dict[str, str]) -> list[str]:
-        """The arguments that were given with --entry, and what else the script must have."""
-        said = [option for option in options if set(option.flags) & {item.partition("=")[0] for item in self.arguments}]
-        left = [option for option in options if option not in said]
-        for option in left:
-            unknown = option.required and option.dest not in given and not option.choices and not _HARMLESS.search(option.dest)
-            if unknown and not (option.positional and self.arguments):
-                message = (
-                    f"{script.path} requires {flag_of(option)}, for which a neutral value was put; "
-                    f'give it as in --entry "{script.path} {flag_of(option)} VALUE"'
-                )
-                finding = Finding(script.path, option.line, 0, "PS014", message, "warning")
-                self.findings += [finding] if finding not in self.findings else []
-        if any(not item.startswith("-") for item in self.arguments[:1]):
-            left = [option for option in left if not option.positional]
-        return [*command_line(left, given), *self.arguments]
+        return Belongings(self.survey, self.known, self.settings, construction).add_to(resolved)
 
     def _select(self, construction: Construction, chooser: Option | None, given: dict[str, str]) -> Resolved | None:
         """Apply --model: through the script's own option, else in place of the factory that it calls."""
@@ -412,104 +346,8 @@ class _Resolver:
         own = tuple(site for site in self.survey.checkpoints if site.path in paths)
         if own:
             return own
-        near = {module.path for module in _imported(self.known.repository.modules[construction.script.path])}
+        near = {module.path for module in imported(self.known.repository.modules[construction.script.path])}
         return tuple(site for site in self.survey.checkpoints if site.path in near)
-
-    # -- what belongs to the data
-
-    def _with_data(self, resolved: Resolved, construction: Construction) -> Resolved:
-        module = self.known.repository.modules[construction.script.path]
-        nearby = [module, *_imported(module)]
-        transform, found = self._transform(construction)
-        labels = self._labels(nearby)
-        labels_recipe = self._labels_recipe(labels, module) if labels is not None else None
-        convert = found.convert if found is not None else None
-        size = None
-        if transform is not None and found is not None:
-            size = from_transform(f"{transform['source']}\n{ast.unparse(found.definition)}", convert)
-        if size is None:
-            size = from_data_set(nearby, transform_resizes=transform is not None and "esize" in transform["source"])
-        return replace(
-            resolved,
-            transform_recipe=transform,
-            class_names=labels.names if labels is not None else None,
-            class_names_recipe=labels_recipe,
-            input_size=size or resolved.input_size or self._self_test(resolved),
-            findings=tuple(self.findings),
-        )
-
-    def _self_test(self, resolved: Resolved) -> tuple[int, int, int] | None:
-        if resolved.factory is None:
-            return None
-        path = resolved.factory.rpartition(":")[0]
-        return from_self_test(self.known.repository.modules[path])
-
-    def _transform(self, construction: Construction) -> tuple[dict[str, Any] | None, EvaluationTransform | None]:
-        module = self.known.repository.modules[construction.script.path]
-        folder = posixpath.dirname(construction.script.path)
-        for site in [construction.site, *rank_sites(self.known, construction.script), *self._neighbours(construction)]:
-            found = Tracer(self.known.calls, module).transform(site)
-            if found is None:
-                continue
-            try:
-                program = Framer(self.known.repository, self.known.calls, module, Options(seeds=False, data=False)).build(
-                    found.point, found.stack
-                )
-            except SliceError:
-                continue
-            written = write(program, self.known.repository, folder, "transform")
-            options = options_of(written, program, construction.script)
-            argv = self._command_line(construction.script, options, self.given)
-            made = recipe(self.survey.root, module, self.known.repository, written, argv)
-            where = f"{found.path}:{found.line}"
-            return {
-                **made,
-                "callable": written.expression,
-                "takes": found.takes,
-                "convert": found.convert,
-                "source_at": where,
-            }, found
-        message = "the evaluation transform could not be followed from the model's call to its definition"
-        self.findings.append(
-            Finding(construction.site.fact.path, construction.site.fact.call_line, 0, "PS013", message, "warning")
-        )
-        return None, None
-
-    def _neighbours(self, construction: Construction) -> Iterable[CallSite]:
-        """Evaluation and prediction calls of other scripts of the same folder, which may say what this one does not."""
-        folder = posixpath.dirname(construction.script.path)
-        for script in self.survey.scripts:
-            if script.path != construction.script.path and posixpath.dirname(script.path) == folder:
-                yield from (site for site in rank_sites(self.known, script) if site.fact.kind != "train")
-
-    def _labels(self, modules: list[Module]) -> ClassNames | None:
-        return find_class_names(modules)
-
-    def _labels_recipe(self, labels: ClassNames, module: Module) -> dict[str, Any] | None:
-        try:
-            program = Framer(self.known.repository, self.known.calls, module, Options(seeds=False, data=False)).build(
-                labels.point
-            )
-        except SliceError:
-            return None
-        written = write(program, self.known.repository, posixpath.dirname(module.path), "names")
-        argv = command_line(options_of(written, program, Script(path=module.path, roles=(), loops=())), {})
-        return {**recipe(self.survey.root, module, self.known.repository, written, argv), "names": written.expression}
-
-
-def _imported(module: Module) -> list[Module]:
-    """The repository's own files that a file imports, directly."""
-    found: list[Module] = []
-    for name in [*module.imports.values(), *module.star_imports]:
-        prefix = name
-        while prefix:
-            other = module.repository.module(prefix, module.path)
-            if other is not None:
-                if other not in found and other is not module:
-                    found.append(other)
-                break
-            prefix = prefix.rpartition(".")[0]
-    return found
 
 
 def _chain(

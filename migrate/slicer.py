@@ -8,77 +8,34 @@ checkpoint alive for the sake of `args.arch`. Nothing here knows about functions
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
 
 from .arguments import destination, is_parse_call
 from .effects import Effects, is_checkpoint_call, is_seed, makes_data
+from .needs import Needs, Options
 from .scopes import (
     BUILTINS,
     Definition,
     Module,
     Need,
     bound_names,
-    dotted,
     import_module,
     last_name,
     need_of,
     reads,
     root_of,
-    targets_of,
+)
+from .statements import (
+    aliases,
+    blocks,
+    is_main_guard,
+    is_plain_attribute,
+    local_definitions,
+    store_targets,
+    with_fields,
 )
 
-_Node = TypeVar("_Node", bound=ast.AST)
 _INERT_PLACES = ("torch.backends", "os.environ", "warnings", "matplotlib", "logging", "sys.stdout", "sys.stderr", "plt")
-_ALIAS_METHODS = frozenset(["to", "cuda", "cpu", "eval", "train", "float", "half", "requires_grad_", "module"])
-_GROUPS = frozenset(["add_argument_group", "add_mutually_exclusive_group", "add_subparsers", "add_parser"])
-
-
-@dataclass
-class Options:
-    """`checkpoints` False leaves out the steps that fill the model with stored weights, `seeds` False those that seed random
-    numbers."""
-
-    checkpoints: bool = True
-    seeds: bool = True
-    data: bool = True
-    """False leaves out data sets that are made only to write something into the configuration, such as a number of classes."""
-    dropped: list[ast.stmt] = field(default_factory=list)
-    """Statements left out because they load a checkpoint or train."""
-
-
-class Needs:
-    """A set of needs with the questions that slicing asks."""
-
-    def __init__(self, items: set[Need] | None = None) -> None:
-        self.items: set[Need] = set(items or ())
-
-    def copy(self) -> Needs:
-        return Needs(self.items)
-
-    def roots(self) -> set[str]:
-        return {name for name, _ in self.items}
-
-    def has(self, name: str) -> bool:
-        return any(root == name for root, _ in self.items)
-
-    def touches(self, place: Need) -> bool:
-        """Whether a change at a place can be seen through these needs."""
-        name, attribute = place
-        return self.has(name) if attribute is None else (name, None) in self.items or (name, attribute) in self.items
-
-    def attributes(self, name: str) -> set[str] | None:
-        """The attributes of a name that are needed, None when all of it is."""
-        found = {attribute for root, attribute in self.items if root == name}
-        return None if None in found else {attribute for attribute in found if attribute is not None}
-
-    def kill(self, name: str) -> None:
-        self.items = {need for need in self.items if need[0] != name}
-
-    def add(self, items: set[Need]) -> None:
-        self.items |= items
 
 
 class Slicer:
@@ -104,8 +61,8 @@ class Slicer:
         self.rewrite = rewrite or (lambda statement: statement)
         self.replaced = replaced or {}
         """Definitions to be written instead of the original ones, or None where another frame has written them already."""
-        self.definitions: dict[str, Definition] = dict(module.definitions) if top_level else _local_definitions(body)
-        self.aliases = _aliases(body)
+        self.definitions: dict[str, Definition] = dict(module.definitions) if top_level else local_definitions(body)
+        self.aliases = aliases(body)
         self.bound_here = set().union(*(bound_names(statement) for statement in body)) if body else set()
         self._expanded: set[str] = set()
         self._seeds = True
@@ -163,7 +120,7 @@ class Slicer:
         return [*self.block(body[:index], needs), *inner]
 
     def _enter(self, statement: ast.stmt, trail: Sequence[ast.AST], needs: Needs, *, after: bool) -> list[ast.stmt]:
-        body = next((block for block in _blocks(statement) if any(item is trail[0] for item in block)), None)
+        body = next((block for block in blocks(statement) if any(item is trail[0] for item in block)), None)
         if body is None:  # an except handler or a match case stands between
             return self._enter(trail[0], trail[1:], needs, after=after) if len(trail) > 1 else []  # type: ignore[arg-type]
         looping = isinstance(statement, ast.For | ast.AsyncFor | ast.While)
@@ -187,7 +144,7 @@ class Slicer:
             }
             if names & needs.roots():
                 self.need(needs, self.reads([item.context_expr for item in statement.items]))
-                return [_with_fields(statement, body=kept or [ast.Pass()])]
+                return [with_fields(statement, body=kept or [ast.Pass()])]
         return kept
 
     # -- statements
@@ -211,7 +168,7 @@ class Slicer:
                 return self._match(statement, needs)
             case ast.Global() | ast.Nonlocal():
                 names = [name for name in statement.names if name in self.stored]
-                return _with_fields(statement, names=names) if names else None
+                return with_fields(statement, names=names) if names else None
             case ast.Return() | ast.Raise() | ast.Assert() | ast.Pass() | ast.Break() | ast.Continue():
                 return None
         return self._simple(statement, needs)
@@ -243,7 +200,7 @@ class Slicer:
         for alias in kept:
             if alias.name != "*" and not (isinstance(statement, ast.Import) and "." in alias.name and not alias.asname):
                 needs.kill(alias.asname or alias.name)
-        return _with_fields(statement, names=kept) if kept else None
+        return with_fields(statement, names=kept) if kept else None
 
     def _star_needed(self, module_name: str, needs: Needs) -> set[str]:
         """The needed names that a star import may bring."""
@@ -279,7 +236,7 @@ class Slicer:
         return statement
 
     def _if(self, statement: ast.If, needs: Needs) -> ast.stmt | None:
-        if _is_main_guard(statement) or self.effects.trains(statement.test):
+        if is_main_guard(statement) or self.effects.trains(statement.test):
             return None
         other = needs.copy()
         body = self.block(statement.body, needs)
@@ -297,7 +254,7 @@ class Slicer:
             )
             ast.copy_location(negated, test)
             return ast.fix_missing_locations(ast.copy_location(ast.If(negated, orelse, []), statement))
-        return _with_fields(statement, body=body, orelse=orelse)
+        return with_fields(statement, body=body, orelse=orelse)
 
     def _kept_raise(self, body: Sequence[ast.stmt], needs: Needs) -> list[ast.stmt]:
         """A branch that only complains stays, so that a wrong choice gives the script's own message."""
@@ -327,11 +284,11 @@ class Slicer:
         body = self._with_exits(statement.body, body, needs)
         if isinstance(statement, ast.While):
             self.need(needs, self.reads(statement.test))
-            return _with_fields(statement, body=body or [ast.Pass()], orelse=orelse)
+            return with_fields(statement, body=body or [ast.Pass()], orelse=orelse)
         for name in bound_names(statement.target) - after.roots():
             needs.kill(name)
         self.need(needs, self.reads(statement.iter))
-        return _with_fields(statement, body=body or [ast.Pass()], orelse=orelse)
+        return with_fields(statement, body=body or [ast.Pass()], orelse=orelse)
 
     def _with_exits(self, original: Sequence[ast.stmt], kept: list[ast.stmt], needs: Needs) -> list[ast.stmt]:
         """Put back the `break` and `continue` that decide how often a kept loop's body runs."""
@@ -343,7 +300,7 @@ class Slicer:
                 if survivor is None:
                     exits = [inner for inner in statement.body if isinstance(inner, ast.Break | ast.Continue)]
                     self.need(needs, self.reads(statement.test))
-                    survivor = _with_fields(statement, body=exits, orelse=[])
+                    survivor = with_fields(statement, body=exits, orelse=[])
                 elif isinstance(survivor, ast.If):
                     survivor.body += [inner for inner in statement.body if isinstance(inner, ast.Break | ast.Continue)]
             if survivor is not None:
@@ -359,7 +316,7 @@ class Slicer:
                 for name in bound_names(item.optional_vars):
                     needs.kill(name)
             self.need(needs, self.reads(item.context_expr))
-        return _with_fields(statement, body=body)
+        return with_fields(statement, body=body)
 
     def _try(self, statement: ast.Try | ast.TryStar, needs: Needs) -> ast.stmt | None:
         final = self.block(statement.finalbody, needs)
@@ -373,14 +330,14 @@ class Slicer:
             inner = self.block(handler.body, branch)
             any_handler = any_handler or bool(inner)
             needs.add(branch.items)
-            handlers.append(_with_fields(handler, body=inner or [ast.Pass()]))
+            handlers.append(with_fields(handler, body=inner or [ast.Pass()]))
         if not (body or orelse or final or any_handler):
             return None
         for handler in handlers:
             self.need(needs, self.reads(handler.type))
         if not handlers and not final:
             final = [ast.Pass()]
-        return _with_fields(
+        return with_fields(
             statement, body=body or [ast.Pass()], handlers=handlers, orelse=orelse if handlers else [], finalbody=final
         )
 
@@ -393,18 +350,18 @@ class Slicer:
             body = self.block(case.body, branch)
             kept = kept or bool(body)
             needs.add(branch.items)
-            cases.append(_with_fields(case, body=body or self._kept_raise(case.body, needs) or [ast.Pass()]))
+            cases.append(with_fields(case, body=body or self._kept_raise(case.body, needs) or [ast.Pass()]))
         if not kept:
             return None
         self.need(needs, self.reads(statement.subject))
         for case in statement.cases:
             self.need(needs, self.reads(case.pattern) | self.reads(case.guard))
-        return _with_fields(statement, cases=cases)
+        return with_fields(statement, cases=cases)
 
     def _simple(self, statement: ast.stmt, needs: Needs) -> ast.stmt | None:
         calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
         bound = {name for name in bound_names(statement) if needs.has(name)}
-        stored = [place for target in _store_targets(statement) if (place := self._stored_place(target)) is not None]
+        stored = [place for target in store_targets(statement) if (place := self._stored_place(target)) is not None]
         relevant = bool(bound) or any(self._alias_touches(needs, place) for place in stored)
         loads = False
         for call in calls:
@@ -429,7 +386,7 @@ class Slicer:
             for name in bound:
                 needs.kill(name)
             for place in stored:
-                if place[1] is not None and isinstance(statement, ast.Assign) and _is_plain_attribute(statement, place):
+                if place[1] is not None and isinstance(statement, ast.Assign) and is_plain_attribute(statement, place):
                     needs.items.discard(place)
         read = self.reads(rewritten)
         if isinstance(statement, ast.AugAssign):
@@ -487,70 +444,3 @@ class Slicer:
             if not self.options.checkpoints and loading and (loads or bound & given):
                 return True
         return False
-
-
-def _store_targets(statement: ast.stmt) -> list[ast.expr]:
-    match statement:
-        case ast.Assign():
-            return [target for item in statement.targets for target in targets_of(item)]
-        case ast.AugAssign() | ast.AnnAssign():
-            return list(targets_of(statement.target))
-        case ast.Delete():
-            return [target for item in statement.targets for target in targets_of(item)]
-    return []
-
-
-def _is_plain_attribute(statement: ast.Assign, place: Need) -> bool:
-    return any(dotted(target) == f"{place[0]}.{place[1]}" for target in statement.targets)
-
-
-def _is_main_guard(statement: ast.If) -> bool:
-    names = {node.id for node in ast.walk(statement.test) if isinstance(node, ast.Name)}
-    return "__name__" in names
-
-
-def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
-    blocks = [getattr(node, name) for name in ("body", "orelse", "finalbody") if isinstance(getattr(node, name, None), list)]
-    return blocks + [part.body for part in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]]
-
-
-def _with_fields(node: _Node, **fields: object) -> _Node:
-    clone = copy.copy(node)
-    for name, value in fields.items():
-        setattr(clone, name, value)
-    return ast.fix_missing_locations(clone)
-
-
-def _local_definitions(body: Sequence[ast.stmt]) -> dict[str, Definition]:
-    return {item.name: item for item in body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
-
-
-def _aliases(body: Sequence[ast.stmt]) -> dict[str, set[str]]:
-    """Names that may stand for the same object: `raw = model.module`, `group = parser.add_argument_group()`."""
-    families: dict[str, set[str]] = {}
-    stack: list[ast.AST] = list(body)
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            continue
-        stack.extend(ast.iter_child_nodes(node))
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
-            continue
-        values = [node.value.body, node.value.orelse] if isinstance(node.value, ast.IfExp) else [node.value]
-        for value in values:
-            other = _aliased(value)
-            if other is not None and other != node.targets[0].id:
-                family = families.get(other, {other}) | families.get(node.targets[0].id, {node.targets[0].id})
-                for name in family:
-                    families[name] = family
-    return families
-
-
-def _aliased(node: ast.expr) -> str | None:
-    while True:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _ALIAS_METHODS | _GROUPS:
-            node = node.func.value
-        elif isinstance(node, ast.Attribute) and node.attr in _ALIAS_METHODS:
-            node = node.value
-        else:
-            return node.id if isinstance(node, ast.Name) else None

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from ..errors import MigrateError, NothingToMigrateError
 from .arguments import read_options
+from .calls import Calls
 from .checkpoints import find_checkpoints
 from .factories import ModelTable
 from .facts import CheckpointSite, Factory, Loop, LoopKind, Option, Script, Survey, TransformSite
 from .finding import Finding
-from .frames import Calls
 from .loops import CallSite, find_calls
 from .scopes import Definition, Module, Repository, dotted, last_name
 from .source import MAX_FILES, SourceFile, read_source, walk
