@@ -26,7 +26,7 @@ from .passes import PassRecord, run_passes
 from .plan import Choice, Plan
 from .portable import ONNX_FILE, write_onnx
 from .randomise import device_of, noise, randomised
-from .reference import make_reference
+from .reference import make_reference, primary_output
 from .session import Session, Target
 from .tune import Progress, tune
 
@@ -84,19 +84,21 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
     with tempfile.TemporaryDirectory(prefix="penstock-") as staging:
         directory = Path(staging) / "files"
         directory.mkdir()
+        # Before anything is compiled: a backend may leave guards of its own in the program that it was given.
+        tell(0.1, "comparing with the original's outputs")
+        original = _with_original(captured, order, device)
+        tell(0.15, "writing the portable graph")
+        no_portable_graph = _write_portable(optimised, directory)
 
         def tuning(part: float, text: str) -> None:
-            tell(0.1 + 0.75 * part, text)
+            tell(0.2 + 0.7 * part, text)
 
         plan, probed = _tune(model, captured, optimised, order, directory, device, tuning)
-        tell(0.85, "comparing with the original's outputs")
-        parity = worst_parity(plan)
-        if order.outputs is not None and order.images is not None:
-            parity = _with_original(parity, captured, plan, directory, order, device)
-        tell(0.92, "writing the model")
+        tell(0.9, "writing the model")
+        parity = _joined(worst_parity(plan), original, plan, primary_output(captured.signature), directory, order, device)
         files = Path(staging) / "kept"
         files.mkdir()
-        portable = _collect(optimised, plan, directory, files)
+        _collect(plan, directory, files)
         path = write_package(
             order.out,
             name=order.name,
@@ -107,7 +109,7 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
             probabilities=_gives_probabilities(probed, order.row),
             parity=parity,
             plans=[plan],
-            provenance=_provenance(order, captured, passes, portable),
+            provenance=_provenance(order, captured, passes, no_portable_graph),
         )
     tell(1.0, "packaged")
     return Packaged(path=path, parity=parity, plan=plan)
@@ -150,7 +152,7 @@ def _tune(
     with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
         plan = tune(recaptured, run_passes(recaptured)[0], order.config, directory=Path(scratch), device=device, progress=tell)
     prepared: dict[Choice, Choice] = {}
-    for choice in set(plan.choices.values()):
+    for choice in sorted(set(plan.choices.values()), key=lambda choice: choice.backend):  # eager before inductor, as above
         graph = captured if choice.backend == "eager" else optimised
         target = Target(device=device, precision=choice.precision, threads=plan.threads)
         files = backends.get(choice.backend).prepare(graph, target, directory)
@@ -158,18 +160,15 @@ def _tune(
     return replace(plan, choices={bucket: prepared[choice] for bucket, choice in plan.choices.items()}), other
 
 
-def _with_original(
-    parity: ParityRecord, captured: CapturedGraph, plan: Plan, directory: Path, order: Order, device: str
-) -> ParityRecord:
-    """Hold the graph to what the script computed, in fp32 on the same images; the plan's own choices by top-1.
+def _with_original(captured: CapturedGraph, order: Order, device: str) -> ParityRecord | None:
+    """Hold the graph, in fp32 on the same images, to what the script computed; None where the script computed nothing for it.
 
-    Raises ParityError when the graph's outputs differ.
+    Raises ParityError when the outputs differ.
     """
-    assert order.images is not None
-    assert order.outputs is not None
-    target = Target(device=device, threads=plan.threads)
-    chosen = np.unique(np.linspace(0, len(order.images) - 1, _MOST_COMPARED).astype(int))
-    images, outputs = order.images[chosen], order.outputs[chosen]
+    if order.images is None or order.outputs is None:
+        return None
+    images, outputs = _compared(order)
+    target = Target(device=device, threads=order.config.threads)
     reference = make_reference(captured, target, rows=_ROWS, images=[images[:_ROWS]])
     primary = captured.signature.outputs[reference.primary]
     if outputs.shape[1:] != primary.row_shape:
@@ -185,18 +184,43 @@ def _with_original(
             f"the graph does not compute what the script computed: outputs differ by {record.max_abs:.2e}, "
             f"more than the tolerance {record.tolerance:.2e}"
         )
-    agreements = [record.top1_agreement, parity.top1_agreement]
+    return record
+
+
+def _joined(
+    parity: ParityRecord,
+    original: ParityRecord | None,
+    plan: Plan,
+    primary: int,
+    directory: Path,
+    order: Order,
+    device: str,
+) -> ParityRecord:
+    """The plan's parity together with that to the original, whose top-1 classes the plan's own choices are held to as well."""
+    if original is None:
+        return parity
+    images, outputs = _compared(order)
+    agreements = [original.top1_agreement, parity.top1_agreement]
     for choice in set(plan.choices.values()):
-        served = backends.get(choice.backend).open(directory, replace(target, precision=choice.precision), choice.files)
-        agreements.append(top1_agreement(outputs, _run(served, images)[reference.primary]))
+        target = Target(device=device, precision=choice.precision, threads=plan.threads)
+        results = _run(backends.get(choice.backend).open(directory, target, choice.files), images)
+        agreements.append(top1_agreement(outputs, results[primary]))
     return replace(
         parity,
-        status=parity.status if record.passed else record.status,
-        max_abs=max(parity.max_abs or 0.0, record.max_abs or 0.0),
+        status=parity.status if original.passed else original.status,
+        max_abs=max(parity.max_abs or 0.0, original.max_abs or 0.0),
         top1_agreement=min((share for share in agreements if share is not None), default=None),
-        rows=parity.rows + record.rows,
-        why=parity.why or record.why,
+        rows=parity.rows + original.rows,
+        why=parity.why or original.why,
     )
+
+
+def _compared(order: Order) -> tuple[Array, Array]:
+    """Images and the outputs that the script recorded for them, evenly spread over all."""
+    assert order.images is not None
+    assert order.outputs is not None
+    chosen = np.unique(np.linspace(0, len(order.images) - 1, _MOST_COMPARED).astype(int))
+    return order.images[chosen], order.outputs[chosen]
 
 
 def _run(session: Session, images: Array) -> list[Array]:
@@ -207,19 +231,22 @@ def _run(session: Session, images: Array) -> list[Array]:
     return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
 
-def _collect(optimised: CapturedGraph, plan: Plan, directory: Path, files: Path) -> str | None:
-    """Copy what the plan opens, and the portable graph, into `files`; return why there is no portable graph, or None."""
-    why = None
+def _write_portable(optimised: CapturedGraph, directory: Path) -> str | None:
+    """Write the portable graph; return why there is none, or None."""
     try:
         write_onnx(optimised, directory)
     except BackendError as error:
-        why = str(error)
+        return str(error)
+    return None
+
+
+def _collect(plan: Plan, directory: Path, files: Path) -> None:
+    """Copy what the plan opens, and the portable graph, into `files`; what losing candidates wrote stays behind."""
     wanted = {name for choice in plan.choices.values() for name in choice.files}
     wanted |= {path.name for path in directory.glob(f"{ONNX_FILE}*")}
     for name in sorted(wanted):
         (files / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(directory / name, files / name)
-    return why
 
 
 def _provenance(

@@ -95,6 +95,7 @@ def ask(repository, tmp_path):
                 "preprocessing": None,
                 "precision": "fp32",
                 "backend": "eager",  # no export to wait for, except where a test asks for it
+                "threads": 1,
                 "randomise": False,
                 "buckets": [1, 4],
                 "max_tuning_seconds": 1,
