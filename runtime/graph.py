@@ -251,6 +251,9 @@ class Graph:
         """The function whose parameters name the inputs."""
         return self.build
 
+    def _title(self) -> str:
+        return type(self).__name__
+
 
 class _Step(torch.nn.Module):  # type: ignore[misc]
     """A graph's `build` as a module, so that its modules' parameters are the exported program's."""
@@ -260,7 +263,7 @@ class _Step(torch.nn.Module):  # type: ignore[misc]
         for index, module in enumerate(_modules(graph)):
             self.add_module(f"module_{index}", module)
         self._build = (graph.build,)
-        self.captured_as = type(graph).__name__
+        self.captured_as = graph._title()
         self.source_of_forward = graph._described()
 
     def forward(self, *inputs: torch.Tensor) -> Any:
@@ -279,6 +282,9 @@ class ModuleGraph(Graph):
 
     def _described(self) -> Callable[..., Any]:
         return self.model.forward
+
+    def _title(self) -> str:
+        return type(self.model).__name__
 
 
 class LoadedGraph(Graph):

@@ -134,7 +134,7 @@ def in_program(program: ExportedProgram, names: Sequence[str]) -> list[Obstacle]
             found.append(_at(node, "PG106", "the forward pass writes to a buffer; a graph keeps no state between calls"))
         if _is_random(node):
             found.append(
-                _at(node, "PG109", "a random operation runs in evaluation mode; give F.dropout training=self.training")
+                _at(node, "PG109", "random numbers are drawn in evaluation mode; give F.dropout training=self.training")
             )
     for node_name, name in zip(program.graph_signature.user_outputs, names, strict=True):
         value = nodes[node_name].meta["val"]
@@ -293,10 +293,16 @@ def _writes_buffer(node: torch.fx.Node, program: ExportedProgram) -> bool:
 
 
 def _is_random(node: torch.fx.Node) -> bool:
-    name = str(node.target)
-    if "dropout" in name:
-        return bool(node.args[2]) if len(node.args) > 2 else True
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    """Whether a call draws random numbers. Attention and recurrent layers may, but not with dropout off."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    given = {argument.name: argument.default_value for argument in schema.arguments}
+    given |= {argument.name: value for argument, value in zip(schema.arguments, node.args, strict=False)}
+    given |= node.kwargs
+    switched_off = any(given.get(name) is False for name in ("train", "training"))
+    never_drops = any(given.get(name) == 0 for name in ("p", "dropout", "dropout_p"))
+    return not (switched_off or never_drops)
 
 
 def _home(module: torch.nn.Module) -> tuple[str, int]:

@@ -220,6 +220,45 @@ def test_what_would_answer_wrongly_is_refused(module, code):
     assert {item.code for item in refused(module)} == {code}
 
 
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.recurrent = nn.LSTM(4, 4, 2, dropout=0.5, batch_first=True)
+
+    def forward(self, x):
+        return self.recurrent(self.encoder(x))[0][:, -1]
+
+
+def test_attention_and_recurrent_layers_are_not_taken_for_random():
+    torch.manual_seed(0)
+    module, rows = Attention().train(), torch.randn(3, 6, 4)
+    result = capture(module, torch.randn(1, 6, 4)).program.module()(rows)[0]
+    torch.testing.assert_close(result, module.eval()(rows))
+
+
+class AttentionDrops(nn.Module):
+    def forward(self, x):
+        x = x[:, None, :]
+        return nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.3)[:, 0]
+
+
+class Noisy(nn.Module):
+    def forward(self, x):
+        return x + torch.randn_like(x)
+
+
+@pytest.mark.parametrize("module", [AttentionDrops(), Noisy(), Dropping()])
+def test_what_draws_random_numbers_is_reported_at_its_line(module):
+    (obstacle,) = refused(module)
+    assert obstacle.code == "PG109"
+    assert (
+        obstacle.line
+        == inspect.getsourcelines(type(module).forward)[1] + len(inspect.getsourcelines(type(module).forward)[0]) - 1
+    )
+
+
 @pytest.mark.parametrize(
     "inputs",
     ["text", torch.tensor(1.0), torch.zeros(0, 4), torch.zeros(2, 4).bfloat16(), (), (torch.zeros(2, 4), torch.zeros(3, 4))],
