@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from .errors import PenstockError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 app = typer.Typer(
     name="penstock",
@@ -99,6 +100,40 @@ def migrate(
     raise typer.Exit(report.exit_status)
 
 
+@app.command("compile")
+def compile_(
+    model: Annotated[str, typer.Argument(help="FILE.py:EXPRESSION or package.module:EXPRESSION; a factory is called.")],
+    out: Annotated[Path, typer.Option(help="The model repository to write to.")] = Path("models"),
+    name: Annotated[str | None, typer.Option(help="The model's name; by default its class's.")] = None,
+    input_size: Annotated[str | None, typer.Option(help="C,H,W, where the model does not tell.")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Weights to load.")] = None,
+    precision: Precision = "auto",
+    max_tuning_seconds: Annotated[float, typer.Option(help="When used up, the remaining candidates are skipped.")] = 60.0,
+    trust_checkpoint: Annotated[bool, typer.Option(help="Let checkpoints execute code while they load.")] = False,
+) -> None:
+    """Compile one model into a model repository, with a plan measured on this machine."""
+    from .migrate.reference import CompileConfig, compile_reference
+
+    try:
+        config = CompileConfig(
+            out=out,
+            name=name,
+            input_size=_input_size(input_size),
+            checkpoint=checkpoint,
+            precision=precision,
+            max_tuning_seconds=max_tuning_seconds,
+            trust_checkpoint=trust_checkpoint,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    console = _console()
+    answer = compile_reference(model, config, console=console)
+    console.print(_plan_table(answer["plan"]))
+    parity = answer["parity"]
+    worst = f", largest difference {parity['max_abs']:.1e}" if parity["max_abs"] is not None else ""
+    console.print(f"parity {parity['status']}{worst}; written to {answer['artifact']}", highlight=False)
+
+
 @app.command()
 def serve(
     models: Annotated[Path, typer.Argument(help="A model repository, as migrate and compile write it.")],
@@ -178,6 +213,30 @@ def doctor() -> None:
         for row in section.rows:
             table.add_row("[green]yes[/]" if row.present else "[yellow]no[/]", row.name, row.version, row.remark)
         console.print(table, "")
+
+
+def _plan_table(plan: dict[str, Any]) -> Table:
+    """Every candidate of a plan (Plan.to_json), a row each, with rows per second per batch size; winners are bold."""
+    from rich.table import Table
+
+    batches = sorted(map(int, plan["choices"]))
+    table = Table(title="images per second, by batch size", title_justify="left")
+    table.add_column("candidate")
+    for batch in batches:
+        table.add_column(str(batch), justify="right")
+    table.add_column("remark", overflow="fold")
+    rows: dict[str, dict[int, dict[str, Any]]] = {}
+    for item in plan["measurements"]:
+        rows.setdefault(f"{item['backend']} {item['precision']}", {})[item["bucket"]] = item
+    for candidate, measured in rows.items():
+        cells = []
+        for batch in batches:
+            milliseconds = measured[batch]["median_ms"] if batch in measured else None
+            text = f"{1000 * batch / milliseconds:.4g}" if milliseconds else "-"
+            cells.append(f"[bold green]{text}[/]" if measured.get(batch, {}).get("status") == "won" else text)
+        refused = [item for item in measured.values() if item["status"] not in ("won", "lost")]
+        table.add_row(candidate, *cells, refused[0]["why"] if refused else "")
+    return table
 
 
 def _console(*, stderr: bool = False) -> Console:

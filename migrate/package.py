@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,8 @@ import numpy as np
 
 from ..errors import SandboxError
 from ..specs import Preprocessing
-from .sandbox import Limits, clean_environment, run
 from .verify import Recorded
+from .workshop import Workshop as Workshop
 
 WORKER = ("-P", "-m", "penstock.runtime.worker")
 Progress = Callable[[float, str], None]
@@ -46,20 +44,8 @@ if isinstance(names, dict):
     if sorted(index for index, _ in pairs) != list(range(len(pairs))):
         raise SystemExit("the indices of the class names are not 0, 1, 2, ...")
     names = [value for _, value in sorted(pairs)]
-Path(sys.argv[2]).write_text(json.dumps([str(name) for name in names]))
+Path(request["out"]).write_text(json.dumps([str(name) for name in names]))
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Workshop:
-    """Where and within what bounds the worker runs. `scratch` is the only folder it can write to."""
-
-    scratch: Path
-    limits: Limits
-    trusted: bool = False
-
-    def environment(self) -> dict[str, str]:
-        return clean_environment(self.scratch, trusted=self.trusted)
 
 
 def model_name(name: str) -> str:
@@ -83,31 +69,33 @@ def package(
     labels: list[str] | None,
     preprocessing: Preprocessing | None,
     precision: str,
+    tuning_seconds: float,
     fresh: bool,
     provenance: Mapping[str, Any],
     shop: Workshop,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The worker's answer to packaging the model as `scratch/models/<name>`.
+    """The worker's answer to packaging the model as `scratch/models/<name>`, once per scratch folder.
 
     `recorded` gives the gate its images; `own_outputs` says that its outputs are this model's. `fresh` weights are randomised
     before parity, because freshly built layers can agree trivially.
     """
     images: Path | None = None
     if recorded is not None and recorded.inputs.ndim == 4:
-        images = shop.scratch / "images.npz"
+        images = shop.desk() / "images.npz"
         arrays: dict[str, np.ndarray] = {"images": recorded.inputs.astype(np.float32)}
         if recorded.targets is not None:
             arrays["labels"] = recorded.targets
         if own_outputs and not fresh:
             arrays["outputs"] = recorded.outputs.astype(np.float32)
         np.savez(images, **arrays)  # type: ignore[arg-type]
-    (shop.scratch / "models").mkdir(exist_ok=True)
+    room = shop.room()
+    (room / "models").mkdir()
     request = {
         "task": "package",
         "recipe": dict(recipe),
         "name": name,
-        "out": str(shop.scratch / "models" / name),
+        "out": str(room / "models" / name),
         "input": list(row),
         "images": str(images) if images else None,
         "labels": labels,
@@ -115,16 +103,23 @@ def package(
         "precision": precision,
         "randomise": fresh,
         "buckets": [1, 2, 4, 8, 16],
-        "max_tuning_seconds": 60,
+        "max_tuning_seconds": tuning_seconds,
         "provenance": dict(provenance),
     }
-    return ask(request, shop, progress)
+    answer = ask(request, shop, progress, room=room)
+    if answer["ok"]:
+        if any(path.is_symlink() for path in (room / "models").rglob("*")):
+            return {"ok": False, "stage": "package", "error": "the package holds links, which no package of Penstock does"}
+        (room / "models").rename(shop.scratch / "models")  # out of reach of whatever runs later
+    return answer
 
 
-def ask(request: Mapping[str, Any], shop: Workshop, progress: Progress | None = None) -> dict[str, Any]:
+def ask(
+    request: Mapping[str, Any], shop: Workshop, progress: Progress | None = None, *, room: Path | None = None
+) -> dict[str, Any]:
     """One request to the worker. A worker that dies or breaks a limit is an answer too: {"ok": false, "error": ...}."""
-    asked, answered = shop.scratch / "request.json", shop.scratch / "response.json"
-    answered.unlink(missing_ok=True)
+    room = room or shop.room()
+    asked, answered = shop.desk() / "request.json", room / "response.json"
     asked.write_text(json.dumps(request), encoding="utf-8")
 
     def on_line(line: str) -> None:
@@ -133,10 +128,7 @@ def ask(request: Mapping[str, Any], shop: Workshop, progress: Progress | None = 
         if word == "PROGRESS" and progress is not None and re.fullmatch(r"\d(\.\d+)?", fraction):
             progress(min(1.0, float(fraction)), text)
 
-    done = run(
-        [sys.executable, *WORKER, str(asked), str(answered)],
-        cwd=shop.scratch, environment=shop.environment(), writable=[shop.scratch], limits=shop.limits, on_line=on_line,
-    )  # fmt: skip
+    done = shop.run([*WORKER, str(asked), str(answered)], room, on_line=on_line)
     if not answered.exists():
         return {"ok": False, "stage": "build", "error": f"the worker left no answer: {done.why}"}
     answer: dict[str, Any] = json.loads(answered.read_text(encoding="utf-8"))
@@ -145,24 +137,16 @@ def ask(request: Mapping[str, Any], shop: Workshop, progress: Progress | None = 
 
 def smoke_test(artifact: Path, row: tuple[int, int, int], shop: Workshop) -> str | None:
     """Load the package in a fresh process that knows nothing of the repository, and run one input: the failure, or None."""
-    empty = shop.scratch / "empty"
-    empty.mkdir(exist_ok=True)
-    done = run(
-        [sys.executable, "-P", "-c", SMOKE, str(artifact), json.dumps(list(row))],
-        cwd=empty, environment=shop.environment(), writable=[shop.scratch], limits=shop.limits,
-    )  # fmt: skip
-    return done.why
+    return shop.run(["-P", "-c", SMOKE, str(artifact), json.dumps(list(row))], shop.room()).why
 
 
 def class_names(recipe: Mapping[str, Any], shop: Workshop) -> list[str]:
     """The class names that a piece of the user's code evaluates to. Raises SandboxError when it fails."""
-    asked, answered = shop.scratch / "names-request.json", shop.scratch / "names.json"
-    answered.unlink(missing_ok=True)
-    asked.write_text(json.dumps({"recipe": dict(recipe), "here": str(Path(__file__).parent)}), encoding="utf-8")
-    done = run(
-        [sys.executable, "-c", NAMES, str(asked), str(answered)],
-        cwd=shop.scratch, environment=shop.environment(), writable=[shop.scratch], limits=shop.limits,
-    )  # fmt: skip
+    room = shop.room()
+    asked, answered = shop.desk() / "request.json", room / "names.json"
+    request = {"recipe": dict(recipe), "here": str(Path(__file__).parent), "out": str(answered)}
+    asked.write_text(json.dumps(request), encoding="utf-8")
+    done = shop.run(["-c", NAMES, str(asked)], room)
     if not done.ok:
         raise SandboxError(f"the class names could not be computed: {done.why}", output=done.stderr)
     names: list[str] = json.loads(answered.read_text(encoding="utf-8"))

@@ -1,0 +1,105 @@
+"""The command line as a user meets it: subprocesses, exit statuses, messages."""
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def penstock(*arguments, cwd=None):
+    command = [sys.executable, "-m", "penstock", *map(str, arguments)]
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=240)
+
+
+def test_version():
+    done = penstock("--version")
+    assert (done.returncode, done.stdout.strip()) == (0, f"penstock {importlib.metadata.version('penstock')}")
+
+
+def test_no_arguments_show_the_commands():
+    shown = penstock()
+    shown = shown.stdout + shown.stderr
+    for command in ("migrate", "compile", "serve", "bench", "doctor"):
+        assert command in shown
+
+
+def test_doctor_names_devices_backends_and_versions():
+    done = penstock("doctor")
+    assert done.returncode == 0, done.stderr
+    for name in ("onnxruntime", "openvino", "inductor", "eager", importlib.metadata.version("torch")):
+        assert name in done.stdout
+
+
+@pytest.mark.parametrize("content", [None, "print('hello')\n"])
+def test_a_folder_without_pytorch_is_refused_with_what_was_looked_for(tmp_path, content):
+    if content:
+        (tmp_path / "hello.py").write_text(content)
+    done = penstock("migrate", tmp_path)
+    assert done.returncode == 2
+    assert "error:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["migrate", "no-such-folder"], "no-such-folder"),
+        (["serve", "no-such-folder"], "no-such-folder"),
+        (["bench", "no-such-folder"], "no-such-folder"),
+        (["compile", "no_such.py:model", "--out", "models"], "no_such.py"),
+        (["compile", "nonsense", "--out", "models"], "FILE.py:EXPRESSION"),
+        (["migrate", ".", "--input-size", "large"], "C,H,W"),
+    ],
+)
+def test_mistakes_get_a_message_and_status_2(tmp_path, arguments, message):
+    done = penstock(*arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+MODEL = """
+import torch
+from torch import nn
+
+class Tiny(nn.Module):
+    def __init__(self, classes=5):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(8)
+        self.fc = nn.Linear(8, classes)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.bn(self.conv(x))).mean(dim=(2, 3)))
+
+def tiny(classes=5):
+    torch.manual_seed(0)
+    return Tiny(classes)
+"""
+
+
+def test_compile_writes_a_model_that_loads_and_computes_the_same(tmp_path):
+    import torch
+
+    import penstock as package
+
+    (tmp_path / "tiny.py").write_text(MODEL)
+    setup = "import torch, tiny; m = tiny.tiny(7); torch.save({'state_dict': m.state_dict()}, 'weights.pth')\n"
+    setup += "x = torch.rand(3, 3, 20, 24); torch.save([x, m.eval()(x)], 'expected.pt')"
+    subprocess.run([sys.executable, "-c", setup], cwd=tmp_path, check=True)
+    options = ["--input-size", "3,20,24", "--checkpoint", "weights.pth", "--out", "models", "--name", "small"]
+    done = penstock("compile", "tiny.py:Tiny(classes=7)", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    images, expected = torch.load(tmp_path / "expected.pt")
+    torch.testing.assert_close(package.load(tmp_path / "models" / "small")(images), expected, rtol=1e-4, atol=1e-5)
+    plans = json.loads((tmp_path / "models" / "small" / "1" / "penstock.json").read_text())["plans"]
+    assert plans[0]["measurements"]
+
+
+def test_compile_says_which_input_sizes_fit_when_none_is_given(tmp_path):
+    (tmp_path / "tiny.py").write_text(MODEL)
+    done = penstock("compile", "tiny.py:tiny", "--out", "models", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--input-size" in done.stderr
