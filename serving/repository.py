@@ -66,6 +66,8 @@ class ModelRepository:
     def load(self, progress: Callable[[str], None] = lambda _: None) -> None:
         """Load every model, those that others are built on first; one that fails stays out with its reason."""
         for entry in self._entries.values():
+            if self._draining:
+                return
             self._try(entry, partial(load_tensor_model, self._root / entry.name, self._config, progress), progress)
         found = {entry.name: entry.model for entry in self._entries.values() if isinstance(entry.model, TensorModel)}
         for entry in self._entries.values():

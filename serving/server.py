@@ -126,6 +126,7 @@ class _Server:
         if self._stop.is_set():
             os._exit(128 + number)
         _say("draining: no new requests are taken, accepted ones are answered; a second signal ends at once")
+        self._repository.drain()
         self._stop.set()
 
 
