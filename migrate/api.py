@@ -17,7 +17,8 @@ from .model import package_model
 from .output import check_output, models_folder, write_output
 from .progress import Stages
 from .report import ModelReport, Parity, Report, ScriptReport
-from .resolve import Resolved, resolve
+from .resolve import resolve
+from .resolved import Resolved
 from .rewrite import Change, rewrite, unified_diff
 from .sandbox import Limits
 from .survey import survey
@@ -39,6 +40,7 @@ def migrate(
     checkpoint: str | os.PathLike[str] | None = None,
     data: str | os.PathLike[str] | None = None,
     precision: str = "auto",
+    tuning_seconds: float = 60.0,
     verify: bool = True,
     check: bool = False,
     trust_checkpoint: bool = False,
@@ -53,8 +55,9 @@ def migrate(
 
     With `out`, that folder gets the migrated copy, `models/` (a model repository to serve) and penstock-report.json; without,
     everything is tried and proved in a temporary copy and nothing is written. `check` stops after the rewrite. `input_size`
-    is (channels, height, width). The user's code only runs in subprocesses of at most `timeout` seconds and `memory_bytes`
-    (three quarters of the machine's by default). `console` shows progress.
+    is (channels, height, width); the fastest backend is sought for `tuning_seconds`. The user's code only runs in
+    subprocesses of at most `timeout` seconds and `memory_bytes` (three quarters of the machine's by default). `console`
+    shows progress.
 
     What goes wrong inside the repository is a finding of the report; raises AmbiguousError where a choice is yours,
     NothingToMigrateError where there is no PyTorch, MigrateError where `repository` or `out` cannot be used.
@@ -78,6 +81,7 @@ def migrate(
                 input_size=input_size,
                 data=Path(data).resolve() if data is not None else None,
                 precision=precision,
+                tuning_seconds=tuning_seconds,
                 verify=verify,
                 trusted=trust_checkpoint,
                 limits=limits,

@@ -6,7 +6,7 @@ import ast
 
 from .facts import CheckpointSite, Survey
 from .report import CheckpointReport, Report
-from .resolve import Resolved
+from .resolved import Resolved
 
 
 def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, loaded: bool) -> None:
@@ -40,6 +40,6 @@ def file_of(site: CheckpointSite, surveyed: Survey, resolved: Resolved) -> str:
         for flag in option.flags:
             if flag in argv[:-1]:
                 return str(argv[argv.index(flag) + 1])
-        if isinstance(option.default, str):
+        if isinstance(option.default, str) and option.default:
             return option.default
     return site.expression

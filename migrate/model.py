@@ -12,7 +12,7 @@ from .checkpoint_report import report_checkpoints
 from .instrument import site_of
 from .package import class_names, inspect, model_name, package, smoke_test
 from .report import ModelReport, Parity, PreprocessingReport
-from .resolve import Resolved
+from .resolved import Resolved
 from .trace_transform import Traced, row_shape, trace
 from .trials import Originals
 from .verify import Recorded
@@ -76,6 +76,7 @@ def package_model(space: Workspace, resolved: Resolved, originals: Originals, mo
         labels=_labels(space, resolved, recorded, built.answer["classes"]),
         preprocessing=_preprocessing(space, resolved, evidence.traced, built.row),
         precision=space.wishes.precision,
+        tuning_seconds=space.wishes.tuning_seconds,
         fresh=built.fresh,
         provenance=_provenance(space, resolved),
         shop=space.shop,
@@ -101,7 +102,7 @@ def _trace(space: Workspace, resolved: Resolved) -> Traced:
         return Traced(why="no evaluation transform was found in the scripts")
     space.stages.start("Recovering the preprocessing")
     recipe = {**resolved.transform_recipe, "root": str(space.tree)}
-    return trace(recipe, space.scratch, limits=space.wishes.limits, trusted=space.wishes.trusted)
+    return trace(recipe, space.shop)
 
 
 def _recorded(space: Workspace, resolved: Resolved, originals: Originals) -> tuple[Recorded | None, bool]:
@@ -135,7 +136,7 @@ def _build(space: Workspace, resolved: Resolved, evidence: _Evidence) -> _Built 
         return _Built(recipe=local, fresh=fresh, row=row, answer=answer)
     assert first is not None
     message = f"the model could not be built: {first['error']}"
-    space.report.models[0].parity = Parity(why=message)
+    space.report.models[0].parity = Parity(why=space.plain(message))
     space.remark("PS501", f"{resolved.name}: {message}", "error", first.get("where") or resolved.recipe["script"])
     return None
 
@@ -203,7 +204,7 @@ def _provenance(space: Workspace, resolved: Resolved) -> dict[str, Any]:
 def _refused(space: Workspace, entry: ModelReport, made: Mapping[str, Any]) -> None:
     stage = made.get("stage", "package")
     entry.captured = stage in ("parity", "package")
-    entry.parity = Parity(status="failed" if stage == "parity" else "not-run", why=made["error"])
+    entry.parity = Parity(status="failed" if stage == "parity" else "not-run", why=space.plain(made["error"]))
     summary = str(made["error"]).splitlines()[0]
     space.remark("PS502", f"{entry.name} could not be packaged, it failed at {stage}: {summary}", "error")
     for obstacle in made.get("obstacles") or []:

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import SandboxError
 from ..specs import Preprocessing
 from .verify import Recorded
-from .workshop import Workshop as Workshop
+from .workshop import Workshop
 
 WORKER = ("-P", "-m", "penstock.runtime.worker")
 Progress = Callable[[float, str], None]

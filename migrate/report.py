@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from .finding import Finding
-from .resolve import ChainStep
+from .resolved import ChainStep
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,7 +5,7 @@ methods note what is called on which image, so that hand-written functions, own 
 each image carries the operations that led to it, and the last image whose pixels were read is the transform's result
 as Pillow left it.
 
-Request:  {"recipe": {root, directory, script, argv, source, callable, takes}, "probes": [paths], "out": "folder"}
+Request:  {"recipe": {root, directory, script, argv, source, callable, takes, convert?}, "probes": [paths], "out": "folder"}
 Answer:   out/trace.json  {"ok": true, "probes": [{"path", "ok", "error", "ops", "followed", "mode", "random"}]}
                           or {"ok": false, "error", "where"};  out/trace.npz  "pixels<i>" uint8, "output<i>" float
 """
@@ -148,7 +148,7 @@ def evaluate(recipe: dict[str, Any], expression: str) -> Any:
 
 
 def observe(
-    transform: Callable[[Any], Any], path: str, takes: str, journal: Journal
+    transform: Callable[[Any], Any], path: str, recipe: dict[str, Any], journal: Journal
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     outputs = []
     for attempt in range(2):
@@ -156,9 +156,11 @@ def observe(
         np.random.seed(attempt)
         journal.read = None
         given: Any = path
-        if takes == "image":
+        if recipe["takes"] == "image":
             given = Image.open(path)
             given.load()
+            if recipe.get("convert"):  # what the script does before it calls the transform
+                given = given.convert(recipe["convert"])
         outputs.append(np.asarray(transform(given)))
     first, second = outputs
     if first.dtype.kind not in "fiub":
@@ -187,7 +189,7 @@ def main() -> None:
     else:
         for index, path in enumerate(request["probes"]):
             try:
-                found, made = observe(transform, path, request["recipe"]["takes"], journal)
+                found, made = observe(transform, path, request["recipe"], journal)
             except BaseException as error:  # noqa: BLE001 - likewise
                 found, made = {"ok": False, "error": f"{type(error).__name__}: {error}"}, {}
             answer["probes"].append({"path": path, **found})

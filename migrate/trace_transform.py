@@ -8,7 +8,6 @@ does to images, not how it is written. The user's code runs in the sandbox (`tra
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,8 +18,8 @@ from PIL import Image
 
 from ..errors import SandboxError
 from ..specs import Preprocessing, Resize
-from .sandbox import Limits, clean_environment, run
 from .trace_fit import Observation, Refused, fit, rows, tolerance
+from .workshop import Workshop
 
 # (width, height): landscape, portrait, square, small, large; odd, so that halves and ratios round.
 FIT_SIZES = ((97, 61), (61, 97), (80, 80), (301, 201), (200, 333), (500, 375), (223, 518), (40, 33), (641, 479), (31, 57))
@@ -64,22 +63,15 @@ class Traced:
     notes: tuple[str, ...] = ()
 
 
-def trace(
-    recipe: dict[str, Any], scratch: Path, *, limits: Limits | None = None, trusted: bool = False, seed: int = 0
-) -> Traced:
-    """Recover the preprocessing of `recipe`, a `resolve.Resolved.transform_recipe`. A failure is a value with its reason."""
-    folder = scratch / "trace"
-    folder.mkdir(parents=True, exist_ok=True)
-    probes = write_probes(folder, seed)
-    request = folder / "request.json"
+def trace(recipe: dict[str, Any], shop: Workshop, *, seed: int = 0) -> Traced:
+    """Recover the preprocessing of `recipe`, a `resolved.Resolved.transform_recipe`. A failure is a value with its reason."""
+    desk, room = shop.desk(), shop.room()
+    probes = write_probes(desk, seed)
+    request = desk / "request.json"
     paths = [str(probe.path) for probe in probes]
-    request.write_text(json.dumps({"recipe": recipe, "probes": paths, "out": str(folder)}), encoding="utf-8")
-    environment = clean_environment(scratch, trusted=trusted)
-    done = run(
-        [sys.executable, str(PROBE), str(request)],
-        cwd=Path(recipe["root"]), environment=environment, writable=[scratch], limits=limits or Limits(timeout=120),
-    )  # fmt: skip
-    answer_file = folder / "trace.json"
+    request.write_text(json.dumps({"recipe": recipe, "probes": paths, "out": str(room)}), encoding="utf-8")
+    done = shop.run([str(PROBE), str(request)], room)
+    answer_file = room / "trace.json"
     if not done.ok or not answer_file.exists():
         return Traced(why=f"the transform could not be run: {done.why or 'it left no result'}")
     answer = json.loads(answer_file.read_text(encoding="utf-8"))
@@ -87,15 +79,15 @@ def trace(
         return Traced(why=f"the code that makes the transform failed: {answer['error']} ({answer['where']})")
     if any(found.get("random") for found in answer["probes"]):
         return Traced(why="the transform is random: two runs on one image differ, as training augmentations do")
-    with np.load(folder / "trace.npz", allow_pickle=False) as arrays:
+    with np.load(room / "trace.npz", allow_pickle=False) as arrays:
         probes = [
             replace(probe, found=found, output=arrays.get(f"output{index}"), pixels=arrays.get(f"pixels{index}"))
             for index, (probe, found) in enumerate(zip(probes, answer["probes"], strict=True))
         ]
-    return _conclude(probes, folder, environment, recipe.get("source_at", ""))
+    return _conclude(probes, shop, recipe.get("source_at", ""))
 
 
-def _conclude(probes: list[Probe], folder: Path, environment: dict[str, str], source: str) -> Traced:
+def _conclude(probes: list[Probe], shop: Workshop, source: str) -> Traced:
     candidates: list[Preprocessing] = []
     reasons, notes, worst = [], [], 0.0
     for mode in MODES:
@@ -103,7 +95,7 @@ def _conclude(probes: list[Probe], folder: Path, environment: dict[str, str], so
             made = _fit_mode(probes, mode, source)
             if made in candidates:
                 continue
-            difference, remarks = _prove(made, probes, mode, folder, environment)
+            difference, remarks = _prove(made, probes, mode, shop)
         except Refused as refusal:
             reasons.append(str(refusal))
             continue
@@ -149,15 +141,14 @@ def _refuse_grey_detour(ops: Sequence[dict[str, Any]], mode: str) -> None:
         raise Refused("it turns the image grey and then back to three channels, which the served preprocessing has no step for")
 
 
-def _prove(
-    made: Preprocessing, probes: list[Probe], mode: str, folder: Path, environment: dict[str, str]
-) -> tuple[float, list[str]]:
+def _prove(made: Preprocessing, probes: list[Probe], mode: str, shop: Workshop) -> tuple[float, list[str]]:
     """The largest difference to the runtime's rows, over all probes of that mode. Raises Refused when it is a real one."""
     usable = [(probe, probe.output) for probe in probes if probe.output is not None]
-    request, out = folder / "proof.json", folder / "proof.npz"
+    desk, room = shop.desk(), shop.room()
+    request, out = desk / "proof.json", room / "proof.npz"
     paths = [str(probe.path) for probe, _ in usable]
     request.write_text(json.dumps({"steps": made.to_json()["steps"], "probes": paths, "out": str(out)}), encoding="utf-8")
-    done = run([sys.executable, "-P", "-c", RUNTIME_ROWS, str(request)], cwd=folder, environment=environment, writable=[folder])
+    done = shop.run(["-P", "-c", RUNTIME_ROWS, str(request)], room)
     if not done.ok:
         raise SandboxError(f"the runtime's preprocessing failed on the probe images: {done.why}", output=done.stderr)
     worst, proofs, remarks = 0.0, 0, []

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from .facts import Script
 from .output import apply
-from .resolve import Resolved
+from .resolved import Resolved
 from .rewrite import Change
 from .verify import ScriptRun, arguments, compare, run_script
 from .workspace import Workspace
@@ -33,30 +33,31 @@ def run_originals(space: Workspace, resolved: Resolved | None) -> Originals:
             entry.why = argv
             continue
         space.stages.start(f"Running {script.path}")
-        run = run_script(script, argv, space.tree, space.scratch, limits=space.wishes.limits, trusted=space.wishes.trusted)
+        run = run_script(script, argv, space.shop)
+        space.fresh_tree()
         missing = [name for name in ("network", "filesystem") if not run.done.isolation.get(name)]
         if missing:
             space.remark("PS507", f"this platform lets no process cut itself off from: {', '.join(missing)}", "note")
         if run.done.ok:
             originals[script.path] = (argv, run)
         else:
-            entry.why = f"the original does not run here: {run.done.why}"
+            entry.why = space.plain(f"the original does not run here: {run.done.why}")
             space.remark("PS402", f"{entry.why}; so the migrated script could not be checked", "warning", script.path)
     return originals
 
 
 def run_migrated(space: Workspace, changes: Sequence[Change], originals: Originals) -> None:
     """Run the migrated form of each script that ran, with the same arguments in a fresh copy, and compare."""
-    space.fresh_tree("Copying the repository again")
-    apply(changes, space.tree)
     for script, entry in zip(space.surveyed.scripts, space.report.scripts, strict=True):
         if script.path not in originals:
             continue
         argv, original = originals[script.path]
         space.stages.start(f"Running the migrated {script.path}")
-        run = run_script(script, argv, space.tree, space.scratch, limits=space.wishes.limits, trusted=space.wishes.trusted)
+        space.fresh_tree()
+        apply(changes, space.tree)
+        run = run_script(script, argv, space.shop)
         verdict = compare(original, run)
-        entry.executed, entry.why = verdict.status, verdict.why
+        entry.executed, entry.why = verdict.status, space.plain(verdict.why) if verdict.why else None
         space.report.parity_failed |= verdict.parity_failed
         if verdict.status == "failed":
             message = f"the migrated script does not do what the original does: {verdict.why}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +17,9 @@ from PIL import Image
 
 from .facts import Option, Script
 from .instrument import install
-from .sandbox import Completed, Limits, clean_environment, run
+from .sandbox import Completed
 from .trace_transform import probe_image
+from .workshop import Workshop
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
 DATA_NAMES = frozenset("data data_dir data_path data_root datadir dataset_dir dataset_path datapath dataroot root".split())  # noqa: SIM905
@@ -114,19 +114,13 @@ def sample_image(tree: Path) -> Path:
     return made.relative_to(tree)
 
 
-def run_script(
-    script: Script, argv: Sequence[str], tree: Path, scratch: Path, *, limits: Limits, trusted: bool = False
-) -> ScriptRun:
-    """Run `script` in `tree` (a copy that is thrown away), recording every model call that it reaches."""
-    inject, record = scratch / "inject", scratch / "record.npz"
-    record.unlink(missing_ok=True)
-    before = {path: (tree / path).read_bytes() for path in {script.path, *(loop.path for loop in script.loops)}}
-    install(tree, inject, script.loops, script.path)
-    environment = clean_environment(scratch, trusted=trusted, extra={"PENSTOCK_RECORD": str(record)})
-    environment["PYTHONPATH"] = ":".join(filter(None, [str(inject), environment.get("PYTHONPATH", "")]))
-    done = run([sys.executable, script.path, *argv], cwd=tree, environment=environment, writable=[scratch], limits=limits)
-    for path, data in before.items():
-        (tree / path).write_bytes(data)
+def run_script(script: Script, argv: Sequence[str], shop: Workshop) -> ScriptRun:
+    """Run `script` in a fresh copy of the repository, recording every model call that it reaches. The copy is then used up."""
+    desk, room = shop.desk(), shop.room()
+    install(shop.tree, desk, script.loops, script.path)
+    record = room / "record.npz"
+    arguments = [script.path, *argv]
+    done = shop.run(arguments, room, cwd=shop.tree, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
     return ScriptRun(done=done, sites=read_record(record))
 
 

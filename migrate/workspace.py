@@ -8,11 +8,14 @@ from pathlib import Path
 
 from .facts import Survey
 from .finding import Finding, Severity
-from .package import Workshop
 from .progress import Stages
 from .report import Report
 from .sandbox import Limits
-from .tree import copy_tree
+from .tree import HUGE_BYTES, copy_tree
+from .workshop import Workshop, isolates_files
+
+TRIAL_BYTES = 2**30
+"""More data than this is linked, not copied, for a run that can only read what lies outside its own folders."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +25,7 @@ class Wishes:
     input_size: tuple[int, int, int] | None = None
     data: Path | None = None
     precision: str = "auto"
+    tuning_seconds: float = 60.0
     verify: bool = True
     trusted: bool = False
     limits: Limits = field(default_factory=Limits)
@@ -46,16 +50,25 @@ class Workspace:
     def shop(self) -> Workshop:
         return Workshop(scratch=self.scratch, limits=self.wishes.limits, trusted=self.wishes.trusted)
 
-    def fresh_tree(self, title: str) -> None:
+    def fresh_tree(self, title: str | None = None) -> None:
         """Copy the repository anew, whatever became of the copy before; always at the same path, which scripts may print."""
-        progress = self.stages.start(title)
+        progress = self.stages.start(title) if title is not None else None
         shutil.rmtree(self.tree, ignore_errors=True)
-        copied = copy_tree(self.surveyed.root, self.tree, leave_out=self.leave_out, with_git=False, progress=progress)
+        huge = TRIAL_BYTES if isolates_files() else HUGE_BYTES
+        root, leave_out = self.surveyed.root, self.leave_out
+        copied = copy_tree(root, self.tree, leave_out=leave_out, with_git=False, huge=huge, progress=progress)
         for path in copied.linked:
             self.remark("PS506", "too big to copy; the trial runs read the original", "note", path)
 
+    def plain(self, text: str) -> str:
+        """A text of the user's code without the place where the copy happens to lie."""
+        for folder in (self.tree.resolve(), self.tree):
+            text = text.replace(f"{folder}/", "").replace(str(folder), ".")
+        return text
+
     def remark(self, code: str, message: str, severity: Severity, where: str = "") -> None:
         """Add a finding once. `where` is "path:line", a path, or empty for the whole repository."""
+        where, message = self.plain(where), self.plain(message)
         path, _, line = where.rpartition(":")
         finding = (
             Finding(path, int(line), 0, code, message, severity)

@@ -10,7 +10,7 @@ from rich.console import Console
 from penstock.migrate.finding import Finding
 from penstock.migrate.model import faster
 from penstock.migrate.report import CheckpointReport, ModelReport, Parity, PreprocessingReport, Report, ScriptReport
-from penstock.migrate.resolve import ChainStep
+from penstock.migrate.resolved import ChainStep
 
 
 def full() -> Report:

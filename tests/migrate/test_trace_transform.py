@@ -6,7 +6,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
+from penstock.migrate.sandbox import Limits
 from penstock.migrate.trace_transform import Traced, row_shape, trace
+from penstock.migrate.workshop import Workshop
 from penstock.specs import CenterCrop, Resize
 
 COMPOSE = """
@@ -36,14 +39,17 @@ def center(image, size):
 """
 
 
-def traced(tmp_path: Path, source: str, callable_: str = "transform", takes: str = "image") -> Traced:
+def traced(
+    tmp_path: Path, source: str, callable_: str = "transform", takes: str = "image", convert: str | None = None
+) -> Traced:
     root = tmp_path / "repository"
     root.mkdir()
     recipe = {
         "root": str(root), "directory": ".", "script": "evaluate.py", "argv": [],
-        "source": COMPOSE + textwrap.dedent(source), "callable": callable_, "takes": takes, "source_at": "evaluate.py:7",
+        "source": COMPOSE + textwrap.dedent(source), "callable": callable_, "takes": takes,
+        "convert": convert, "source_at": "evaluate.py:7",
     }  # fmt: skip
-    return trace(recipe, tmp_path / "scratch")
+    return trace(recipe, Workshop(scratch=tmp_path, limits=Limits(timeout=120)))
 
 
 def test_short_side_then_centre_crop_as_torchvision_does(tmp_path: Path) -> None:
@@ -95,6 +101,12 @@ def test_grey_decode_and_minus_one_to_one(tmp_path: Path) -> None:
     found = traced(tmp_path, "transform = lambda image: array(image.convert('L').resize((30, 30), 2), (0.5,), (0.5,))")
     (made,) = found.candidates
     assert (made.mode, made.channels, made.mean, made.std) == ("L", "L", (0.5,), (0.5,))
+
+
+def test_the_mode_that_the_script_converts_to_before_it_calls_the_transform(tmp_path: Path) -> None:
+    found = traced(tmp_path, "transform = lambda image: array(image.resize((32, 32), 2), (0.3,), (0.4,))", convert="L")
+    assert [made.mode for made in found.candidates] == ["L"]
+    assert found.notes == ()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,70 @@
+"""Where the user's code runs: what this process writes and what that code may write never meet in one folder.
+
+A hostile program could otherwise leave a link where this process writes next, and so reach files beyond the sandbox. So every
+run gets a fresh room of its own to write to, and everything else of the scratch folder belongs to this process.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .sandbox import Completed, Limits, clean_environment, run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workshop:
+    """The scratch folder of one migration, and the bounds within which the user's code runs."""
+
+    scratch: Path
+    limits: Limits = field(default_factory=Limits)
+    trusted: bool = False
+    results: Path | None = None
+    """A folder of the caller's that the worker may write to directly, where there is one."""
+
+    @property
+    def tree(self) -> Path:
+        """The copy of the repository, which the user's code may change: write to it right after a fresh copy only."""
+        return self.scratch / "repository"
+
+    def room(self) -> Path:
+        """A new empty folder for one run to write to."""
+        return Path(tempfile.mkdtemp(prefix="room-", dir=self.scratch))
+
+    def desk(self) -> Path:
+        """A new empty folder for this process to write to; the user's code can only read it."""
+        return Path(tempfile.mkdtemp(prefix="desk-", dir=self.scratch))
+
+    def run(
+        self,
+        arguments: Sequence[str],
+        room: Path,
+        *,
+        cwd: Path | None = None,
+        extra: Mapping[str, str] | None = None,
+        search: Path | None = None,
+        limits: Limits | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> Completed:
+        """Run Python with these arguments in `cwd` (else the room); `search` leads PYTHONPATH, `on_line` gets the output."""
+        environment = clean_environment(room, trusted=self.trusted, extra=extra)
+        if search is not None:
+            environment["PYTHONPATH"] = ":".join(filter(None, [str(search), environment.get("PYTHONPATH", "")]))
+        writable = [folder for folder in (room, self.tree, self.results) if folder is not None and folder.is_dir()]
+        return run(
+            [sys.executable, *arguments], cwd=cwd or room, environment=environment, writable=writable,
+            limits=limits or self.limits, on_line=on_line,
+        )  # fmt: skip
+
+
+@functools.cache
+def isolates_files() -> bool:
+    """Whether this platform lets the sandbox make everything else read-only, tried once."""
+    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+        room = Path(folder)
+        done = run([sys.executable, "-I", "-c", ""], cwd=room, environment=clean_environment(room), writable=[room])
+        return bool(done.isolation.get("filesystem"))

@@ -1,0 +1,43 @@
+"""Repositories to migrate: copies of the examples, prepared and trained once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def copied(name: str, target: Path) -> Path:
+    """The example as a newcomer clones it, without data and weights that may lie in the checkout."""
+    ignored = shutil.ignore_patterns("data", "checkpoints", "weights", "runs", "__pycache__")
+    return shutil.copytree(EXAMPLES / name, target / name, ignore=ignored)
+
+
+def run_in(folder: Path, *command: str) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    done = subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """examples/digits, with its data and a checkpoint of a few epochs."""
+    root = copied("digits", tmp_path_factory.mktemp("examples"))
+    run_in(root, "prepare.py")
+    run_in(root, "train.py", "--epochs", "2")
+    return root
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """examples/photos with a ResNet-18 and few photos."""
+    root = copied("photos", tmp_path_factory.mktemp("examples"))
+    run_in(root, "prepare.py", "--arch", "resnet18", "--per-class", "2", "--test-per-class", "2")
+    return root

@@ -1,0 +1,150 @@
+"""Broken and hostile repositories: a clear answer, nothing else stopped, and nothing outside the scratch copy changed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import penstock
+from penstock.errors import MigrateError, NothingToMigrateError
+from penstock.migrate.progress import Stages
+from penstock.migrate.report import Report, ScriptReport
+from penstock.migrate.sandbox import Limits
+from penstock.migrate.survey import survey
+from penstock.migrate.trials import run_originals
+from penstock.migrate.workspace import Wishes, Workspace
+
+MODEL = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, num_classes=4):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, 2, 1)
+        self.fc = nn.Linear(4, num_classes)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
+"""
+EVALUATE = """
+import torch
+from model import Net
+
+{before}
+
+def main():
+    torch.manual_seed(0)
+    model = Net()
+    model.eval()
+    loader = [(torch.rand(5, 3, 16, 16), torch.arange(5) % 4) for _ in range(2)]
+    correct = 0
+    with torch.no_grad():
+        for images, targets in loader:
+            {inside}
+            outputs = model(images)
+            correct += (outputs.argmax(1) == targets).sum().item()
+    print("correct", correct)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def repository(tmp_path: Path, *, before: str = "", inside: str = "pass", **files: str) -> Path:
+    root = tmp_path / "place" / "repository"
+    root.mkdir(parents=True)
+    (root / "model.py").write_text(MODEL)
+    (root / "evaluate.py").write_text(EVALUATE.format(before=before, inside=inside))
+    for name, text in files.items():
+        (root / f"{name}.py").write_text(text)
+    return root
+
+
+def test_an_empty_folder_a_missing_one_and_one_without_pytorch(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(NothingToMigrateError, match="empty"):
+        penstock.migrate(empty)
+    with pytest.raises(MigrateError, match="nowhere"):
+        penstock.migrate(tmp_path / "nowhere")
+    (empty / "app.py").write_text("import flask\n")
+    with pytest.raises(NothingToMigrateError):
+        penstock.migrate(empty, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_syntax_error_in_one_file_stops_nothing_else(tmp_path: Path) -> None:
+    root = repository(tmp_path, broken="def f(:\n    pass\n", old="print 'python 2'\n")
+    out = tmp_path / "out"
+    report = penstock.migrate(root, out=out, input_size=(3, 16, 16), precision="fp32", tuning_seconds=1)
+    assert {finding.path for finding in report.findings if finding.severity == "error"} == {"broken.py", "old.py"}
+    assert report.exit_status & 2
+    assert [script.executed for script in report.scripts] == ["passed"]
+    assert report.models[0].served
+    assert (out / "broken.py").read_text() == "def f(:\n    pass\n"
+    assert "penstock.compile" in (out / "evaluate.py").read_text()
+
+
+HOSTILE = {
+    "loops for ever": ({"inside": "exec('while True: pass')"}, "time limit"),
+    "waits for input": ({"inside": "input('continue? ')"}, "EOFError"),
+    "allocates without end": ({"inside": "exec('x = []\\nwhile True: x.append(bytearray(b\"1\" * 100_000_000))')"}, "emory"),
+    "prints without end": ({"inside": "exec('while True: print(\"spam\" * 1000)')"}, "printed without end"),
+    "forks without end": ({"inside": "exec('import os\\nwhile True: os.fork()')"}, "processes"),
+    "deletes its parent folder": ({"inside": "__import__('shutil').rmtree('..')"}, ""),
+    "deletes the original": ({"inside": "__import__('shutil').rmtree({place!r})"}, "Read-only file system"),
+    "reads the environment": ({"inside": "print(__import__('os').environ['PENSTOCK_TEST_SECRET'])"}, "KeyError"),
+    "calls home": ({"inside": "__import__('socket').create_connection(('192.0.2.1', 80), 5)"}, "nreachable"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_scripts_are_stopped_and_harm_nothing(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_TEST_SECRET", "hunter2")
+    code, reason = HOSTILE[case]
+    place = tmp_path / "place"
+    root = repository(tmp_path, inside=code["inside"].replace("{place!r}", repr(str(place))))
+    neighbour = place / "thesis.tex"
+    neighbour.write_text("precious")
+    before = {path.name: path.read_bytes() for path in root.iterdir()}
+    limit = 12.0 if "loops" in case else 60.0
+    surveyed = survey(root)
+    report = Report(repository=str(root), scripts=[ScriptReport(path="evaluate.py", roles=["evaluate"], rewritten=True)])
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    wishes = Wishes(limits=Limits(timeout=limit, memory_bytes=3 * 10**9))
+    space = Workspace(scratch=scratch, surveyed=surveyed, report=report, wishes=wishes, stages=Stages(None))
+    space.fresh_tree("copy")
+    started = time.monotonic()
+    assert run_originals(space, None) == {}
+    assert time.monotonic() - started < limit + 20
+    assert neighbour.read_text() == "precious"
+    assert {path.name: path.read_bytes() for path in root.iterdir()} == before
+    (script,) = report.scripts
+    assert script.executed == "not-run", script.why
+    assert reason in (script.why or "")
+    assert report.exit_status == 1
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_an_output_folder_of_somebody_else_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    root = repository(tmp_path, before="raise SystemExit('must not run')")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").write_text("precious")
+    with pytest.raises(MigrateError, match="not written by penstock"):
+        penstock.migrate(root, out=out)
+    assert (out / "thesis.tex").read_text() == "precious"
+
+
+def test_no_verify_says_that_it_is_unproved(tmp_path: Path) -> None:
+    root = repository(tmp_path)
+    report = penstock.migrate(root, verify=False, input_size=(3, 16, 16), precision="fp32", tuning_seconds=1)
+    assert [script.executed for script in report.scripts] == ["not-run"]
+    assert "PS403" in {finding.code for finding in report.findings}

@@ -1,0 +1,138 @@
+"""The main job on the examples: one call gives the same repository in graph mode, proved, and a folder that serves."""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.migrate.report import Report
+
+
+@pytest.fixture(scope="module")
+def migrated(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
+    out = tmp_path_factory.mktemp("migrated") / "digits"
+    return penstock.migrate(digits, out=out, tuning_seconds=5), out
+
+
+def python(folder: Path, *command: str) -> str:
+    done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def files(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+
+
+def test_everything_is_proved(migrated: tuple[Report, Path]) -> None:
+    report, _ = migrated
+    assert report.exit_status == 0, report.findings
+    (model, *others) = report.models
+    assert (model.name, model.factory, model.input, model.classes) == ("smallcnn", "model.py:100", [1, 32, 32], 10)
+    assert (model.built, model.captured, model.served, model.parity.status) == (True, True, True, "passed")
+    assert model.parity.top1_agreement == 1.0
+    assert sorted(other.name for other in others) == ["mobilecnn", "resnet8"]
+    executed = {script.path: (script.rewritten, script.executed) for script in report.scripts}
+    assert executed == {"evaluate.py": (True, "passed"), "predict.py": (True, "passed"), "train.py": (False, "not-run")}
+    assert all(finding.severity == "note" for finding in report.findings)
+
+
+def test_the_preprocessing_is_the_evaluation_transform(migrated: tuple[Report, Path]) -> None:
+    (recovered,) = migrated[0].preprocessing
+    assert recovered.for_models == ["smallcnn"]
+    decode, resize, scale, normalize, layout = recovered.steps
+    assert (decode["mode"], resize["size"], resize["interpolation"]) == ("L", (32, 32), "bilinear")
+    assert scale["factor"] == pytest.approx(1 / 255)
+    assert (normalize["mean"], normalize["std"], layout["channels"]) == ([0.305], [0.376], "L")
+
+
+def test_only_the_rewritten_scripts_differ(migrated: tuple[Report, Path], digits: Path) -> None:
+    _, out = migrated
+    added = {name for name in files(out) - files(digits) if not name.startswith("models/")}
+    assert added == {"penstock-report.json"}
+    assert files(digits) <= files(out)
+    assert filecmp.cmpfiles(digits, out, sorted(files(digits)), shallow=False)[1:] == (["evaluate.py", "predict.py"], [])
+
+
+def test_the_migrated_script_prints_the_same_accuracy(migrated: tuple[Report, Path], digits: Path) -> None:
+    _, out = migrated
+    original = python(digits, "evaluate.py")
+    assert "Top-1 accuracy" in original
+    assert python(out, "evaluate.py") == original
+
+
+def test_the_package_answers_as_the_original_script(migrated: tuple[Report, Path], digits: Path) -> None:
+    """Image bytes in, label out, as a server does it, without torch: top-1 equals predict.py's on every fifth test image."""
+    from penstock.runtime.artifact import load_artifact
+    from penstock.runtime.preprocessing import image_to_row
+
+    artifact = load_artifact(migrated[1] / "models/smallcnn")
+    assert artifact.preprocessing is not None
+    assert artifact.labels is not None
+    steps = artifact.preprocessing.to_json()["steps"]
+    paths = sorted((digits / "data/test").rglob("*.png"))[::5]
+    printed = python(digits, "predict.py", "--topk", "1", *map(str, paths)).splitlines()
+    expected = [line.rsplit(": ", 1)[1].split(" ")[0] for line in printed]
+    session = artifact.open()
+    rows = np.stack([image_to_row(path.read_bytes(), steps) for path in paths])
+    got = [artifact.labels[int(index)] for index in session.run([rows])[0].argmax(axis=1)]
+    session.close()
+    assert got == expected
+
+
+def test_the_report_on_disk_is_the_report(migrated: tuple[Report, Path]) -> None:
+    report, out = migrated
+    assert json.loads((out / "penstock-report.json").read_text()) == json.loads(json.dumps(report.to_json()))
+
+
+def test_a_second_run_finds_nothing_to_rewrite(migrated: tuple[Report, Path]) -> None:
+    again = penstock.migrate(migrated[1], check=True)
+    assert (again.diff, again.would_change) == ("", False)
+
+
+def test_check_and_no_output_write_nothing(digits: Path) -> None:
+    before = {name: (digits / name).stat().st_mtime_ns for name in files(digits)}
+    report = penstock.migrate(digits, check=True)
+    assert report.exit_status == 1
+    assert "+    graph = penstock.compile(model)" in report.diff
+    assert {name: (digits / name).stat().st_mtime_ns for name in files(digits)} == before
+
+
+def test_photos_with_a_hand_written_transform(photos: Path, tmp_path: Path) -> None:
+    weights = photos / "weights/resnet18.pth"
+    out = tmp_path / "out"
+    report = penstock.migrate(photos, out=out, model="resnet18", checkpoint=weights, precision="fp32", tuning_seconds=2)
+    model = report.models[0]
+    assert (model.name, model.input, model.classes, model.served) == ("resnet18", [3, 224, 224], 16, True), report.findings
+    assert model.parity.status == "passed"
+    resize, crop = report.preprocessing[0].steps[1:3]
+    assert (resize["size"], resize["long_side"]) == (256, "floor")
+    assert (crop["size"], crop["offset"]) == ((224, 224), "floor")
+    labels = (out / "models/resnet18/labels.txt").read_text().split()
+    assert labels == (photos / "classes.txt").read_text().split()
+    assert {script.path: script.executed for script in report.scripts} == {"evaluate.py": "passed", "predict.py": "passed"}
+    assert report.exit_status == 0
+
+
+def test_without_data_and_weights_the_report_says_what_is_missing(digits: Path, tmp_path: Path) -> None:
+    bare = copytree(digits, tmp_path / "bare", ignore=ignore_patterns("data", "checkpoints"))
+    report = penstock.migrate(bare, out=tmp_path / "out", precision="fp32", tuning_seconds=2)
+    model = report.models[0]
+    assert (model.built, model.parity.status, model.served) == (True, "passed", True), report.findings
+    codes = {finding.code for finding in report.findings}
+    assert {"PS402", "PS503"} <= codes
+    scripts = {script.path: script for script in report.scripts}
+    assert scripts["evaluate.py"].executed == "not-run"
+    assert "data/test not found, run prepare.py first" in (scripts["evaluate.py"].why or "")
+    own = next(checkpoint for checkpoint in report.checkpoints if checkpoint.source.startswith("evaluate.py"))
+    assert (own.path, own.loaded, own.why) == ("checkpoints/best.pth", False, "file not in the repository")
+    assert report.exit_status == 1
+    assert "penstock-" not in json.dumps(report.to_json()["findings"])  # the scratch folder means nothing to anybody
