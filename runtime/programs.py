@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -84,6 +85,16 @@ def anonymous(program: ExportedProgram) -> ExportedProgram:
             node.meta.pop(key, None)
     blank = pytree.tree_map_only(torch.Tensor, torch.zeros_like, program.example_inputs)  # AOTInductor wants some
     return rebuilt(program, graph_module, example_inputs=blank)
+
+
+def isolated(program: ExportedProgram) -> ExportedProgram:
+    """The program with a shape environment of its own. Copies share one, and compiling a copy may add guards to it
+    (inductor was seen to add `batch < 16`) that the original would then be held to."""
+    buffer = io.BytesIO()
+    with quiet("torch"):
+        torch.export.save(anonymous(program), buffer)
+        buffer.seek(0)
+        return torch.export.load(buffer)
 
 
 def in_precision(program: ExportedProgram, example: Sequence[torch.Tensor], precision: str) -> ExportedProgram:

@@ -43,7 +43,7 @@ class InductorBackend:
         import torch
         from torch._inductor import aoti_compile_and_package
 
-        from ..programs import anonymous, in_precision, on_device
+        from ..programs import in_precision, isolated, on_device
         from ..quiet import quiet
 
         name = f"inductor-{target.device}-{target.precision}.pt2"
@@ -52,10 +52,8 @@ class InductorBackend:
         aside = directory / f".{os.getpid()}-{name}"
         try:
             with quiet("torch"), torch.no_grad():
-                program = in_precision(on_device(captured.program, target.device), captured.example, target.precision)
-                aoti_compile_and_package(
-                    anonymous(program), package_path=str(aside), inductor_configs={"freezing": target.device == "cpu"}
-                )
+                program = in_precision(isolated(on_device(captured.program, target.device)), captured.example, target.precision)
+                aoti_compile_and_package(program, package_path=str(aside), inductor_configs=_settings(target))
         except Exception as error:
             lines = [line for line in str(error).splitlines() if line.strip()]
             raise BackendError(f"inductor cannot compile this graph: {lines[0] if lines else type(error).__name__}") from error
