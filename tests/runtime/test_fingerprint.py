@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+
 from penstock.runtime.fingerprint import available_cores, fingerprint, matches, versions
 
 

@@ -5,10 +5,11 @@ import pytest
 from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tritonclient.grpc import model_config_pb2
+
 from penstock.errors import ArtifactError
 from penstock.runtime.model_config import DATATYPES, check_config, config_text, parse_config, read_config
 from penstock.specs import DTYPES, Signature, TensorSpec
-from tritonclient.grpc import model_config_pb2
 
 
 def signature(*, dtype="float32", row=(3, 32, 32), outputs=(("logits", "float32", (10,)),)):

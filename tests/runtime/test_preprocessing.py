@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
+
 from penstock.runtime import preprocessing
 from penstock.runtime.preprocessing import ImageError, Preprocessor, image_to_row
 from penstock.specs import INTERPOLATIONS, CenterCrop, Preprocessing, Resize
-from PIL import Image
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PILLOW = {name: getattr(Image.Resampling, name.upper()) for name in INTERPOLATIONS}
