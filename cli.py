@@ -142,21 +142,33 @@ def serve(
     grpc_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8001,
     metrics_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8002,
     ready_file: Annotated[Path | None, typer.Option(help="Written as JSON with the ports once ready.")] = None,
+    instances: Annotated[
+        int | None, typer.Option(help="Sessions side by side per model; by default what warm-up finds.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of each session; by default as the plan measured.")] = None,
+    max_queue: Annotated[int, typer.Option(help="Requests that may wait, per model, before new ones are refused.")] = 256,
+    timeout: Annotated[float, typer.Option(help="Deadline in seconds of a request that names none.")] = 30.0,
 ) -> None:
     """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
     from .serving.config import ServeConfig
     from .serving.server import serve as run
 
-    run(
-        ServeConfig(
+    try:
+        config = ServeConfig(
             models=models,
             host=host,
             http_port=http_port,
             grpc_port=grpc_port,
             metrics_port=metrics_port,
             ready_file=ready_file,
+            instances=instances,
+            threads=threads,
+            max_queue=max_queue,
+            default_timeout_seconds=timeout,
         )
-    )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    run(config)
 
 
 @app.command()
