@@ -138,7 +138,7 @@ def graph_edits(context: Context, group: Group) -> list[Edit] | Refusal:
     refusal = _refused(module, group)
     if refusal is not None:
         return refusal
-    place = _construction(module, positions, group)
+    place = _construction(context, group)
     if isinstance(place, Refusal):
         return place
     anchor, after = place.statement, place.after
@@ -183,7 +183,8 @@ class _Place:
     after: bool
 
 
-def _construction(module: Module, positions: Positions, group: Group) -> _Place | Refusal:
+def _construction(context: Context, group: Group) -> _Place | Refusal:
+    module, positions = context.module, context.positions
     site = group.first
     root = group.model.partition(".")[0]
     if root == "self":
@@ -194,7 +195,7 @@ def _construction(module: Module, positions: Positions, group: Group) -> _Place 
     if function is None:
         return _global(module, positions, group)
     given = root in {argument.arg for argument in parameters(function)}
-    if given and all(item.loop is None for item in group.sites):
+    if given and all(item.loop is None for item in group.sites) and not _runs_once(context, module, function):
         return Refusal(
             "it is a parameter of a function that classifies one input, and a graph made at each call would be compiled at "
             "each; make the graph where the model is made, and hand it over instead"
@@ -202,6 +203,27 @@ def _construction(module: Module, positions: Positions, group: Group) -> _Place 
     if function is not site.function:  # a function nested in the one that binds the model
         return _local(module, positions, group, function, _statement_within(module, site.function, function))
     return _local(module, positions, group, function, module.statement_of(site.call))
+
+
+def _runs_once(context: Context, module: Module, function: Function, depth: int = 0) -> bool:
+    """Whether a function runs at most once in a process: one call in the repository, outside of loops, from code that does."""
+    sites = []
+    for where, call in context.known.calls.by_name.get(function.name, []):
+        found = where.find_callee(call.func)
+        if found is not None and found[1] is function:
+            sites.append((where, call))
+    decorated = any(last_name(item.func) != "command" for item in function.decorator_list if isinstance(item, ast.Call))
+    if len(sites) != 1 or decorated or function.name in context.known.calls.handed or depth > 4:
+        return False
+    where, call = sites[0]
+    current: ast.AST | None = where.parents.get(call)
+    while current is not None and not isinstance(current, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if isinstance(current, ast.For | ast.AsyncFor | ast.While | ast.comprehension | ast.ListComp | ast.GeneratorExp):
+            return False
+        current = where.parents.get(current)
+    if isinstance(current, ast.Lambda):
+        return False
+    return current is None or _runs_once(context, where, current, depth + 1)
 
 
 def _local(module: Module, positions: Positions, group: Group, function: Function, statement: ast.stmt) -> _Place | Refusal:

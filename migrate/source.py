@@ -21,6 +21,8 @@ from .finding import Finding
 MAX_BYTES = 2_000_000
 """Larger sources are data or generated code, not something a person wrote."""
 MAX_FILES = 20_000
+MAX_DEPTH = 200
+"""Analysis and printing of syntax trees recurse; what people write is nested far less."""
 
 _SKIPPED = frozenset(
     "__pycache__ build dist node_modules site-packages env venv virtualenv conda wandb mlruns".split()  # noqa: SIM905
@@ -92,7 +94,19 @@ def parse_source(path: str, data: bytes) -> SourceFile:
     except (ValueError, RecursionError, MemoryError) as error:
         finding = Finding(path, 1, 0, "PS001", f"does not parse: {type(error).__name__}: {error}", "error")
         return SourceFile(path, data, encoding, text, problem=finding)
+    if _depth(tree) > MAX_DEPTH:
+        finding = Finding(path, 1, 0, "PS003", f"skipped: code nested more than {MAX_DEPTH} levels deep", "note")
+        return SourceFile(path, data, encoding, text, problem=finding)
     return SourceFile(path, data, encoding, text, tree)
+
+
+def _depth(tree: ast.AST) -> int:
+    """Levels of the tree, counted without recursion."""
+    depth, level = 0, [tree]
+    while level and depth <= MAX_DEPTH:
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        depth += 1
+    return depth
 
 
 def walk(root: Path, suffixes: tuple[str, ...] = (".py",)) -> Iterator[str]:

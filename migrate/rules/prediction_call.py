@@ -38,6 +38,28 @@ class Classifier:
     def predict(self, image):
         return self.model(image).argmax(1)
 """
+_ONCE = """\
+import torch
+
+
+def predict(model, image):
+    with torch.no_grad():
+        return model(image).argmax(1)
+
+
+def main():
+    net = load_model().eval()
+    print(predict(net, read_image()))
+
+
+if __name__ == "__main__":
+    main()
+"""
+_GRAPH_ONCE = (
+    _ONCE.replace("import torch\n", "import penstock\nimport torch\n", 1)
+    .replace("    with torch", "    graph = penstock.compile(model)\n    with torch")
+    .replace("return model(", "return graph(")
+)
 
 
 class PredictionCall(Rule):
@@ -74,6 +96,7 @@ class PredictionCall(Rule):
             )
             .replace("return self.model(", "return self.graph("),
         ),
+        (_ONCE, _GRAPH_ONCE),
         (
             "import torch\n\n\ndef classify(model, image):\n    with torch.no_grad():\n        return model(image)\n",
             None,

@@ -25,7 +25,8 @@ for line in sys.stdin:
             if "model" in request:
                 model = build_model(request)
                 shape = list(model(torch.rand(2, *request["input"])).shape)
-                answer = {"class": type(model).__name__, "shape": shape, "sum": float(sum(p.double().sum() for p in model.parameters()))}
+                total = float(sum(p.double().sum() for p in model.parameters()))
+                answer = {"class": type(model).__name__, "shape": shape, "sum": total}
             else:
                 os.chdir(os.path.join(request["root"], request["directory"]))
                 sys.path[0] = os.path.dirname(os.path.join(request["root"], request["script"]))

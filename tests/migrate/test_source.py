@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.migrate.source import MAX_BYTES, parse_source, read_source, split_lines, walk
+from penstock.migrate.survey import survey
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,13 @@ def test_what_cannot_be_read_is_a_finding(data, code, line):
 def test_deep_nesting_does_not_raise():
     file = parse_source("deep.py", b"x = " + b"-" * 30_000 + b"1\n")
     assert file.problem is None or file.problem.code == "PS001"
+
+
+def test_long_chains_are_skipped_instead_of_overflowing(tmp_path):
+    problem = parse_source("chain.py", b"import torch\nx = " + b" + ".join([b"a"] * 900) + b"\n").problem
+    assert (problem.code, problem.severity) == ("PS003", "note")
+    (tmp_path / "chain.py").write_bytes(b"import torch\nif a: pass\n" + b"elif b: model(x)\n" * 150)
+    survey(tmp_path)
 
 
 def test_enormous_and_unreadable_files(tmp_path):
