@@ -156,6 +156,10 @@ def _refused(module: Module, group: Group) -> Refusal | None:
     for site in group.sites:
         if len(site.call.args) != 1 or site.call.keywords:
             return Refusal("it is called with more than one argument")
+        if _is_collection(module, site):
+            return Refusal("it takes a list of inputs instead of one batch")
+        if _taken_by_name(module, site):
+            return Refusal("its output is taken apart by name")
         if "." in group.model and not group.model.startswith("self."):
             return Refusal(f"{group.model} is reached through another object")
     for node in module.nodes:
@@ -168,6 +172,30 @@ def _refused(module: Module, group: Group) -> Refusal | None:
     if _bound_elsewhere(module):
         return Refusal("the file uses the name penstock for something else")
     return None
+
+
+def _is_collection(module: Module, site: CallSite) -> bool:
+    """`model([image])`, and `images = list(...)` before `model(images)`: detectors, and sessions of other runtimes."""
+    given = site.call.args[0]
+    values = [given]
+    if isinstance(given, ast.Name):
+        scope: ast.AST = site.function or module.tree
+        nodes = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and node.lineno < site.call.lineno]
+        named = [node for node in nodes if any(dotted(target) == given.id for target in node.targets)]
+        values += [node.value for node in named if module.parents[node] is module.parents[module.statement_of(site.call)]]
+    return any(
+        isinstance(value, ast.List | ast.Tuple | ast.Dict | ast.ListComp | ast.DictComp)
+        or (isinstance(value, ast.Call) and dotted(value.func) in ("list", "tuple", "dict"))
+        for value in values
+    )
+
+
+def _taken_by_name(module: Module, site: CallSite) -> bool:
+    for node in ast.walk(site.function or module.tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            if node.value is site.call or (site.fact.outputs is not None and dotted(node.value) == site.fact.outputs):
+                return True
+    return False
 
 
 def _bound_elsewhere(module: Module) -> bool:

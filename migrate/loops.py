@@ -24,6 +24,7 @@ _MODEL_METHODS = frozenset(
     ["eval", "train", "parameters", "named_parameters", "load_state_dict", "state_dict", "modules", "named_modules", "half"]
 )
 _NOT_MODELS = ("penstock.", "torch.optim", "torch.utils", "torchvision.transforms", "numpy")
+_OTHER_RUNTIMES = frozenset(["compile_model", "InferenceSession", "read_model", "read_network", "load_network", "Interpreter"])
 _NO_GRAD = frozenset(["no_grad", "inference_mode"])
 _EVALUATION = re.compile(r"eval|valid|^val|_val|test|infer|predict|accuracy", re.I)
 
@@ -103,7 +104,7 @@ class _Evidence:
                 self.built |= names
         elif is_zoo_constructor(expanded):
             self.built |= names
-        elif leaf.endswith("Loss") or expanded.startswith(_NOT_MODELS):
+        elif leaf.endswith("Loss") or leaf in _OTHER_RUNTIMES or expanded.startswith(_NOT_MODELS):
             self.other |= names
 
     def is_model(self, name: str) -> bool:

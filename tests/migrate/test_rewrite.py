@@ -94,6 +94,8 @@ def test_surrounding_code_does_not_matter(tmp_path, junk, ending):
 REFUSED = {
     "two arguments": "model(images, masks)",
     "keyword": "model(images, features=True)",
+    "list": "model([images])",
+    "output by name": "model(images)['out']",
 }
 
 
