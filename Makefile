@@ -22,11 +22,13 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest
 
-# mypy needs the package under its import name, and the checkout may be called anything.
+# mypy needs the package under its import name, and the checkout may be called anything: a folder of links stands for it.
+PARTS := $(wildcard *.py) py.typed kernels migrate runtime serving
+
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	@mkdir -p build/mypy && ln -sfn ../.. build/mypy/penstock
+	@rm -rf build/mypy && mkdir -p build/mypy/penstock && ln -s $(PARTS:%=../../../%) build/mypy/penstock/
 	MYPYPATH=build/mypy $(BIN)/mypy --explicit-package-bases -p penstock
 
 bench: setup

@@ -20,7 +20,7 @@ INTERPOLATIONS: frozenset[str] = frozenset(Interpolation.__args__)  # type: igno
 
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
-    """One input or output: its name, numpy dtype name, and shape with the batch dimension named, e.g. ("batch", 3, 224, 224)."""
+    """One input or output: its name, numpy dtype name, and shape with the batch dimension named: ("batch", 3, 224, 224)."""
 
     name: str
     dtype: str
@@ -35,7 +35,9 @@ class TensorSpec:
             raise ValueError(f"tensor {self.name!r}: the first dimension must be 'batch', got shape {self.shape}")
         for size in self.shape[1:]:
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-                raise ValueError(f"tensor {self.name!r}: dimensions after the batch must be positive integers, got {self.shape}")
+                raise ValueError(
+                    f"tensor {self.name!r}: dimensions after the batch must be positive integers, got {self.shape}"
+                )
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -78,7 +80,8 @@ class Signature:
 
 @dataclass(frozen=True, kw_only=True)
 class Resize:
-    """Resample with Pillow's filters. An integer size is the short side, and the long side follows by `long_side`; a pair is (height, width).
+    """Resample with Pillow's filters. An integer size is the short side, and the long side follows by `long_side`; a pair is
+    (height, width).
 
     Pillow's filters always widen their support when shrinking, which torchvision calls antialias.
     """
@@ -159,7 +162,9 @@ class Preprocessing:
         if self.channels not in (("RGB", "BGR") if self.mode == "RGB" else ("L",)):
             raise ValueError(f"preprocessing: channels {self.channels!r} does not fit mode {self.mode!r}")
         if len(self.mean) != count or len(self.std) != count:
-            raise ValueError(f"preprocessing: mode {self.mode} needs {count} means and stds, got {len(self.mean)} and {len(self.std)}")
+            raise ValueError(
+                f"preprocessing: mode {self.mode} needs {count} means and stds, got {len(self.mean)} and {len(self.std)}"
+            )
         if not all(math.isfinite(value) for value in (self.scale, *self.mean, *self.std)) or 0 in self.std or not self.scale:
             raise ValueError("preprocessing: scale, mean and std must be finite, scale and std not zero")
 

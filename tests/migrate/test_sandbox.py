@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from penstock.migrate.sandbox import Completed, Limits, clean_environment, run
 
 
