@@ -135,7 +135,7 @@ class CenterCrop:
 
 
 Geometry = Resize | CenterCrop
-_GEOMETRY: dict[str, type[Resize] | type[CenterCrop]] = {kind.op: kind for kind in (Resize, CenterCrop)}
+_GEOMETRY: dict[str, Any] = {kind.op: kind for kind in (Resize, CenterCrop)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from ..errors import AmbiguousError, MigrateError
-from .package import Workshop, ask, inspect, model_name
+from .package import ask, inspect, model_name
 from .progress import Stages
 from .sandbox import Limits
+from .workshop import Workshop
 
 if TYPE_CHECKING:
     from rich.console import Console
