@@ -1,0 +1,284 @@
+"""Where the graph of a model is constructed, and what it is called."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .edits import Positions
+from .effects import MUTATING_CALL
+from .loops import CallSite
+from .rule import Context
+from .scopes import Function, Module, bound_names, dotted, last_name, local_names, parameters
+
+_PREPARING = frozenset(
+    [
+        "eval",
+        "to",
+        "cuda",
+        "cpu",
+        "load_state_dict",
+        "float",
+        "double",
+        "train",
+        "requires_grad_",
+        "share_memory",
+        "load",
+        "fuse",
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The calls of one model in one function (or at module level), which share one graph."""
+
+    sites: tuple[CallSite, ...]
+
+    @property
+    def first(self) -> CallSite:
+        return self.sites[0]
+
+    @property
+    def model(self) -> str:
+        return self.first.fact.model
+
+    @property
+    def evaluates(self) -> bool:
+        return any(site.fact.kind == "evaluate" for site in self.sites)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a group stays eager."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """`graph` is made next to `statement`: below it, or above it when `after` is False."""
+
+    graph: str
+    statement: ast.stmt
+    after: bool
+
+
+def construction(context: Context, group: Group) -> Place | Refusal:
+    module, positions = context.module, context.positions
+    site = group.first
+    root = group.model.partition(".")[0]
+    if root == "self":
+        return _in_method(module, positions, group)
+    function = site.function
+    while function is not None and root not in local_names(function):
+        function = module.function_of(function)
+    if function is None:
+        return _global(module, positions, group)
+    given = root in {argument.arg for argument in parameters(function)}
+    if given and all(item.loop is None for item in group.sites) and not _runs_once(context, module, function):
+        return Refusal(
+            "it is a parameter of a function that classifies one input, and a graph made at each call would be compiled at "
+            "each; make the graph where the model is made, and hand it over instead"
+        )
+    if function is not site.function:  # a function nested in the one that binds the model
+        return _local(module, positions, group, function, _statement_within(module, site.function, function))
+    return _local(module, positions, group, function, module.statement_of(site.call))
+
+
+def _runs_once(context: Context, module: Module, function: Function, depth: int = 0) -> bool:
+    """Whether a function runs at most once in a process: one call in the repository, outside of loops, from code that does."""
+    sites = []
+    for where, call in context.known.calls.by_name.get(function.name, []):
+        found = where.find_callee(call.func)
+        if found is not None and found[1] is function:
+            sites.append((where, call))
+    decorated = any(last_name(item.func) != "command" for item in function.decorator_list if isinstance(item, ast.Call))
+    if len(sites) != 1 or decorated or function.name in context.known.calls.handed or depth > 4:
+        return False
+    where, call = sites[0]
+    current: ast.AST | None = where.parents.get(call)
+    while current is not None and not isinstance(current, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if isinstance(current, ast.For | ast.AsyncFor | ast.While | ast.comprehension | ast.ListComp | ast.GeneratorExp):
+            return False
+        current = where.parents.get(current)
+    if isinstance(current, ast.Lambda):
+        return False
+    return current is None or _runs_once(context, where, current, depth + 1)
+
+
+def _local(module: Module, positions: Positions, group: Group, function: Function, statement: ast.stmt) -> Place | Refusal:
+    anchor = _last_preparation(module, function.body, statement, group.model)
+    name = graph_name(module, group.model)
+    if anchor is not None:
+        return _checked(positions, Place(name, anchor, after=True), group)
+    body = [item for item in function.body if item.lineno <= statement.lineno]
+    return _checked(positions, Place(name, body[-1], after=False), group)
+
+
+def _global(module: Module, positions: Positions, group: Group) -> Place | Refusal:
+    """The model is a global: the graph is one too, made after the last statement that prepares the model."""
+    site = group.first
+    name = graph_name(module, group.model)
+    if any(isinstance(node, ast.Global) and group.model in node.names for node in module.nodes):
+        return Refusal("it is a global that functions rebind")
+    if site.function is None:
+        anchor = _last_preparation(module, module.tree.body, module.statement_of(site.call), group.model)
+    else:
+        prepared = [item for item in _module_blocks(module) if _touches(item, group.model)]
+        anchor = prepared[-1] if prepared else None
+    if anchor is None:
+        return Refusal("the statement that makes it was not found in this file")
+    if (
+        site.function is not None
+        and module.statement_of(site.call).lineno > anchor.lineno
+        and _called_before(module, site, anchor)
+    ):
+        return Refusal("it is used before it is ready")
+    return _checked(positions, Place(name, anchor, after=True), group)
+
+
+def _called_before(module: Module, site: CallSite, anchor: ast.stmt) -> bool:
+    assert site.function is not None
+    return any(
+        isinstance(node, ast.Call) and last_name(node.func) == site.function.name and node.lineno <= anchor.lineno
+        for item in _module_blocks(module)
+        for node in ast.walk(item)
+    )
+
+
+def _in_method(module: Module, positions: Positions, group: Group) -> Place | Refusal:
+    site = group.first
+    function = site.function
+    owner = module.class_of(function) if function is not None else None
+    if function is None or owner is None:
+        return Refusal("the class that holds it was not found")
+    if any(item.loop is not None for item in group.sites):
+        return _local(module, positions, group, function, module.statement_of(site.call))
+    init = next((item for item in owner.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
+    if init is None:
+        return Refusal("its class has no __init__ in which a graph could be made")
+    rebinding = [
+        item
+        for item in owner.body
+        if isinstance(item, ast.FunctionDef) and item is not init and any(_touches(inner, group.model) for inner in item.body)
+    ]
+    if any(_binds(inner, group.model) for item in rebinding for inner in item.body):
+        return Refusal("methods outside of __init__ rebind it")
+    prepared = [item for item in init.body if _touches(item, group.model)]
+    if not prepared:
+        return Refusal("the statement in __init__ that makes it was not found")
+    name = f"self.{attribute_name(owner)}"
+    return _checked(positions, Place(name, prepared[-1], after=True), group)
+
+
+def _checked(positions: Positions, place: Place, group: Group) -> Place | Refusal:
+    lines = {site.call.lineno for site in group.sites}
+    end = place.statement.end_lineno or place.statement.lineno
+    if not positions.starts_line(place.statement) or (place.after and end in lines):
+        return Refusal("several statements share the line where the graph would be made")
+    if place.after and positions.lines[end - 1].rstrip("\r\n").endswith("\\"):
+        return Refusal("the line where the graph would be made continues on the next")
+    return place
+
+
+def _last_preparation(module: Module, body: Sequence[ast.stmt], statement: ast.stmt, model: str) -> ast.stmt | None:
+    """The last statement before `statement`, in the blocks around it, that binds or prepares the model."""
+    trail: list[ast.AST] = [statement]
+    while not any(trail[-1] is item for item in body):
+        trail.append(module.parents[trail[-1]])
+    found: ast.stmt | None = None
+    block: Sequence[ast.stmt] = body
+    for step in reversed(trail):
+        if not isinstance(step, ast.stmt) or not any(step is item for item in block):
+            continue
+        for item in block:
+            if item is step:
+                break
+            if _touches(item, model):
+                found = item
+        block = next((inner for inner in _inner_blocks(step) if any(node is item for node in trail for item in inner)), ())
+        if isinstance(step, ast.For | ast.AsyncFor | ast.While) and step is not trail[0] and not _prepares_inside(step, model):
+            break  # what a batch loop does to other things does not make a graph anew
+    return found
+
+
+def _prepares_inside(loop: ast.stmt, model: str) -> bool:
+    """Whether each round of a loop makes the model or fills it anew, so that its graph belongs inside."""
+    return any(
+        _binds(item, model)
+        or any(isinstance(node, ast.Call) and dotted(node.func) == f"{model}.load_state_dict" for node in ast.walk(item))
+        for item in _blocks_of(loop)
+    )
+
+
+def _blocks_of(node: ast.stmt) -> Iterator[ast.stmt]:
+    for block in _inner_blocks(node):
+        yield from block
+
+
+def _inner_blocks(node: ast.AST) -> list[list[ast.stmt]]:
+    blocks = [getattr(node, name) for name in ("body", "orelse", "finalbody") if isinstance(getattr(node, name, None), list)]
+    return blocks + [part.body for part in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]]
+
+
+def _module_blocks(module: Module) -> Iterator[ast.stmt]:
+    """The statements at module level, and those in its main guard."""
+    for item in module.tree.body:
+        if isinstance(item, ast.If) and "__name__" in ast.unparse(item.test):
+            yield from item.body
+        elif not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield item
+
+
+def _statement_within(module: Module, inner: ast.AST | None, outer: Function) -> ast.stmt:
+    """The statement of `outer`'s body that holds a nested function."""
+    assert inner is not None
+    current = inner
+    while module.parents[current] is not outer:
+        current = module.parents[current]
+    assert isinstance(current, ast.stmt)
+    return current
+
+
+def _binds(statement: ast.stmt, model: str) -> bool:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    if "." not in model:
+        return model in bound_names(statement)
+    return any(
+        isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and dotted(node) == model
+        for node in ast.walk(statement)
+    )
+
+
+def _touches(statement: ast.stmt, model: str) -> bool:
+    """Whether a statement binds the model, moves it, fills it, or hands it to something that does."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    if _binds(statement, model):
+        return True
+    for node in ast.walk(statement):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Attribute) and dotted(node.func.value) == model and node.func.attr in _PREPARING:
+            return True
+        if MUTATING_CALL.search(last_name(node.func)) and any(dotted(value) == model for value in node.args):
+            return True
+    return False
+
+
+def graph_name(module: Module, model: str) -> str:
+    """A name for the graph that the file does not use yet."""
+    taken = {node.id for node in module.nodes if isinstance(node, ast.Name)} | set(module.definitions) | set(module.imports)
+    taken |= {node.arg for node in module.nodes if isinstance(node, ast.arg)}
+    stem = model.rpartition(".")[2]
+    candidates = ["graph", f"{stem}_graph", "penstock_graph", *(f"graph{number}" for number in range(2, 100))]
+    return next(name for name in candidates if name not in taken)
+
+
+def attribute_name(owner: ast.ClassDef) -> str:
+    taken = {node.attr for node in ast.walk(owner) if isinstance(node, ast.Attribute)}
+    taken |= {item.name for item in owner.body if isinstance(item, ast.FunctionDef)}
+    return next(name for name in ("graph", "model_graph", "penstock_graph") if name not in taken)
