@@ -18,6 +18,7 @@ from ..specs import Preprocessing
 from .verify import Recorded
 from .workshop import Workshop
 
+__all__ = ["Workshop", "ask", "class_names", "inspect", "model_name", "package", "smoke_test"]
 WORKER = ("-P", "-m", "penstock.runtime.worker")
 Progress = Callable[[float, str], None]
 # In a process of its own, in a folder of its own: nothing of the repository is on its path.

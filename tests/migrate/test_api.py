@@ -141,10 +141,3 @@ def test_an_output_folder_of_somebody_else_is_refused_before_anything_runs(tmp_p
     with pytest.raises(MigrateError, match="not written by penstock"):
         penstock.migrate(root, out=out)
     assert (out / "thesis.tex").read_text() == "precious"
-
-
-def test_no_verify_says_that_it_is_unproved(tmp_path: Path) -> None:
-    root = repository(tmp_path)
-    report = penstock.migrate(root, verify=False, input_size=(3, 16, 16), precision="fp32", tuning_seconds=1)
-    assert [script.executed for script in report.scripts] == ["not-run"]
-    assert "PS403" in {finding.code for finding in report.findings}
