@@ -96,7 +96,9 @@ def migrate(
     if format == "json":
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:
-        report.render(console)
+        from .migrate.render import render
+
+        render(report, console)
     raise typer.Exit(report.exit_status)
 
 

@@ -12,7 +12,7 @@ from .finding import Finding
 from .resolved import ChainStep
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 SCHEMA = 1
 FINDINGS, ERRORS, PARITY = 1, 2, 4
@@ -135,9 +135,3 @@ class Report:
             "findings": [finding.to_json() for finding in sorted(self.findings)],
             "scores": self.scores(),
         }
-
-    def render(self, console: Console) -> None:
-        """Print the diff (when nothing was written) and the summary."""
-        from .render import render
-
-        render(self, console)

@@ -21,7 +21,6 @@ _TOOLS = {
     "fastapi": "pip install fastapi",
     "uvicorn": "pip install 'uvicorn[standard]'",
     "onnxscript": "pip install onnx onnxscript",
-    "libcst": "pip install libcst",
 }
 
 # Flags of /proc/cpuinfo that make a number format fast, in words.

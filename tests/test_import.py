@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "fastapi", "libcst", "numpy", "onnxruntime", "openvino", "matplotlib")
+HEAVY = ("torch", "fastapi", "numpy", "onnxruntime", "openvino", "matplotlib")
 
 
 def loaded_after(code):

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from penstock.migrate.finding import Finding
 from penstock.migrate.model import faster
+from penstock.migrate.render import render
 from penstock.migrate.report import CheckpointReport, ModelReport, Parity, PreprocessingReport, Report, ScriptReport
 from penstock.migrate.resolved import ChainStep
 
@@ -83,7 +84,7 @@ def test_exit_status_bits_add_up() -> None:
 def test_terminal_form_is_complete_and_takes_no_markup_from_the_user() -> None:
     stream = io.StringIO()
     report = full()
-    report.render(Console(file=stream, width=160))
+    render(report, Console(file=stream, width=160))
     text = stream.getvalue()
     for expected in (
         "resnet18(num_classes=[10])",
@@ -100,7 +101,7 @@ def test_terminal_form_is_complete_and_takes_no_markup_from_the_user() -> None:
 
 def test_the_diff_shows_only_when_nothing_was_written() -> None:
     stream = io.StringIO()
-    Report(repository="/r", diff="--- a/x.py\n+++ b/x.py\n", would_change=True).render(Console(file=stream))
+    render(Report(repository="/r", diff="--- a/x.py\n+++ b/x.py\n", would_change=True), Console(file=stream))
     assert "+++ b/x.py" in stream.getvalue()
     assert "Nothing was written" in stream.getvalue()
 
