@@ -40,7 +40,7 @@ def migrate(
     checkpoint: str | os.PathLike[str] | None = None,
     data: str | os.PathLike[str] | None = None,
     precision: str = "auto",
-    tuning_seconds: float = 60.0,
+    tuning_seconds: float = 30.0,
     verify: bool = True,
     check: bool = False,
     trust_checkpoint: bool = False,

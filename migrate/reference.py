@@ -46,7 +46,7 @@ class CompileConfig:
     input_size: tuple[int, int, int] | None = None
     checkpoint: Path | None = None
     precision: str = "auto"
-    max_tuning_seconds: float = 60.0
+    max_tuning_seconds: float = 30.0
     timeout: float = 1800.0
     trust_checkpoint: bool = False
 

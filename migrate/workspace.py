@@ -25,7 +25,7 @@ class Wishes:
     input_size: tuple[int, int, int] | None = None
     data: Path | None = None
     precision: str = "auto"
-    tuning_seconds: float = 60.0
+    tuning_seconds: float = 30.0
     verify: bool = True
     trusted: bool = False
     limits: Limits = field(default_factory=Limits)

@@ -12,6 +12,7 @@ Device = Literal["auto", "cpu", "cuda"]
 _PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
 _DEVICES = ("auto", "cpu", "cuda")
 _LARGEST_BUCKET = 4096
+DEFAULT_BUCKETS = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,8 @@ class GraphConfig:
     `precision`: "auto" keeps fp32 unless real images are given to `compile` and the parity gate passes; a name pins it.
     `backend`: pins one backend by name ("eager", "onnxruntime", "openvino", "inductor"); None measures all that are installed.
     `device`: "auto" is where the module's parameters are.
-    `buckets`: ascending batch sizes that the plan is measured for; other sizes use the next larger bucket's choice.
+    `buckets`: ascending batch sizes that the plan is measured for; other sizes use the next larger bucket's choice. None: 1 to
+    16 in powers of two where a graph is compiled ahead or saved, and the sizes that calls bring where it is compiled by a call.
     `max_tuning_seconds`: for building and measuring candidates, after eager ran as the reference. When they are used up, what
     is left is skipped, and the plan says so.
     `tolerance`: largest accepted |difference| / largest |reference| for lossless candidates; None calibrates it from the
@@ -34,7 +36,7 @@ class GraphConfig:
     precision: Precision = "auto"
     backend: str | None = None
     device: Device = "auto"
-    buckets: tuple[int, ...] = (1, 2, 4, 8, 16)
+    buckets: tuple[int, ...] | None = None
     max_tuning_seconds: float = 30.0
     tolerance: float | None = None
     threads: int | None = None
@@ -48,7 +50,8 @@ class GraphConfig:
             raise ValueError(f"device must be one of {', '.join(_DEVICES)}; got {self.device!r}")
         if self.backend is not None and (not isinstance(self.backend, str) or not self.backend):
             raise ValueError(f"backend must be None or the name of a backend, got {self.backend!r}")
-        object.__setattr__(self, "buckets", _checked_buckets(self.buckets))
+        if self.buckets is not None:
+            object.__setattr__(self, "buckets", _checked_buckets(self.buckets))
         if not _is_number(self.max_tuning_seconds) or not self.max_tuning_seconds > 0:
             raise ValueError(f"max_tuning_seconds must be a positive number of seconds, got {self.max_tuning_seconds!r}")
         if self.tolerance is not None and not (
@@ -57,6 +60,11 @@ class GraphConfig:
             raise ValueError(f"tolerance must be None or a positive finite number, got {self.tolerance!r}")
         if self.threads is not None and not (_is_count(self.threads) and self.threads >= 1):
             raise ValueError(f"threads must be None or an integer of at least 1, got {self.threads!r}")
+
+    @property
+    def planned(self) -> tuple[int, ...]:
+        """The buckets, with the default filled in."""
+        return DEFAULT_BUCKETS if self.buckets is None else self.buckets
 
 
 def _checked_buckets(buckets: object) -> tuple[int, ...]:

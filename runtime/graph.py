@@ -29,6 +29,10 @@ from .structure import LEAF, Structure
 from .tune import Progress, tune
 from .watch import Watch, modules_in
 
+# What a call that must be planned for measures with at most: rows (more are run in parts, which costs a CPU nothing) and
+# seconds, because its caller waits for the answer.
+_MOST_ROWS = {"cpu": 16, "cuda": 128}
+_MOST_SECONDS = 8.0
 _KEPT = 4  # compiled graphs per Graph; each holds a copy of the weights in every backend it uses
 
 
@@ -81,6 +85,7 @@ class Graph:
                 raise InputError(f"an input has no rows (shape {tuple(value.shape)}); give at least one")
         with self._lock:
             compiled = self._ready(inputs, None)
+            self._plan_for(compiled, inputs[0].shape[0])
             return compiled.captured.structure.rebuild(compiled.runner.run(inputs))
 
     def compile(
@@ -104,7 +109,7 @@ class Graph:
                 compiled.close()
             self._compiled.clear()
             self._latest = None
-            self._ready(examples, progress)
+            self._ready(examples, progress, self.config.planned)
         return self
 
     @property
@@ -148,6 +153,7 @@ class Graph:
             compiled = self._latest
             if compiled.watch.changed():
                 compiled = self._ready(compiled.captured.example, None)
+            self._extend(compiled, self.config.planned)
             folder = Path(path)
             with tempfile.TemporaryDirectory(prefix="penstock-") as staging:
                 write_onnx(compiled.optimised, compiled.runner.directory)
@@ -192,11 +198,41 @@ class Graph:
             raise BackendError("the graph is not captured yet; call it or compile it with example inputs first")
         return self._latest
 
-    def _ready(self, inputs: Sequence[torch.Tensor], progress: Progress | None) -> _Compiled:
+    def _plan_for(self, compiled: _Compiled, rows: int) -> None:
+        """Measure for a call's batch size too, when the plan has none near it; unless the user chose the buckets."""
+        if self.config.buckets is not None:
+            return
+        wanted, near = self._own_bucket(rows, compiled.plan.device), compiled.plan.bucket(rows)
+        if not near / 4 < wanted <= near:
+            self._extend(compiled, (wanted,), during_call=True)
+
+    def _own_bucket(self, rows: int, device: str) -> int:
+        return min(rows, _MOST_ROWS[device])
+
+    def _for_a_call(self, buckets: tuple[int, ...]) -> GraphConfig:
+        return replace(self.config, buckets=buckets, max_tuning_seconds=min(_MOST_SECONDS, self.config.max_tuning_seconds))
+
+    def _extend(self, compiled: _Compiled, buckets: Sequence[int], *, during_call: bool = False) -> None:
+        """Add the buckets that the plan lacks. Files that were written for it are used again."""
+        lacking = tuple(bucket for bucket in buckets if bucket not in compiled.plan.choices)
+        if not lacking:
+            return
+        config = self._for_a_call(lacking) if during_call else replace(self.config, buckets=lacking)
+        runner = compiled.runner
+        more = self._tuned(compiled.captured, compiled.optimised, config, runner.directory, compiled.plan.device, None)
+        compiled.plan = runner.plan = replace(
+            compiled.plan,
+            choices={**compiled.plan.choices, **more.choices},
+            measurements=compiled.plan.measurements + more.measurements,
+        )
+
+    def _ready(
+        self, inputs: Sequence[torch.Tensor], progress: Progress | None, buckets: tuple[int, ...] | None = None
+    ) -> _Compiled:
         key = tuple((tuple(value.shape[1:]), value.dtype, value.device) for value in inputs)
         compiled = self._compiled.get(key)
         if compiled is None or compiled.watch.changed():
-            compiled = self._compile(inputs, progress, compiled)
+            compiled = self._compile(inputs, progress, buckets, compiled)
         if (stale := self._compiled.pop(key, compiled)) is not compiled:
             stale.close()
         self._compiled[key] = compiled  # at the end: the first one is the one longest unused
@@ -205,18 +241,31 @@ class Graph:
         self._latest = compiled
         return compiled
 
-    def _compile(self, inputs: Sequence[torch.Tensor], progress: Progress | None, stale: _Compiled | None) -> _Compiled:
+    def _compile(
+        self,
+        inputs: Sequence[torch.Tensor],
+        progress: Progress | None,
+        buckets: tuple[int, ...] | None,
+        stale: _Compiled | None,
+    ) -> _Compiled:
         watch = Watch(_modules(self), [value for value in vars(self).values() if isinstance(value, torch.Tensor)])
         captured = capture(_Step(self), inputs, names=input_names(self._described(), len(inputs)))
         optimised, records = run_passes(captured)
         self.captures += 1
         device = self.config.device if self.config.device != "auto" else captured.device
+        if buckets is None:
+            config = self._for_a_call(self.config.buckets or (self._own_bucket(inputs[0].shape[0], device),))
+        else:
+            config = replace(self.config, buckets=buckets)
         folder = tempfile.TemporaryDirectory(prefix="penstock-")
-        images, labels = self._images if _fit(captured.signature, self._images[0]) else ([], None)
         try:
-            plan = self._tuned(
-                captured, optimised, Path(folder.name), device, images, labels, progress, stale.plan if stale else None
-            )
+            if stale is None:
+                plan = self._tuned(captured, optimised, config, Path(folder.name), device, progress)
+            else:
+                try:
+                    plan = self._tuned(captured, optimised, config, Path(folder.name), device, progress, stale.plan)
+                except (BackendError, ParityError):  # the old choice does not suit the new weights
+                    plan = self._tuned(captured, optimised, config, Path(folder.name), device, progress)
         except BaseException:
             folder.cleanup()
             raise
@@ -227,25 +276,17 @@ class Graph:
         self,
         captured: CapturedGraph,
         optimised: CapturedGraph,
+        config: GraphConfig,
         directory: Path,
         device: str,
-        images: list[Array],
-        labels: Array | None,
         progress: Progress | None,
-        keep: Plan | None,
+        keep: Plan | None = None,
     ) -> Plan:
-        def run(keep: Plan | None) -> Plan:
-            return tune(
-                captured, optimised, self.config, directory=directory, device=device, images=images, labels=labels,
-                progress=progress, keep=keep,
-            )  # fmt: skip
-
-        if keep is None:
-            return run(None)
-        try:
-            return run(keep)
-        except (BackendError, ParityError):
-            return run(None)  # the old choice does not suit the new weights
+        images, labels = self._images if _fit(captured.signature, self._images[0]) else ([], None)
+        return tune(
+            captured, optimised, config, directory=directory, device=device, images=images, labels=labels,
+            progress=progress, keep=keep,
+        )  # fmt: skip
 
     def _described(self) -> Callable[..., Any]:
         """The function whose parameters name the inputs."""
@@ -360,14 +401,26 @@ def load(path: str | Path) -> LoadedGraph:
 
 
 def worst_parity(plan: Plan) -> ParityRecord:
-    """One record for a plan: the first of its winners that did not pass, else the largest difference of all."""
-    records = [item.parity for item in plan.measurements if item.status == "won" and item.parity is not None]
-    failed = next((record for record in records if not record.passed), None)
-    if failed is not None or not records:
+    """One record for a plan: that of the first winner that did not pass, else of the one that differs most.
+
+    `max_abs` is the fp32 graph's largest difference; where a lossy precision won, its own stands in `why`.
+    """
+    won = [(item, item.parity) for item in plan.measurements if item.status == "won" and item.parity is not None]
+    failed = next((record for _, record in won if not record.passed), None)
+    if failed is not None or not won:
         return failed or ParityRecord(status="not-run", why="no winner was compared")
-    agreements = [record.top1_agreement for record in records if record.top1_agreement is not None]
-    worst = max(records, key=lambda record: record.max_abs or 0.0)
-    return replace(worst, top1_agreement=min(agreements, default=None))
+    agreements = [record.top1_agreement for _, record in won if record.top1_agreement is not None]
+    item, worst = max(won, key=lambda pair: pair[1].max_abs or 0.0)
+    worst = replace(worst, top1_agreement=min(agreements, default=None))
+    exact = [
+        other.parity.max_abs
+        for other in plan.measurements
+        if other.precision == "fp32" and other.parity is not None and other.parity.passed and other.parity.max_abs is not None
+    ]
+    if item.precision == "fp32" or not exact:
+        return worst
+    why = f"{item.precision}: {worst.why}; outputs differ by up to {worst.max_abs:.1e}, in fp32 by {max(exact):.1e}"
+    return replace(worst, max_abs=max(exact), why=why)
 
 
 def _modules(graph: Graph) -> list[torch.nn.Module]:

@@ -16,7 +16,9 @@ _LEAST_ROUNDS = 3
 _USUAL_ROUNDS = 7
 _MOST_ROUNDS = 25
 _SAMPLE_SECONDS = 0.002  # shorter calls are timed several at a time
-_HOPELESS = 2.0  # times the best median: not measured further
+_HOPELESS = 2.0  # times the best median: not measured further after three rounds,
+_BEYOND_HOPE = 3.0  # or after the first, if a call is so long
+_LONG_MS = 50.0  # that no hiccup makes it three times longer
 
 
 @dataclass
@@ -38,7 +40,8 @@ class Samples:
 def measure(sessions: Sequence[Session], inputs: Sequence[Array], *, seconds: float) -> list[Samples]:
     """Samples of each session on the same inputs, after one call to warm up.
 
-    At least three rounds; then until the fastest is told from the next, or `seconds` are over, or 25 rounds.
+    At least three rounds (one, for a long call that takes three times the best); then until the fastest is told from the next,
+    or `seconds` are over, or 25 rounds.
     """
     deadline = time.monotonic() + seconds
     calls = [max(1, math.ceil(_SAMPLE_SECONDS / max(_timed(session, inputs, 1), 1e-9))) for session in sessions]
@@ -49,14 +52,20 @@ def measure(sessions: Sequence[Session], inputs: Sequence[Array], *, seconds: fl
         for offset in range(len(running)):
             index = running[(offset + round_number) % len(running)]
             samples[index].seconds.append(_timed(sessions[index], inputs, calls[index]))
+        best = min(samples[index].median_ms for index in running)
+        running = [index for index in running if not _hopeless(samples[index].median_ms, best, round_number + 1)]
         if round_number + 1 < _LEAST_ROUNDS:
             continue
-        best = min(samples[index].median_ms for index in running)
-        running = [index for index in running if samples[index].median_ms <= _HOPELESS * best]
         told_apart = round_number + 1 >= _USUAL_ROUNDS and _separated([samples[index] for index in running])
         if told_apart or time.monotonic() >= deadline:
             break
     return samples
+
+
+def _hopeless(median_ms: float, best_ms: float, rounds: int) -> bool:
+    if rounds < _LEAST_ROUNDS:
+        return median_ms > max(_LONG_MS, _BEYOND_HOPE * best_ms)
+    return median_ms > _HOPELESS * best_ms
 
 
 def _timed(session: Session, inputs: Sequence[Array], calls: int) -> float:

@@ -32,7 +32,7 @@ from .tune import Progress, tune
 
 _CHUNK = 16
 _ROWS = 5
-_MOST_COMPARED = 256  # of the images whose outputs the script recorded, evenly spread
+_MOST_COMPARED = 64  # of the images whose outputs the script recorded, evenly spread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,8 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
         def tuning(part: float, text: str) -> None:
             tell(0.2 + 0.7 * part, text)
 
-        plan, probed = _tune(model, captured, optimised, order, directory, device, tuning)
+        scores = order.outputs if original is not None else None  # found to be what the graph computes
+        plan, probed = _tune(model, captured, optimised, order, scores, directory, device, tuning)
         tell(0.9, "writing the model")
         parity = _joined(worst_parity(plan), original, plan, primary_output(captured.signature), directory, order, device)
         files = Path(staging) / "kept"
@@ -136,6 +137,7 @@ def _tune(
     captured: CapturedGraph,
     optimised: CapturedGraph,
     order: Order,
+    scores: Array | None,
     directory: Path,
     device: str,
     tell: Progress,
@@ -143,8 +145,10 @@ def _tune(
     """The plan, its files for the model's own weights in `directory`, and the module whose outputs mean something."""
     if not order.randomise:
         images = [] if order.images is None else [np.ascontiguousarray(order.images)]
-        where: dict[str, Any] = {"directory": directory, "device": device}
-        plan = tune(captured, optimised, order.config, images=images, labels=order.targets, progress=tell, **where)
+        plan = tune(
+            captured, optimised, order.config, directory=directory, device=device, images=images, labels=order.targets,
+            scores=scores, progress=tell,
+        )  # fmt: skip
         return plan, model
     # Top-1 agreement of untrained weights says nothing about trained ones, so no images: lossless candidates only.
     other = randomised(model, captured.example)

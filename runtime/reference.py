@@ -51,11 +51,13 @@ def make_reference(
     rows: int,
     images: Sequence[Array] = (),
     labels: Array | None = None,
+    scores: Array | None = None,
     seconds: float = 10.0,
 ) -> Reference:
     """Run the program eagerly in fp32 on `rows` rows, real ones where there are any, and on the images while `seconds` last.
 
-    At least 64 images are run in any case, in an order that mixes classes stored one after the other.
+    At least 64 images are run in any case, in an order that mixes classes stored one after the other. None are run when their
+    `scores` [n, classes] are known.
     """
     captured = replace(captured, program=on_device(captured.program, target.device))
     eager = TorchSession(runnable(captured.program), target)
@@ -64,7 +66,11 @@ def make_reference(
     primary = primary_output(captured.signature)
     few = [value[:_NOISE_ROWS] for value in (*inputs, *outputs)]
     noise = _noise(captured, target, eager, few[: len(inputs)], few[len(inputs) :])
-    judged = _run_images(eager, images, labels, primary, seconds) if images else None
+    judged = None
+    if images and scores is not None:
+        judged = Images(list(images), scores, labels)
+    elif images:
+        judged = _run_images(eager, images, labels, primary, seconds)
     return Reference(inputs, outputs, noise, primary, judged)
 
 

@@ -61,22 +61,25 @@ def tune(
     device: str,
     images: Sequence[Array] = (),
     labels: Array | None = None,
+    scores: Array | None = None,
     progress: Progress | None = None,
     keep: Plan | None = None,
 ) -> Plan:
-    """Choose per bucket of `config` among the candidates, whose files are written into `directory`.
+    """Choose per bucket that `config` plans among the candidates, whose files are written into `directory`.
 
     `captured` is the reference and what eager runs; every other backend gets `optimised`. Lossy precisions are tried under
-    "auto" only when `images` (one array per input) are given. With `keep`, nothing is measured: the plan's own choices are
-    prepared for changed weights and held to parity again.
+    "auto" only when `images` (one array per input) are given; `scores` [n, classes] are eager's for them, if known.
+    With `keep`, nothing is measured: the plan's own choices are prepared for changed weights and held to parity again.
     Raises BackendError when a pinned backend or precision cannot run here, ParityError when every candidate was refused.
     """
     tell = progress or (lambda fraction, text: None)
     trials = _trials(config, device, bool(images), keep)
     tell(0.0, "running eager as the reference")
-    rows = max(*_PARITY_BATCHES, min(max(config.buckets), _PARITY_ROWS))
+    rows = max(*_PARITY_BATCHES, min(max(config.planned), _PARITY_ROWS))
     base = Target(device=device, threads=config.threads)
-    reference = make_reference(captured, base, rows=rows, images=images, labels=labels, seconds=config.max_tuning_seconds / 4)
+    reference = make_reference(
+        captured, base, rows=rows, images=images, labels=labels, scores=scores, seconds=config.max_tuning_seconds / 4
+    )
     deadline = time.monotonic() + config.max_tuning_seconds
     if why := unusable_reference(reference.outputs[reference.primary], reference.noise[reference.primary]):
         for trial in trials:
@@ -94,14 +97,17 @@ def tune(
         if not able:
             raise _nothing_left(trials, config)
         if keep is not None:
-            return _kept(keep, able, trials)
-        _measure_buckets(able, config.buckets, reference.inputs, deadline, tell)
+            return _kept(keep, trials, reference)
+        _measure_buckets(able, config.planned, reference.inputs, deadline, tell)
+        tell(1.0, "holding the fastest to the gate")
+        winners = {bucket: _winner(able, bucket, reference) for bucket in able[0].samples}
+        if None in winners.values():
+            raise _nothing_left(trials, config)
     finally:
         for trial in trials:
             if trial.session is not None:
                 trial.session.close()
-    tell(1.0, "tuned")
-    return _decide(trials, able, config, device)
+    return _plan(trials, {bucket: winner for bucket, winner in winners.items() if winner is not None}, config, device)
 
 
 def _trials(config: GraphConfig, device: str, have_images: bool, keep: Plan | None) -> list[_Trial]:
@@ -159,33 +165,45 @@ def _prepare(
 
 
 def _judge(trial: _Trial, reference: Reference, config: GraphConfig) -> None:
-    """Hold the candidate to parity; anything but the reference is refused when it does not pass."""
+    """Hold the candidate to parity; anything but the reference is refused when it does not pass.
+
+    A lossy one with real images to be judged on is only run here: `_passes_gate` judges those that would win.
+    """
     assert trial.session is not None
     batches = sorted({*_PARITY_BATCHES, len(reference.inputs[0])})
     gate = Gate(tolerance=config.tolerance, noise=reference.noise)
     try:
         actual = [trial.session.run([value[:batch] for value in reference.inputs]) for batch in batches]
-        scores = _scores(trial.session, reference) if trial.lossy and reference.images is not None else None
     except BackendError as error:
         trial.status, trial.why = "failed", str(error)
         return
+    if trial.lossy and reference.images is not None:
+        return
     expected = [[value[:batch] for value in reference.outputs] for batch in batches]
     wanted, given = ([np.concatenate(parts) for parts in zip(*runs, strict=True)] for runs in (expected, actual))
-    if not trial.lossy:
-        trial.parity = compare(wanted, given, gate, primary=reference.primary, batches=batches)
-    elif scores is None or reference.images is None:
-        trial.parity = compare_relative(wanted, given, gate, primary=reference.primary, batches=batches)
-    else:
-        trial.parity = _judge_lossy(scores, reference, gate, batches)
+    check = compare_relative if trial.lossy else compare
+    trial.parity = check(wanted, given, gate, primary=reference.primary, batches=batches)
     if not trial.parity.passed and not trial.is_reference:
         trial.status, trial.why = "refused", trial.parity.why or "parity failed"
 
 
-def _judge_lossy(scores: Array, reference: Reference, gate: Gate, batches: Sequence[int]) -> ParityRecord:
-    assert reference.images is not None
-    if why := unusable_reference(reference.images.scores, 0.0):
-        return ParityRecord(status="failed", why=why, rows=len(scores), batches=tuple(batches))
-    return compare_lossy(reference.images.scores, scores, gate, labels=reference.images.labels, batches=batches)
+def _passes_gate(trial: _Trial, reference: Reference) -> bool:
+    """Whether a candidate may be used: a lossy one is judged on the real images, once."""
+    if trial.lossy and trial.parity is None and not trial.status and reference.images is not None:
+        assert trial.session is not None
+        images, batches = reference.images, (*_PARITY_BATCHES, _PARITY_ROWS)
+        if why := unusable_reference(images.scores, 0.0):
+            trial.parity = ParityRecord(status="failed", why=why, rows=len(images.scores), batches=batches)
+        else:
+            try:
+                scores = _scores(trial.session, reference)
+            except BackendError as error:
+                trial.status, trial.why = "failed", str(error)
+                return False
+            trial.parity = compare_lossy(images.scores, scores, Gate(), labels=images.labels, batches=batches)
+        if not trial.parity.passed:
+            trial.status, trial.why = "refused", trial.parity.why or "parity failed"
+    return not trial.status
 
 
 def _scores(session: Session, reference: Reference) -> Array:
@@ -214,11 +232,22 @@ def _measure_buckets(
             trial.samples[bucket] = samples
 
 
-def _decide(trials: list[_Trial], able: list[_Trial], config: GraphConfig, device: str) -> Plan:
-    measured = sorted(able[0].samples)
-    winners = {bucket: _winner(able, bucket) for bucket in measured}
+def _winner(able: list[_Trial], bucket: int, reference: Reference) -> _Trial | None:
+    """The fastest that may be used; a lossy one must be clearly faster than the best lossless one. None when none may."""
+    ranked = sorted(able, key=lambda trial: trial.samples[bucket].median_ms)
+    lossless = next((trial for trial in ranked if not trial.lossy), None)
+    for trial in ranked:
+        if lossless is not None and trial.samples[bucket].median_ms >= _CLEAR_MARGIN * lossless.samples[bucket].median_ms:
+            return lossless
+        if _passes_gate(trial, reference):
+            return trial
+    return lossless
+
+
+def _plan(trials: list[_Trial], winners: dict[int, _Trial], config: GraphConfig, device: str) -> Plan:
+    measured = sorted(winners)
     measurements = [_outcome(trial, bucket, winners[bucket]) for bucket in measured for trial in trials]
-    for bucket in set(config.buckets) - set(measured):
+    for bucket in set(config.planned) - set(measured):
         nearest = min(measured, key=lambda known: abs(known - bucket))
         winners[bucket] = winners[nearest]
         why = f"max_tuning_seconds={config.max_tuning_seconds:g} was used up; batch {nearest} decides"
@@ -232,21 +261,13 @@ def _decide(trials: list[_Trial], able: list[_Trial], config: GraphConfig, devic
     )
 
 
-def _winner(able: list[_Trial], bucket: int) -> _Trial:
-    ranked = sorted(able, key=lambda trial: trial.samples[bucket].median_ms)
-    lossless = next((trial for trial in ranked if not trial.lossy), None)
-    if lossless is None or ranked[0].samples[bucket].median_ms < _CLEAR_MARGIN * lossless.samples[bucket].median_ms:
-        return ranked[0]
-    return lossless
-
-
 def _outcome(trial: _Trial, bucket: int, winner: _Trial) -> Measurement:
     samples = trial.samples.get(bucket)
     if samples is None:
         return _unmeasured(trial, bucket, trial.why, trial.status)
     best = winner.samples[bucket].median_ms
-    why = ""
-    if trial is not winner:
+    why = trial.why
+    if trial is not winner and not trial.status:
         faster = samples.median_ms < best
         slower = f"takes {samples.median_ms / best:.2f} times as long as {winner.choice}"
         why = f"no clear gain over lossless {winner.choice}" if faster else slower
@@ -254,7 +275,7 @@ def _outcome(trial: _Trial, bucket: int, winner: _Trial) -> Measurement:
         backend=trial.choice.backend,
         precision=trial.choice.precision,
         bucket=bucket,
-        status="won" if trial is winner else "lost",
+        status="won" if trial is winner else trial.status or "lost",
         median_ms=samples.median_ms,
         spread_ms=samples.spread_ms,
         repetitions=len(samples.seconds),
@@ -268,11 +289,11 @@ def _unmeasured(trial: _Trial, bucket: int, why: str, status: str) -> Measuremen
     return Measurement(backend=backend, precision=precision, bucket=bucket, status=status, parity=trial.parity, why=why)
 
 
-def _kept(keep: Plan, able: list[_Trial], trials: list[_Trial]) -> Plan:
+def _kept(keep: Plan, trials: list[_Trial], reference: Reference) -> Plan:
     """The plan with fresh files and parity; a choice that no longer passes is an error, for the caller to tune anew."""
-    if len(able) < len(trials):
+    if [trial for trial in trials if not _passes_gate(trial, reference)]:
         raise ParityError("; ".join(f"{trial.choice}: {trial.why}" for trial in trials if trial.status))
-    known = {(trial.choice.backend, trial.choice.precision): trial for trial in able}
+    known = {(trial.choice.backend, trial.choice.precision): trial for trial in trials}
     choices = {bucket: known[choice.backend, choice.precision].choice for bucket, choice in keep.choices.items()}
     records = [
         replace(item, parity=known[item.backend, item.precision].parity) if (item.backend, item.precision) in known else item
