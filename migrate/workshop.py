@@ -51,10 +51,12 @@ class Workshop:
         on_line: Callable[[str], None] | None = None,
     ) -> Completed:
         """Run Python with these arguments in `cwd` (else the room); `search` leads PYTHONPATH, `on_line` gets the output."""
-        environment = clean_environment(room, trusted=self.trusted, extra=extra)
+        shared = self.scratch / "cache"  # the migrated scripts run the same model: the second need not tune it again
+        shared.mkdir(exist_ok=True)
+        environment = clean_environment(room, trusted=self.trusted, extra={"PENSTOCK_CACHE": str(shared), **(extra or {})})
         if search is not None:
             environment["PYTHONPATH"] = ":".join(filter(None, [str(search), environment.get("PYTHONPATH", "")]))
-        writable = [folder for folder in (room, self.tree, self.results) if folder is not None and folder.is_dir()]
+        writable = [folder for folder in (room, shared, self.tree, self.results) if folder is not None and folder.is_dir()]
         return run(
             [sys.executable, *arguments], cwd=cwd or room, environment=environment, writable=writable,
             limits=limits or self.limits, on_line=on_line,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import tempfile
 import threading
@@ -16,6 +17,7 @@ import torch
 from ..errors import ArtifactError, BackendError, InputError, ParityError
 from ..specs import Labels, Preprocessing, Signature
 from .artifact import Artifact, load_artifact
+from .cache import Cached, cache_key, look_up, store
 from .capture import CapturedGraph, capture, input_names
 from .config import GraphConfig
 from .package import write_package
@@ -41,12 +43,17 @@ class _Compiled:
     """One captured and tuned graph: for one shape of row, dtype and device of each input."""
 
     captured: CapturedGraph
-    optimised: CapturedGraph
     passes: tuple[PassRecord, ...]
     plan: Plan
     runner: Runner
     folder: tempfile.TemporaryDirectory[str]
     watch: Watch
+    key: str | None = None  # of the cache; None where the plan was not made by a call
+
+    @functools.cached_property
+    def optimised(self) -> CapturedGraph:
+        """The graph after the passes; made when it is needed, since a cached plan brings its files along."""
+        return run_passes(self.captured)[0]
 
     def close(self) -> None:
         self.runner.close()
@@ -225,6 +232,8 @@ class Graph:
             choices={**compiled.plan.choices, **more.choices},
             measurements=compiled.plan.measurements + more.measurements,
         )
+        if compiled.key is not None:
+            store(compiled.key, Cached(compiled.plan, compiled.passes), runner.directory)
 
     def _ready(
         self, inputs: Sequence[torch.Tensor], progress: Progress | None, buckets: tuple[int, ...] | None = None
@@ -250,7 +259,6 @@ class Graph:
     ) -> _Compiled:
         watch = Watch(_modules(self), [value for value in vars(self).values() if isinstance(value, torch.Tensor)])
         captured = capture(_Step(self), inputs, names=input_names(self._described(), len(inputs)))
-        optimised, records = run_passes(captured)
         self.captures += 1
         device = self.config.device if self.config.device != "auto" else captured.device
         if buckets is None:
@@ -258,19 +266,22 @@ class Graph:
         else:
             config = replace(self.config, buckets=buckets)
         folder = tempfile.TemporaryDirectory(prefix="penstock-")
+        directory = Path(folder.name)
+        # A call may use what an earlier process measured; whoever compiles ahead asks for a measurement.
+        key = cache_key(captured, config) if buckets is None and stale is None and not self._images[0] else None
         try:
-            if stale is None:
-                plan = self._tuned(captured, optimised, config, Path(folder.name), device, progress)
+            cached = look_up(key, directory) if key is not None else None
+            if cached is not None and (self.config.buckets is None or set(self.config.buckets) <= set(cached.plan.choices)):
+                plan, records = cached.plan, cached.passes
             else:
-                try:
-                    plan = self._tuned(captured, optimised, config, Path(folder.name), device, progress, stale.plan)
-                except (BackendError, ParityError):  # the old choice does not suit the new weights
-                    plan = self._tuned(captured, optimised, config, Path(folder.name), device, progress)
+                optimised, records = run_passes(captured)
+                plan = self._tuned(captured, optimised, config, directory, device, progress, stale.plan if stale else None)
+                if key is not None:
+                    store(key, Cached(plan, records), directory)
         except BaseException:
             folder.cleanup()
             raise
-        runner = Runner(captured.signature, plan, Path(folder.name))
-        return _Compiled(captured, optimised, records, plan, runner, folder, watch)
+        return _Compiled(captured, records, plan, Runner(captured.signature, plan, directory), folder, watch, key)
 
     def _tuned(
         self,
@@ -283,10 +294,19 @@ class Graph:
         keep: Plan | None = None,
     ) -> Plan:
         images, labels = self._images if _fit(captured.signature, self._images[0]) else ([], None)
-        return tune(
-            captured, optimised, config, directory=directory, device=device, images=images, labels=labels,
-            progress=progress, keep=keep,
-        )  # fmt: skip
+
+        def run(keep: Plan | None) -> Plan:
+            return tune(
+                captured, optimised, config, directory=directory, device=device, images=images, labels=labels,
+                progress=progress, keep=keep,
+            )  # fmt: skip
+
+        if keep is None:
+            return run(None)
+        try:
+            return run(keep)
+        except (BackendError, ParityError):
+            return run(None)  # the old choice does not suit the new weights
 
     def _described(self) -> Callable[..., Any]:
         """The function whose parameters name the inputs."""
