@@ -21,12 +21,14 @@ import signal
 import socket
 import struct
 import sys
+import time
 from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC = 0x20000, 0x10000000, 0x20000000, 0x40000000, 0x8000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 0x2, 0x4, 0x8, 0x1000, 0x4000, 0x40000
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 0x1
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
+COUNTING_SECONDS = 0.02
 SIOCSIFFLAGS, IFF_UP, IFF_RUNNING = 0x8914, 0x1, 0x40
 # What a program needs to work with its own files as root: chown, dac_override, fowner, fsetid, kill, sys_nice.
 KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 23})
@@ -39,14 +41,14 @@ def main() -> None:
     held = _isolate(limits) if sys.platform == "linux" else {}
     os.chdir(os.getcwd())  # by name again: the open directory still lies on the mount before ours
     os.write(limits["status_fd"], json.dumps(held).encode() + b"\n")
-    os.close(limits["status_fd"])
+    os.set_inheritable(limits["status_fd"], False)  # init may write a second line; the command must not
     if sys.platform == "linux":
         # Without a process namespace, orphans at least come back to this process, where the parent finds them.
         _libc().prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         _libc().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     init = os.fork()
     if init == 0:
-        _init(command, bool(held.get("processes")), bool(held.get("filesystem")))
+        _init(command, bool(held.get("processes")), bool(held.get("filesystem")), limits)
     _end_like(os.waitpid(init, 0)[1])
 
 
@@ -116,13 +118,18 @@ def _read_only_outside(writable: list[str], shared_memory_bytes: int) -> bool:
     return all(open_again)
 
 
-def _init(command: list[str], own_namespace: bool, own_mounts: bool) -> None:
-    """Process 1: start the command, collect orphans, end with the command's status."""
+def _init(command: list[str], own_namespace: bool, own_mounts: bool, limits: dict[str, Any]) -> None:
+    """Process 1: start the command, collect orphans, end with the command's status.
+
+    With a /proc of its own it also counts processes, which is quick, and ends all of them at once when they are too many: an
+    observer outside is too slow for programs that fork without end.
+    """
     libc = _libc()
+    counts = False
     if sys.platform == "linux":
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if own_namespace and own_mounts:  # fails harmlessly inside containers that hide parts of /proc
-            libc.mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
+            counts = libc.mount(b"proc", b"/proc", b"proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None) == 0
     child = os.fork()
     if child == 0:
         if sys.platform == "linux":
@@ -135,8 +142,14 @@ def _init(command: list[str], own_namespace: bool, own_mounts: bool) -> None:
             print(f"penstock: cannot run {command[0]}: {error}", file=sys.stderr)  # noqa: T201
             os._exit(127)
     while True:
-        pid, status = os.waitpid(-1, 0)
-        if pid == child:
+        pid, status = os.waitpid(-1, os.WNOHANG if counts else 0)
+        if pid == 0:
+            if sum(name.isdigit() for name in os.listdir("/proc")) > limits["processes"] + 1:
+                os.write(limits["status_fd"], b"processes\n")
+                os.kill(-1, signal.SIGKILL)
+                os._exit(128 + signal.SIGKILL)
+            time.sleep(COUNTING_SECONDS)
+        elif pid == child:
             # A namespace's process 1 cannot end itself by signal, so the number travels as 128 + n, as in a shell.
             os._exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
 

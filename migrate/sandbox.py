@@ -111,6 +111,7 @@ def run(
         "memory_bytes": limits.memory_bytes + 2 * GIBIBYTE,  # per process; the sum over all is watched below
         "file_bytes": limits.file_bytes,
         "tasks": 8192,
+        "processes": limits.processes,
         "shared_memory_bytes": limits.memory_bytes // 2,
         "network": False,
         "writable": [str(folder.resolve()) for folder in writable],
@@ -144,7 +145,9 @@ def run(
         for reader in readers:
             reader.join()
         with open(status_read, encoding="utf-8") as file:
-            status = file.readline()
+            status, *told = file.read().splitlines() or [""]
+    if told == ["processes"]:
+        stopped = "processes"
     return Completed(
         argv=tuple(argv),
         exit=process.returncode if process.returncode >= 0 else 128 - process.returncode,
@@ -222,9 +225,15 @@ def _broken_limit(limits: Limits, started: float, watch: _Watch, readers: list[_
 
 
 def _memory(processes: list[psutil.Process], *, exact: bool) -> int:
-    """Resident bytes; `exact` shares out pages that several processes map, which takes the kernel longer to count."""
+    """Resident bytes; `exact` shares out pages that several processes map, which takes the kernel longer to count.
+
+    Counting ends after half a second: while programs fork without end it would take for ever, and they must be stopped.
+    """
     total = 0
+    deadline = time.monotonic() + 0.5
     for process in processes:
+        if time.monotonic() > deadline:
+            break
         with contextlib.suppress(psutil.Error):
             total += process.memory_full_info().pss if exact else process.memory_info().rss
     return total
