@@ -154,7 +154,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--arch", default="resnet50", choices=["resnet18", "resnet50", "resnet101"])
     parser.add_argument("--per-class", default=24, type=int, help="photos per class to fit the head")
-    parser.add_argument("--test-per-class", default=16, type=int, help="photos per class to test it")
+    parser.add_argument("--test-per-class", default=12, type=int, help="photos per class to test it")
     parser.add_argument("--batch-size", default=16, type=int)
     parser.add_argument("--data", default=os.path.join(HERE, "data"))
     parser.add_argument("--weights", default="", help="default: weights/ARCH.pth beside this script")
