@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -164,8 +165,11 @@ def test_an_interrupted_benchmark_leaves_no_process(tmp_path, stop):
         time.sleep(0.5)
         children = psutil.Process(process.pid).children(recursive=True)
         assert len(children) >= 2  # the server and the load generator
-        process.send_signal(getattr(__import__("signal"), stop))
-        assert process.wait(60) != 0
+        process.send_signal(signal.Signals[stop])
+        try:
+            assert process.wait(60) != 0
+        finally:
+            process.kill()
     _, alive = psutil.wait_procs(children, timeout=5)
     assert not alive
 
