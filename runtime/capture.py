@@ -17,6 +17,7 @@ from torch.export import Dim, ExportedProgram
 from ..errors import CaptureError, Obstacle
 from ..specs import Signature, TensorSpec
 from . import obstacles
+from .calibration import Calibration
 from .quiet import quiet
 from .structure import LEAF, Structure, flatten
 
@@ -43,7 +44,7 @@ class CapturedGraph:
 
     The program takes the inputs in the signature's order and returns a flat tuple of tensors in the signature's order.
     `example` has two rows of each input; `batches` are those at which it was proved equal to the module.
-    `passes` names the rewrites that were applied since.
+    `passes` names the rewrites that were applied since. `calibration` is what int8 takes its ranges from.
     """
 
     program: ExportedProgram = field(repr=False)
@@ -52,6 +53,7 @@ class CapturedGraph:
     example: tuple[torch.Tensor, ...] = field(default=(), repr=False)
     batches: tuple[int, ...] = ()
     passes: tuple[str, ...] = ()
+    calibration: Calibration | None = field(default=None, repr=False)
 
     @property
     def device(self) -> str:

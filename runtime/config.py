@@ -19,7 +19,8 @@ DEFAULT_BUCKETS = (1, 2, 4, 8, 16)
 class GraphConfig:
     """How a graph is compiled. The defaults measure every lossless candidate and keep the fastest per batch size.
 
-    `precision`: "auto" keeps fp32 unless real images are given to `compile` and the parity gate passes; a name pins it.
+    `precision`: "auto" keeps fp32 unless real images are given to `compile` and the parity gate passes; a name pins it. "int8"
+    always needs real images, for its ranges come from them.
     `backend`: pins one backend by name ("eager", "onnxruntime", "openvino", "inductor"); None measures all that are installed.
     `device`: "auto" is where the module's parameters are.
     `buckets`: ascending batch sizes that the plan is measured for; other sizes use the next larger bucket's choice. None: 1 to
@@ -44,8 +45,6 @@ class GraphConfig:
     def __post_init__(self) -> None:
         if self.precision not in _PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(_PRECISIONS)}; got {self.precision!r}")
-        if self.precision == "int8":
-            raise ValueError("precision 'int8' is not available yet; use 'auto', 'bf16' or 'fp32'")
         if self.device not in _DEVICES:
             raise ValueError(f"device must be one of {', '.join(_DEVICES)}; got {self.device!r}")
         if self.backend is not None and (not isinstance(self.backend, str) or not self.backend):

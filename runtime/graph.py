@@ -27,6 +27,7 @@ from .plan import Plan
 from .portable import write_onnx
 from .reference import checked_inputs
 from .runner import Runner
+from .source import CapturedSource
 from .structure import LEAF, Structure
 from .tune import Progress, tune
 from .watch import Watch, modules_in
@@ -75,6 +76,7 @@ class Graph:
         self._compiled: dict[Any, _Compiled] = {}
         self._latest: _Compiled | None = None
         self._images: tuple[list[Array], Array | None] = ([], None)
+        self._calibration: list[Array] = []
 
     def build(self, *inputs: torch.Tensor) -> Any:
         """The computation: tensors [batch, ...] in; a tensor, or tuples, lists, dicts or dataclasses of them, out."""
@@ -100,18 +102,22 @@ class Graph:
         *example_inputs: torch.Tensor,
         images: Any = None,
         labels: Any = None,
+        calibration: Any = None,
         progress: Progress | None = None,
     ) -> Graph:
         """Capture and tune now, for inputs shaped like the examples, instead of at the first call; returns itself.
 
         `images` are real inputs [n, ...], at least 64 of them, with `labels` [n] if known: with them, precision "auto" also
-        tries lossy precisions and keeps one that agrees in top-1. `progress(fraction, text)` is told how far it is.
+        tries lossy precisions and keeps one that agrees in top-1. int8 takes its ranges from `calibration` images [m, ...],
+        which should not be among those that judge it; without any, from a quarter of `images`, which are then not judged by.
+        `progress(fraction, text)` is told how far it is.
         """
         with self._lock:
             examples = example_inputs or _first_rows(images)
             if not examples:
                 raise InputError("compile needs example inputs, or images whose first rows can be taken")
             self._images = _checked_images(images, labels)
+            self._calibration = _checked_images(calibration, None)[0]
             for compiled in self._compiled.values():
                 compiled.close()
             self._compiled.clear()
@@ -297,8 +303,8 @@ class Graph:
 
         def run(keep: Plan | None) -> Plan:
             return tune(
-                captured, optimised, config, directory=directory, device=device, images=images, labels=labels,
-                progress=progress, keep=keep,
+                CapturedSource(captured, optimised), config, directory=directory, device=device, images=images, labels=labels,
+                calibration=self._calibration if images else (), progress=progress, keep=keep,
             )  # fmt: skip
 
         if keep is None:
@@ -365,9 +371,7 @@ class LoadedGraph(Graph):
         with self._lock:
             return self._structure.rebuild(self._runner.run(inputs))
 
-    def compile(
-        self, *example_inputs: torch.Tensor, images: Any = None, labels: Any = None, progress: Progress | None = None
-    ) -> Graph:
+    def compile(self, *example_inputs: torch.Tensor, **_: Any) -> Graph:
         raise BackendError("a loaded graph is compiled already; compile the module itself to measure it on this machine")
 
     @property
@@ -401,17 +405,18 @@ def compile(
     config: GraphConfig | None = None,
     images: Any = None,
     labels: Any = None,
+    calibration: Any = None,
     progress: Progress | None = None,
 ) -> Graph:
     """The graph of a module. With example inputs or images it is captured and tuned now, else at its first call.
 
-    See `Graph.compile` for images and labels.
+    See `Graph.compile` for images, labels and calibration.
     """
     graph = ModuleGraph(model, config=config)
     if example_inputs is None and images is None:
         return graph
     examples = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs or ())
-    return graph.compile(*examples, images=images, labels=labels, progress=progress)
+    return graph.compile(*examples, images=images, labels=labels, calibration=calibration, progress=progress)
 
 
 def load(path: str | Path) -> LoadedGraph:

@@ -28,6 +28,7 @@ from .portable import ONNX_FILE, write_onnx
 from .randomise import device_of, noise, randomised
 from .reference import make_reference, primary_output
 from .session import Session, Target
+from .source import CapturedSource
 from .tune import Progress, tune
 
 _CHUNK = 16
@@ -146,19 +147,20 @@ def _tune(
     if not order.randomise:
         images = [] if order.images is None else [np.ascontiguousarray(order.images)]
         plan = tune(
-            captured, optimised, order.config, directory=directory, device=device, images=images, labels=order.targets,
-            scores=scores, progress=tell,
+            CapturedSource(captured, optimised), order.config, directory=directory, device=device, images=images,
+            labels=order.targets, scores=scores, progress=tell,
         )  # fmt: skip
         return plan, model
     # Top-1 agreement of untrained weights says nothing about trained ones, so no images: lossless candidates only.
     other = randomised(model, captured.example)
     recaptured = capture(other, captured.example)
     with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
-        plan = tune(recaptured, run_passes(recaptured)[0], order.config, directory=Path(scratch), device=device, progress=tell)
+        source = CapturedSource(recaptured, run_passes(recaptured)[0])
+        plan = tune(source, order.config, directory=Path(scratch), device=device, progress=tell)
     prepared: dict[Choice, Choice] = {}
     for choice in sorted(set(plan.choices.values()), key=lambda choice: choice.backend):  # eager before inductor, as above
         graph = captured if choice.backend == "eager" else optimised
-        target = Target(device=device, precision=choice.precision, threads=plan.threads)
+        target = Target(device=device, precision=choice.precision, threads=plan.threads, batch=choice.batch)
         files = backends.get(choice.backend).prepare(graph, target, directory)
         prepared[choice] = replace(choice, files=tuple(files))
     return replace(plan, choices={bucket: prepared[choice] for bucket, choice in plan.choices.items()}), other
@@ -206,7 +208,7 @@ def _joined(
     images, outputs = _compared(order)
     agreements = [original.top1_agreement, parity.top1_agreement]
     for choice in set(plan.choices.values()):
-        target = Target(device=device, precision=choice.precision, threads=plan.threads)
+        target = Target(device=device, precision=choice.precision, threads=plan.threads, batch=choice.batch)
         results = _run(backends.get(choice.backend).open(directory, target, choice.files), images)
         agreements.append(top1_agreement(outputs, results[primary]))
     return replace(

@@ -14,29 +14,50 @@ _STATUSES = ("won", "lost", "refused", "failed", "skipped")
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """One way to run the model: a backend, a precision, and the files (names in the version's directory) it opens."""
+    """One way to run the model: a backend, a precision, and the files (names in the version's directory) it opens.
+
+    `batch` is the one batch size that the session is compiled for; None for any. `variant` tells what else is special about
+    it, such as layers kept in floats.
+    """
 
     backend: str
     precision: str
     files: tuple[str, ...] = ()
+    batch: int | None = None
+    variant: str = ""
 
     def __str__(self) -> str:
-        return f"{self.backend} {self.precision}"
+        special = [self.variant, "fixed batch" if self.batch else ""]
+        return ", ".join([f"{self.backend} {self.precision}", *filter(None, special)])
 
     def to_json(self) -> dict[str, Any]:
-        return {"backend": self.backend, "precision": self.precision, "files": list(self.files)}
+        return {
+            "backend": self.backend,
+            "precision": self.precision,
+            "files": list(self.files),
+            "batch": self.batch,
+            "variant": self.variant,
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Choice:
-        return cls(backend=data["backend"], precision=data["precision"], files=tuple(data["files"]))
+        return cls(
+            backend=data["backend"],
+            precision=data["precision"],
+            files=tuple(data["files"]),
+            batch=data.get("batch"),
+            variant=data.get("variant", ""),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     """One candidate at one batch size. Times are milliseconds per call: the median, and the interquartile range as spread.
 
-    `status` is "won", "lost" (to the winner), "refused" (parity), "failed" (an error) or "skipped" (not measured);
-    `why` says it in words for all but the winner. Times are None when nothing was measured.
+    `memory_mb` is what its session added to the process's resident memory, in megabytes (2^20 bytes), when it was opened and
+    first run. `variant` is what follows the backend and precision in the choice's name. `status` is "won", "lost" (to the
+    winner), "refused" (parity), "failed" (an error) or "skipped" (not measured); `why` says it in words for all but the
+    winner. Times are None when nothing was measured.
     """
 
     backend: str
@@ -46,12 +67,19 @@ class Measurement:
     median_ms: float | None = None
     spread_ms: float | None = None
     repetitions: int = 0
+    memory_mb: float | None = None
     parity: ParityRecord | None = None
     why: str = ""
+    variant: str = ""
 
     def __post_init__(self) -> None:
         if self.status not in _STATUSES:
             raise ValueError(f"measurement: status must be one of {', '.join(_STATUSES)}; got {self.status!r}")
+
+    @property
+    def candidate(self) -> str:
+        """The candidate's name, as `str(choice)` gives it."""
+        return ", ".join(filter(None, [f"{self.backend} {self.precision}", self.variant]))
 
     @property
     def rows_per_second(self) -> float | None:
@@ -66,6 +94,8 @@ class Measurement:
             "median_ms": self.median_ms,
             "spread_ms": self.spread_ms,
             "repetitions": self.repetitions,
+            "memory_mb": self.memory_mb,
+            "variant": self.variant,
             "parity": None if self.parity is None else self.parity.to_json(),
             "why": self.why,
         }
@@ -96,6 +126,9 @@ class Plan:
             raise ValueError("a plan needs a choice for at least one batch bucket")
         if any(not isinstance(bucket, int) or isinstance(bucket, bool) or bucket < 1 for bucket in self.choices):
             raise ValueError(f"plan: buckets must be positive integers, got {list(self.choices)}")
+        for bucket, choice in self.choices.items():
+            if choice.batch not in (None, bucket):
+                raise ValueError(f"plan: batch {bucket} cannot be run by a session for a batch of {choice.batch!r} alone")
         object.__setattr__(self, "choices", dict(sorted(self.choices.items())))
 
     @property
@@ -115,7 +148,8 @@ class Plan:
 
     def target(self, batch: int, *, threads: int | None = None) -> Target:
         """The target to open `choice(batch)` with; `threads` overrides the plan's own."""
-        return Target(device=self.device, precision=self.choice(batch).precision, threads=threads or self.threads)
+        choice = self.choice(batch)
+        return Target(device=self.device, precision=choice.precision, threads=threads or self.threads, batch=choice.batch)
 
     def to_json(self) -> dict[str, Any]:
         return {

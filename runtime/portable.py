@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendError
 
 if TYPE_CHECKING:
+    from ..specs import Signature
+    from .calibration import Calibration
     from .capture import CapturedGraph
 
 ONNX_FILE = "model.onnx"
@@ -17,11 +20,24 @@ _PROTOBUF_LIMIT = 2**31
 _ROOM = 2**24  # for the graph beside the weights
 
 
-def write_onnx(captured: CapturedGraph, directory: Path) -> list[str]:
+@dataclass(frozen=True)
+class PortableGraph:
+    """A graph of which only model.onnx is there: what an artifact holds for other machines."""
+
+    signature: Signature
+    calibration: Calibration | None = field(default=None, repr=False)
+
+
+def write_onnx(captured: CapturedGraph | PortableGraph, directory: Path) -> list[str]:
     """Write model.onnx unless it is there, and return the names of its files: two when the weights exceed 2 GB.
 
     Raises BackendError when an operator has no translation.
     """
+    there = [name for name in (ONNX_FILE, _DATA_FILE) if (directory / name).exists()]
+    if ONNX_FILE in there:
+        return there
+    if isinstance(captured, PortableGraph):
+        raise BackendError(f"{directory} holds no {ONNX_FILE}; compile the model itself again")
     import onnx
     import torch
 
@@ -30,8 +46,6 @@ def write_onnx(captured: CapturedGraph, directory: Path) -> list[str]:
     weights = sum(value.numel() * value.element_size() for value in captured.program.state_dict.values())
     large = weights + _ROOM > _PROTOBUF_LIMIT
     files = [ONNX_FILE, _DATA_FILE] if large else [ONNX_FILE]
-    if all((directory / name).exists() for name in files):
-        return files
     signature = captured.signature
     try:
         with quiet("torch", "onnxscript", "onnx_ir"):

@@ -12,16 +12,21 @@ if TYPE_CHECKING:
     import numpy as np
 
 _DEVICES = ("cpu", "cuda")
-_PRECISIONS = ("fp32", "bf16", "fp16", "int8")
+_PRECISIONS = ("fp32", "bf16", "fp16", "int8", "int8+bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """Where and how precisely a session computes. `threads` counts CPU threads; None is `default_threads()`."""
+    """Where and how precisely a session computes. `threads` counts CPU threads; None is `default_threads()`.
+
+    "int8+bf16" computes in bf16 what is not quantised. `batch` asks for a session compiled for that many rows alone: fewer are
+    padded, more are run in parts. None takes any batch as it comes.
+    """
 
     device: str = "cpu"
     precision: str = "fp32"
     threads: int | None = None
+    batch: int | None = None
 
     def __post_init__(self) -> None:
         if self.device not in _DEVICES:
@@ -30,6 +35,8 @@ class Target:
             raise ValueError(f"target: precision must be one of {', '.join(_PRECISIONS)}; got {self.precision!r}")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"target: threads must be at least 1, got {self.threads}")
+        if self.batch is not None and self.batch < 1:
+            raise ValueError(f"target: batch must be at least 1, got {self.batch}")
 
     @property
     def thread_count(self) -> int:
@@ -53,6 +60,34 @@ class Session(Protocol):
     def close(self) -> None:
         """Free memory and threads; the session cannot be used afterwards. Safe to call twice."""
         ...
+
+
+class FixedBatchSession:
+    """A session that computes `batch` rows at a time, for any number of them: fewer are padded, more are run in parts."""
+
+    def __init__(self, inner: Session, batch: int) -> None:
+        self._inner = inner
+        self._batch = batch
+
+    def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+        """See `Session.run`."""
+        rows, batch = len(inputs[0]), self._batch
+        if rows == batch:
+            return self._inner.run(inputs)
+        import numpy as np
+
+        results = []
+        for start in range(0, rows, batch):
+            part = [value[start : start + batch] for value in inputs]
+            lacking = batch - len(part[0])
+            if lacking:  # with copies of a row: zeros could be slower or faster than what a model is used to
+                part = [np.concatenate([value, np.repeat(value[-1:], lacking, axis=0)]) for value in part]
+            results.append([value[: batch - lacking] for value in self._inner.run(part)])
+        return results[0] if len(results) == 1 else [np.concatenate(values) for values in zip(*results, strict=True)]
+
+    def close(self) -> None:
+        """See `Session.close`."""
+        self._inner.close()
 
 
 def default_threads() -> int:

@@ -18,6 +18,7 @@ from ...errors import BackendError
 
 if TYPE_CHECKING:
     from ..capture import CapturedGraph
+    from ..portable import PortableGraph
     from ..session import Session, Target
 
 
@@ -41,6 +42,16 @@ class Backend(Protocol):
         ...
 
     @property
+    def format(self) -> str:
+        """What `prepare` starts from: "onnx", the portable graph, or "torch", the captured program."""
+        ...
+
+    @property
+    def fixed_batch(self) -> bool:
+        """Whether it can compile for one batch size alone (`Target.batch`), which some graphs gain from."""
+        ...
+
+    @property
     def preparation_seconds(self) -> float:
         """Roughly what `prepare` takes for a usual model on two cores, beyond the portable graph that every artifact has.
 
@@ -56,10 +67,11 @@ class Backend(Protocol):
         """None when this machine can run the target with it, else one plain sentence why not. Includes `missing()`."""
         ...
 
-    def prepare(self, captured: CapturedGraph, target: Target, directory: Path) -> list[str]:
+    def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
         """Write the files that `open` needs into the directory, unless they are there, and return their relative names.
 
-        Raises BackendError when the graph cannot be brought into this backend's format.
+        A backend of the format "onnx" finds model.onnx in the directory if that is all there is of the graph. Raises
+        BackendError when the graph cannot be brought into this backend's format.
         """
         ...
 
@@ -105,6 +117,15 @@ def unsupported(backend: Backend, target: Target) -> str | None:
     if target.precision not in backend.precisions:
         return f"{backend.name} does not compute in {target.precision}; it computes in {', '.join(backend.precisions)}"
     return None
+
+
+def captured_graph(graph: CapturedGraph | PortableGraph) -> CapturedGraph:
+    """What a backend of the format "torch" needs. Raises BackendError when only the portable graph is there."""
+    from ..portable import PortableGraph
+
+    if isinstance(graph, PortableGraph):
+        raise BackendError("the captured program is needed, and only the portable graph is there; compile the model itself")
+    return graph
 
 
 def no_torch_device(device: str) -> str | None:

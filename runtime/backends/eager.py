@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
-from . import no_torch_device, unsupported
+from . import captured_graph, no_torch_device, unsupported
 
 if TYPE_CHECKING:
     from ..capture import CapturedGraph
+    from ..portable import PortableGraph
     from ..session import Session, Target
 
 
@@ -22,6 +23,8 @@ class EagerBackend:
     """Runs the program's operators one by one; bf16 is torch's autocast."""
 
     name: str = "eager"
+    format: str = "torch"
+    fixed_batch: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
     precisions: tuple[str, ...] = ("fp32", "bf16")
     preparation_seconds: float = 2.0
@@ -32,7 +35,7 @@ class EagerBackend:
     def supports(self, target: Target) -> str | None:
         return self.missing() or unsupported(self, target) or no_torch_device(target.device)
 
-    def prepare(self, captured: CapturedGraph, target: Target, directory: Path) -> list[str]:
+    def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
         """Write the program with its weights. Source locations stay behind: they name paths on the user's machine."""
         import torch
 
@@ -43,7 +46,7 @@ class EagerBackend:
         if not (directory / name).exists():
             aside = directory / f".{os.getpid()}-{name}"
             with quiet("torch"):
-                torch.export.save(anonymous(on_device(captured.program, target.device)), aside)
+                torch.export.save(anonymous(on_device(captured_graph(captured).program, target.device)), aside)
             aside.replace(directory / name)
         return [name]
 

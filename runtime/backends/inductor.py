@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
-from . import no_torch_device, unsupported
+from . import captured_graph, no_torch_device, unsupported
 
 if TYPE_CHECKING:
     from ..capture import CapturedGraph
+    from ..portable import PortableGraph
     from ..session import Session, Target
 
 
@@ -23,6 +24,8 @@ class InductorBackend:
     """One package for any batch. It holds machine code for this processor, so other machines tune anew."""
 
     name: str = "inductor"
+    format: str = "torch"
+    fixed_batch: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
     precisions: tuple[str, ...] = ("fp32", "bf16")
     preparation_seconds: float = 40.0
@@ -37,7 +40,7 @@ class InductorBackend:
     def supports(self, target: Target) -> str | None:
         return self.missing() or unsupported(self, target) or no_torch_device(target.device)
 
-    def prepare(self, captured: CapturedGraph, target: Target, directory: Path) -> list[str]:
+    def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
         if why := self.supports(target):
             raise BackendError(why)
         import torch
@@ -46,13 +49,14 @@ class InductorBackend:
         from ..programs import in_precision, isolated, on_device
         from ..quiet import quiet
 
+        graph = captured_graph(captured)
         name = f"inductor-{target.device}-{target.precision}.pt2"
         if (directory / name).exists():
             return [name]
         aside = directory / f".{os.getpid()}-{name}"
         try:
             with quiet("torch"), torch.no_grad():
-                program = in_precision(isolated(on_device(captured.program, target.device)), captured.example, target.precision)
+                program = in_precision(isolated(on_device(graph.program, target.device)), graph.example, target.precision)
                 aoti_compile_and_package(program, package_path=str(aside), inductor_configs=_settings(target))
         except Exception as error:
             lines = [line for line in str(error).splitlines() if line.strip()]

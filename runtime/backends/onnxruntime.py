@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
 from ..portable import write_onnx
+from ..quantise import write_calibrated
 from . import unsupported
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..capture import CapturedGraph
+    from ..portable import PortableGraph
     from ..session import Session, Target
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -27,8 +29,10 @@ class OnnxRuntimeBackend:
     """Reads model.onnx, which it shares with the openvino backend and with Triton."""
 
     name: str = "onnxruntime"
+    format: str = "onnx"
+    fixed_batch: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
-    precisions: tuple[str, ...] = ("fp32",)
+    precisions: tuple[str, ...] = ("fp32", "int8")
     preparation_seconds: float = 1.0
 
     def missing(self) -> str | None:
@@ -39,14 +43,17 @@ class OnnxRuntimeBackend:
     def supports(self, target: Target) -> str | None:
         if why := self.missing() or unsupported(self, target):
             return why
+        if target.device != "cpu" and target.precision == "int8":
+            return "onnxruntime's int8 kernels run on the CPU only"
         import onnxruntime
 
         if _PROVIDERS[target.device] not in onnxruntime.get_available_providers():
             return f"the installed onnxruntime has no {_PROVIDERS[target.device]}: pip install onnxruntime-gpu"
         return None
 
-    def prepare(self, captured: CapturedGraph, target: Target, directory: Path) -> list[str]:
-        return write_onnx(captured, directory)
+    def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
+        files = write_onnx(captured, directory)
+        return files if target.precision == "fp32" else write_calibrated(captured.calibration, directory)
 
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
         if why := self.supports(target):

@@ -20,7 +20,7 @@ def test_buckets_may_be_any_sequence():
     ("field", "value"),
     [
         ("precision", "fp64"),
-        ("precision", "int8"),
+        ("precision", "int4"),
         ("device", "tpu"),
         ("backend", ""),
         ("backend", 3),

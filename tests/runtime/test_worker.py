@@ -252,7 +252,7 @@ def test_a_failed_capture_lists_its_obstacles(ask, tmp_path):
     ("changes", "text"),
     [
         ({"labels": ["only", "two"]}, "2 labels for an output of 5 classes"),
-        ({"precision": "int8"}, "not available yet"),
+        ({"precision": "int8"}, "eager does not compute in int8"),
         ({"name": "../net"}, "cannot name a model"),
         ({"images": "absent.npz"}, "absent.npz"),
     ],

@@ -1,3 +1,4 @@
+import dataclasses
 import subprocess
 import sys
 import types
@@ -9,8 +10,10 @@ from torch import nn
 
 from penstock.errors import BackendError
 from penstock.runtime import backends
+from penstock.runtime.calibration import Calibration
 from penstock.runtime.capture import capture
 from penstock.runtime.passes import run_passes
+from penstock.runtime.portable import PortableGraph
 from penstock.runtime.session import Target
 
 USABLE = [
@@ -24,7 +27,9 @@ USABLE = [
 
 @pytest.fixture
 def graph(conv_net):
-    return run_passes(capture(conv_net, torch.randn(1, 3, 20, 12)))[0]
+    rows = np.random.default_rng(9).normal(size=(32, 3, 20, 12)).astype(np.float32)
+    captured = run_passes(capture(conv_net, torch.randn(1, 3, 20, 12)))[0]
+    return dataclasses.replace(captured, calibration=Calibration([rows]))
 
 
 def test_backends_are_found_by_file_name():
@@ -51,7 +56,7 @@ def test_a_file_without_a_backend_is_refused():
 def test_any_batch_agrees_with_the_module(graph, conv_net, tmp_path, name, precision):
     backend, target = backends.get(name), Target(precision=precision, threads=1)
     files = backend.prepare(graph, target, tmp_path)
-    assert sorted(files) == sorted(path.name for path in tmp_path.iterdir())
+    assert {path.name for path in tmp_path.iterdir()} - {"model.onnx"} == set(files) - {"model.onnx"}
     assert backend.prepare(graph, target, tmp_path) == files
     session = backend.open(tmp_path, target, files)
     tolerance = 1e-5 if precision == "fp32" else 0.1
@@ -99,6 +104,38 @@ def test_a_wrong_shape_is_an_error_and_the_session_goes_on(graph, tmp_path, name
     with pytest.raises(BackendError, match=r"\(2, 4, 20, 12\)"):
         session.run([np.zeros((2, 4, 20, 12), np.float32)])
     assert session.run([np.zeros((2, 3, 20, 12), np.float32)])[0].shape == (2, 5)
+
+
+@pytest.mark.parametrize("name", [name for name, backend in backends.discover().items() if backend.fixed_batch])
+def test_a_session_for_one_batch_size_takes_any(graph, conv_net, tmp_path, name):
+    backend, target = backends.get(name), Target(threads=1, batch=4)
+    session = backend.open(tmp_path, target, backend.prepare(graph, target, tmp_path))
+    for batch in (4, 1, 3, 5, 9):
+        rows = np.random.default_rng(batch).normal(size=(batch, 3, 20, 12)).astype(np.float32)
+        with torch.no_grad():
+            expected = conv_net(torch.from_numpy(rows)).numpy()
+        np.testing.assert_allclose(session.run([rows])[0], expected, atol=1e-5 * np.abs(expected).max())
+    with pytest.raises(BackendError, match=r"\(4, 4, 20, 12\)"):
+        session.run([np.zeros((2, 4, 20, 12), np.float32)])
+    session.close()
+    with pytest.raises(BackendError, match="closed"):
+        session.run([rows])
+
+
+@pytest.mark.parametrize("name", [name for name, backend in backends.discover().items() if "int8" in backend.precisions])
+def test_int8_without_calibration_is_an_error(graph, tmp_path, name):
+    with pytest.raises(BackendError, match="real images"):
+        backends.get(name).prepare(dataclasses.replace(graph, calibration=None), Target(precision="int8"), tmp_path)
+
+
+@pytest.mark.parametrize("name", list(backends.discover()))
+def test_from_the_portable_graph_alone(graph, conv_net, tmp_path, name):
+    backend, portable = backends.get(name), PortableGraph(graph.signature)
+    with pytest.raises(BackendError, match="compile the model itself"):
+        backend.prepare(portable, Target(), tmp_path)
+    if backend.format == "onnx":
+        files = backend.prepare(graph, Target(), tmp_path)
+        assert backend.prepare(portable, Target(), tmp_path) == files
 
 
 @pytest.mark.parametrize("name", ["eager", "onnxruntime", "openvino"])
