@@ -13,12 +13,13 @@ __all__ = ["Graph", "GraphConfig", "__version__", "compile", "load", "migrate"]
 if TYPE_CHECKING:
     from . import migrate
     from .runtime.config import GraphConfig
-    from .runtime.graph import Graph, compile, load
+    from .runtime.graph import Graph, compile
+    from .runtime.loaded import load
 
 _HOMES = {
     "Graph": "runtime.graph",
     "compile": "runtime.graph",
-    "load": "runtime.graph",
+    "load": "runtime.loaded",
     "GraphConfig": "runtime.config",
 }
 

@@ -16,7 +16,6 @@ import torch
 
 from ..errors import ArtifactError, BackendError, InputError, ParityError
 from ..specs import Labels, Preprocessing, Signature
-from .artifact import Artifact, load_artifact
 from .cache import Cached, cache_key, look_up, store
 from .capture import CapturedGraph, capture, input_names
 from .config import GraphConfig
@@ -28,7 +27,8 @@ from .portable import write_onnx
 from .reference import checked_inputs
 from .runner import Runner
 from .source import CapturedSource
-from .structure import LEAF, Structure
+from .training.options import StepRecord, TrainingOptions
+from .training.trainer import Trainer
 from .tune import Progress, tune
 from .watch import Watch, modules_in
 
@@ -73,10 +73,69 @@ class Graph:
         self.config = config or GraphConfig()
         self.captures = 0
         self._lock = threading.RLock()
+        self._trainer: Trainer | None = None
         self._compiled: dict[Any, _Compiled] = {}
         self._latest: _Compiled | None = None
         self._images: tuple[list[Array], Array | None] = ([], None)
         self._calibration: list[Array] = []
+
+    def add_optimizer(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        lr_scheduler: Any = None,
+        clip_grad_norm: float | None = None,
+        clip_grad_value: float | None = None,
+        accumulate: int = 1,
+        grad_scaler: torch.amp.GradScaler | None = None,
+        checkpoint: Sequence[torch.nn.Module] = (),
+    ) -> None:
+        """Make this a training graph: `build` computes a loss and calls its `backward()`, and a call is a whole step.
+
+        After every `accumulate` calls the summed gradients are clipped by value and by norm, the optimiser updates, gradients
+        are dropped and `lr_scheduler` steps (once per update; give none to step it per epoch yourself). `grad_scaler` scales
+        what `backward()` starts from. `checkpoint` names modules whose activations are computed again instead of kept. Modules
+        run in the mode that they are in. Parameters are written in place, so `model`, `optimizer` and this graph always
+        agree, and eager steps may be taken in between. Call it once, after the modules are attributes.
+        """
+        if self._trainer is not None:
+            raise ValueError("this graph has an optimiser already; one graph is one training step")
+        options = TrainingOptions(
+            lr_scheduler=lr_scheduler,
+            clip_grad_norm=clip_grad_norm,
+            clip_grad_value=clip_grad_value,
+            accumulate=accumulate,
+            grad_scaler=grad_scaler,
+            checkpoint=tuple(checkpoint),
+        )
+        self._trainer = Trainer(self.build, _modules(self), optimizer, options, self.config)
+
+    @property
+    def steps(self) -> tuple[StepRecord, ...]:
+        """How a training graph runs each kind of step it has seen: captured or eager, why, and the times of both."""
+        return () if self._trainer is None else self._trainer.records
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of each module attribute by name, and of the optimiser, scheduler and scaler of a training graph.
+
+        The parts are those of torch's own `state_dict`, so eager code loads them one by one.
+        """
+        with self._lock:
+            modules = {name: value.state_dict() for name, value in vars(self).items() if isinstance(value, torch.nn.Module)}
+            return {"modules": modules, "training": None if self._trainer is None else self._trainer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what `state_dict` gave. Raises InputError when the modules or the kind of graph differ."""
+        with self._lock:
+            modules = {name: value for name, value in vars(self).items() if isinstance(value, torch.nn.Module)}
+            if set(state["modules"]) != set(modules):
+                raise InputError(f"the state is of modules {sorted(state['modules'])}, this graph has {sorted(modules)}")
+            if (state["training"] is None) != (self._trainer is None):
+                raise InputError("one of the state and this graph has an optimiser and the other has none")
+            for name, value in modules.items():
+                value.load_state_dict(state["modules"][name])
+            if self._trainer is not None:
+                self._trainer.load_state_dict(state["training"])
 
     def build(self, *inputs: torch.Tensor) -> Any:
         """The computation: tensors [batch, ...] in; a tensor, or tuples, lists, dicts or dataclasses of them, out."""
@@ -93,6 +152,8 @@ class Graph:
             if value.ndim and not value.shape[0]:
                 raise InputError(f"an input has no rows (shape {tuple(value.shape)}); give at least one")
         with self._lock:
+            if self._trainer is not None:
+                return self._trainer.step(inputs)
             compiled = self._ready(inputs, None)
             self._plan_for(compiled, inputs[0].shape[0])
             return compiled.captured.structure.rebuild(compiled.runner.run(inputs))
@@ -112,6 +173,7 @@ class Graph:
         which should not be among those that judge it; without any, from a quarter of `images`, which are then not judged by.
         `progress(fraction, text)` is told how far it is.
         """
+        self._refuse_training("compile")
         with self._lock:
             examples = example_inputs or _first_rows(images)
             if not examples:
@@ -143,7 +205,7 @@ class Graph:
     @property
     def parity(self) -> ParityRecord:
         """How the plan's choices compare with eager: the worst of their records. Raises BackendError before the first call."""
-        return worst_parity(self.plan)
+        return self.plan.worst_parity()
 
     def save(
         self,
@@ -160,6 +222,7 @@ class Graph:
         beside it take encoded images. An existing model is replaced in one step; on any failure it stays.
         Raises ArtifactError, also before the first call.
         """
+        self._refuse_training("save")
         with self._lock:
             if self._latest is None:
                 raise ArtifactError("there is nothing to save yet; call the graph or compile it with example inputs first")
@@ -196,7 +259,9 @@ class Graph:
         for name, module in _named_modules(self):
             count = sum(value.numel() for value in module.parameters())
             lines.append(f"  ({name}): {type(module).__name__}, {count:,} parameters")
-        if self._latest is None:
+        if self._trainer is not None:
+            lines += [f"  trained by {type(self._trainer.optimizer).__name__}", *(f"  {record}" for record in self.steps)]
+        elif self._latest is None:
             lines.append("  not captured yet: call it, or compile it with example inputs")
         else:
             signature, plan = self._latest.captured.signature, self._latest.plan
@@ -206,7 +271,13 @@ class Graph:
             lines.append(f"  parity {self.parity.status}" + (f": {self.parity.why}" if self.parity.why else ""))
         return "\n".join([*lines, ")"])
 
+    def _refuse_training(self, what: str) -> None:
+        if self._trainer is not None:
+            raise ArtifactError(f"a training graph cannot {what} for inference; use penstock.compile(model) on its model")
+
     def _last(self) -> _Compiled:
+        if self._trainer is not None:
+            raise BackendError("a training graph has no plan; its steps attribute says how it runs")
         if self._latest is None:
             raise BackendError("the graph is not captured yet; call it or compile it with example inputs first")
         return self._latest
@@ -354,50 +425,6 @@ class ModuleGraph(Graph):
         return type(self.model).__name__
 
 
-class LoadedGraph(Graph):
-    """A graph from a model folder: called like any other, without the source of the model."""
-
-    def __init__(self, artifact: Artifact) -> None:
-        super().__init__()
-        self.artifact = artifact
-        outputs = artifact.provenance.get("outputs")
-        self._structure = Structure.from_json(outputs) if outputs else _plain_structure(artifact.signature)
-        self._runner = Runner(artifact.signature, artifact.plan_here(), artifact.path)
-
-    def __call__(self, *inputs: torch.Tensor) -> Any:
-        wanted = self._runner.signature.inputs
-        if len(inputs) != len(wanted) or not all(isinstance(value, torch.Tensor) for value in inputs):
-            raise InputError(f"this graph takes {len(wanted)} tensors: {', '.join(spec.name for spec in wanted)}")
-        with self._lock:
-            return self._structure.rebuild(self._runner.run(inputs))
-
-    def compile(self, *example_inputs: torch.Tensor, **_: Any) -> Graph:
-        raise BackendError("a loaded graph is compiled already; compile the module itself to measure it on this machine")
-
-    @property
-    def plan(self) -> Plan:
-        return self._runner.plan
-
-    @property
-    def signature(self) -> Signature:
-        return self._runner.signature
-
-    @property
-    def parity(self) -> ParityRecord:
-        return ParityRecord.from_json(self.artifact.parity)
-
-    @property
-    def passes(self) -> tuple[PassRecord, ...]:
-        return tuple(PassRecord(**record) for record in self.artifact.provenance.get("passes", ()))
-
-    def save(self, path: str | Path, **_: Any) -> Path:
-        raise ArtifactError(f"a loaded graph is saved already; copy {self.artifact.path.parent} to {path}")
-
-    def __repr__(self) -> str:
-        plan = ", ".join(f"{bucket}: {choice}" for bucket, choice in self.plan.choices.items())
-        return f"LoadedGraph({self.artifact.name!r} version {self.artifact.version}, plan {{{plan}}})"
-
-
 def compile(
     model: torch.nn.Module,
     example_inputs: torch.Tensor | Sequence[torch.Tensor] | None = None,
@@ -417,35 +444,6 @@ def compile(
         return graph
     examples = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs or ())
     return graph.compile(*examples, images=images, labels=labels, calibration=calibration, progress=progress)
-
-
-def load(path: str | Path) -> LoadedGraph:
-    """A graph from a model folder that `Graph.save` or `penstock migrate` wrote. Raises ArtifactError, or BackendError
-    when nothing installed here can run it."""
-    return LoadedGraph(load_artifact(path))
-
-
-def worst_parity(plan: Plan) -> ParityRecord:
-    """One record for a plan: that of the first winner that did not pass, else of the one that differs most.
-
-    `max_abs` is the fp32 graph's largest difference; where a lossy precision won, its own stands in `why`.
-    """
-    won = [(item, item.parity) for item in plan.measurements if item.status == "won" and item.parity is not None]
-    failed = next((record for _, record in won if not record.passed), None)
-    if failed is not None or not won:
-        return failed or ParityRecord(status="not-run", why="no winner was compared")
-    agreements = [record.top1_agreement for _, record in won if record.top1_agreement is not None]
-    item, worst = max(won, key=lambda pair: pair[1].max_abs or 0.0)
-    worst = replace(worst, top1_agreement=min(agreements, default=None))
-    exact = [
-        other.parity.max_abs
-        for other in plan.measurements
-        if other.precision == "fp32" and other.parity is not None and other.parity.passed and other.parity.max_abs is not None
-    ]
-    if item.precision == "fp32" or not exact:
-        return worst
-    why = f"{item.precision}: {worst.why}; outputs differ by up to {worst.max_abs:.1e}, in fp32 by {max(exact):.1e}"
-    return replace(worst, max_abs=max(exact), why=why)
 
 
 def _modules(graph: Graph) -> list[torch.nn.Module]:
@@ -485,9 +483,3 @@ def _fit(signature: Signature, images: list[Array]) -> bool:
         return False
     checked_inputs(signature, images, "images")
     return True
-
-
-def _plain_structure(signature: Signature) -> Structure:
-    if len(signature.outputs) == 1:
-        return LEAF
-    return Structure("mapping", tuple((spec.name, LEAF) for spec in signature.outputs))

@@ -18,7 +18,6 @@ from . import backends
 from .artifact import check_target, checked_labels
 from .capture import CapturedGraph, capture
 from .config import GraphConfig
-from .graph import worst_parity
 from .inspection import output_kind
 from .package import check_fit, write_package
 from .parity import Array, Gate, ParityRecord, compare, top1_agreement
@@ -97,7 +96,7 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
         scores = order.outputs if original is not None else None  # found to be what the graph computes
         plan, probed = _tune(model, captured, optimised, order, scores, directory, device, tuning)
         tell(0.9, "writing the model")
-        parity = _joined(worst_parity(plan), original, plan, primary_output(captured.signature), directory, order, device)
+        parity = _joined(plan.worst_parity(), original, plan, primary_output(captured.signature), directory, order, device)
         files = Path(staging) / "kept"
         files.mkdir()
         _collect(plan, directory, files)

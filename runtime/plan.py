@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .parity import ParityRecord
@@ -150,6 +150,31 @@ class Plan:
         """The target to open `choice(batch)` with; `threads` overrides the plan's own."""
         choice = self.choice(batch)
         return Target(device=self.device, precision=choice.precision, threads=threads or self.threads, batch=choice.batch)
+
+    def worst_parity(self) -> ParityRecord:
+        """One record for all choices: that of the first winner that did not pass, else of the one that differs most.
+
+        `max_abs` is the fp32 graph's largest difference; where a lossy precision won, its own stands in `why`.
+        """
+        won = [(item, item.parity) for item in self.measurements if item.status == "won" and item.parity is not None]
+        failed = next((record for _, record in won if not record.passed), None)
+        if failed is not None or not won:
+            return failed or ParityRecord(status="not-run", why="no winner was compared")
+        agreements = [record.top1_agreement for _, record in won if record.top1_agreement is not None]
+        item, worst = max(won, key=lambda pair: pair[1].max_abs or 0.0)
+        worst = replace(worst, top1_agreement=min(agreements, default=None))
+        exact = [
+            other.parity.max_abs
+            for other in self.measurements
+            if other.precision == "fp32"
+            and other.parity is not None
+            and other.parity.passed
+            and other.parity.max_abs is not None
+        ]
+        if item.precision == "fp32" or not exact:
+            return worst
+        why = f"{item.precision}: {worst.why}; outputs differ by up to {worst.max_abs:.1e}, in fp32 by {max(exact):.1e}"
+        return replace(worst, max_abs=max(exact), why=why)
 
     def to_json(self) -> dict[str, Any]:
         return {

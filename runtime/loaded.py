@@ -1,0 +1,74 @@
+"""A graph from a model folder, without the source of the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import ArtifactError, BackendError, InputError
+from ..specs import Signature
+from .artifact import Artifact, load_artifact
+from .graph import Graph
+from .parity import ParityRecord
+from .passes import PassRecord
+from .plan import Plan
+from .runner import Runner
+from .structure import LEAF, Structure
+
+
+class LoadedGraph(Graph):
+    """A graph from a model folder: called like any other, without the source of the model."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        super().__init__()
+        self.artifact = artifact
+        outputs = artifact.provenance.get("outputs")
+        self._structure = Structure.from_json(outputs) if outputs else _plain_structure(artifact.signature)
+        self._runner = Runner(artifact.signature, artifact.plan_here(), artifact.path)
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        wanted = self._runner.signature.inputs
+        if len(inputs) != len(wanted) or not all(isinstance(value, torch.Tensor) for value in inputs):
+            raise InputError(f"this graph takes {len(wanted)} tensors: {', '.join(spec.name for spec in wanted)}")
+        with self._lock:
+            return self._structure.rebuild(self._runner.run(inputs))
+
+    def compile(self, *example_inputs: torch.Tensor, **_: Any) -> Graph:
+        raise BackendError("a loaded graph is compiled already; compile the module itself to measure it on this machine")
+
+    @property
+    def plan(self) -> Plan:
+        return self._runner.plan
+
+    @property
+    def signature(self) -> Signature:
+        return self._runner.signature
+
+    @property
+    def parity(self) -> ParityRecord:
+        return ParityRecord.from_json(self.artifact.parity)
+
+    @property
+    def passes(self) -> tuple[PassRecord, ...]:
+        return tuple(PassRecord(**record) for record in self.artifact.provenance.get("passes", ()))
+
+    def save(self, path: str | Path, **_: Any) -> Path:
+        raise ArtifactError(f"a loaded graph is saved already; copy {self.artifact.path.parent} to {path}")
+
+    def __repr__(self) -> str:
+        plan = ", ".join(f"{bucket}: {choice}" for bucket, choice in self.plan.choices.items())
+        return f"LoadedGraph({self.artifact.name!r} version {self.artifact.version}, plan {{{plan}}})"
+
+
+def load(path: str | Path) -> LoadedGraph:
+    """A graph from a model folder that `Graph.save` or `penstock migrate` wrote. Raises ArtifactError, or BackendError
+    when nothing installed here can run it."""
+    return LoadedGraph(load_artifact(path))
+
+
+def _plain_structure(signature: Signature) -> Structure:
+    if len(signature.outputs) == 1:
+        return LEAF
+    return Structure("mapping", tuple((spec.name, LEAF) for spec in signature.outputs))

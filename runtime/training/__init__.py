@@ -1,0 +1,1 @@
+"""The training graph: forward, loss, backward and update captured as one step."""

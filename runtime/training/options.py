@@ -1,0 +1,56 @@
+"""What a user asks of a training graph, and what it says of its steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """See `Graph.add_optimizer`."""
+
+    lr_scheduler: Any = None
+    clip_grad_norm: float | None = None
+    clip_grad_value: float | None = None
+    accumulate: int = 1
+    grad_scaler: torch.amp.GradScaler | None = None
+    checkpoint: tuple[nn.Module, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.accumulate, int) or isinstance(self.accumulate, bool) or self.accumulate < 1:
+            raise ValueError(f"accumulate must be an integer of at least 1, got {self.accumulate!r}")
+        for name in ("clip_grad_norm", "clip_grad_value"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be None or positive, got {value!r}")
+        if self.lr_scheduler is not None and not hasattr(self.lr_scheduler, "step"):
+            raise ValueError(f"lr_scheduler must have a step method, got a {type(self.lr_scheduler).__name__}")
+        if any(not isinstance(module, nn.Module) for module in self.checkpoint):
+            raise ValueError("checkpoint must be modules whose activations are computed again in the backward pass")
+
+
+@dataclass
+class StepRecord:
+    """How steps of one kind (inputs, phase of accumulation) run: `way` is "eager", "captured" or "inductor".
+
+    `update` says whether the optimiser's update is part of the captured step ("captured") or runs after it ("after"); `why`
+    gives the reason for anything less than all. Times are milliseconds, medians of a few steps each; None where not timed.
+    """
+
+    inputs: tuple[tuple[int, ...], ...]
+    way: str = "eager"
+    update: str = "after"
+    why: str = ""
+    eager_ms: float | None = None
+    captured_ms: float | None = None
+
+    def __str__(self) -> str:
+        times = (
+            f", {self.eager_ms:.3g} ms eager, {self.captured_ms:.3g} ms captured" if self.eager_ms and self.captured_ms else ""
+        )
+        part = " with its update" if self.way == "captured" and self.update == "captured" else ""
+        return f"step for {list(self.inputs)}: {self.way}{part}{times}{f' ({self.why})' if self.why else ''}"

@@ -1,0 +1,170 @@
+"""One training step as a flat list of tensor operations, traced from the user's own code.
+
+The step runs once on stand-ins for all tensors, with a recorder under autograd: what it writes down are the operations of the
+forward pass, of the backward pass that autograd makes of it, and of the optimiser's update, in their order and in place, as
+eager execution does them. Replayed, they give bit for bit what eager gives, without modules, autograd and the optimiser's
+Python. Numbers that the optimiser computes in Python from a step counter or the learning rate are recorded as such, in
+double precision.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.nn.utils.stateless import _reparametrize_module
+
+from ...errors import BackendError
+from ..quiet import quiet
+from ..structure import Structure, flatten
+from .state import TrainingState
+
+_EXACT = 1e-5
+_ROUNDINGS = 8
+Update = Callable[[torch.optim.Optimizer, Sequence[torch.Tensor]], None]
+
+
+@dataclass(frozen=True)
+class CapturedStep:
+    """`program(*state tensors, scale, *inputs)` writes the state in place and returns the outputs, then the gradients.
+
+    `gradients` names the parameters whose gradients come back, when the update is not part of the step. `counts` are how many
+    of the tensors are parameters and buffers, and how many are gradients summed so far.
+    """
+
+    program: GraphModule
+    structure: Structure
+    slots: tuple[tuple[str, str], ...]
+    gradients: tuple[str, ...]
+    counts: tuple[int, int]
+
+    @property
+    def tolerance(self) -> float:
+        """How far it may be from eager, as a share of each tensor's range: its operations are the same, so nearly all agree
+        exactly; but kernels in half precision are chosen by what only real tensors tell, and differ by a few roundings."""
+        values = (node.meta.get("val") for node in self.program.graph.nodes)
+        dtypes = {value.dtype for value in values if isinstance(value, torch.Tensor) and value.is_floating_point()}
+        return max([_EXACT, *(_ROUNDINGS * torch.finfo(dtype).eps for dtype in dtypes if dtype.itemsize == 2)])
+
+    def written(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Of the state's tensors, those that the step writes, in the order of `TrainingState.written`."""
+        always, summed = self.counts
+        return [*tensors[:always], *tensors[always + summed : always + summed + len(self.slots)]]
+
+    def run(self, tensors: Sequence[torch.Tensor], scale: torch.Tensor, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Outputs and gradients, for the state's tensors in the state's order."""
+        with torch.no_grad():
+            return list(self.program(*tensors, scale, *inputs))
+
+
+def capture_step(
+    forward: Callable[..., Any],
+    state: TrainingState,
+    inputs: Sequence[torch.Tensor],
+    scale: torch.Tensor,
+    update: Update | None,
+) -> CapturedStep:
+    """Trace `forward(scale, *inputs)`, which also runs backward, and `update(optimizer, parameters)` if there is one.
+
+    Nothing of the state is changed. Raises BackendError with the reason when a Python decision depends on values, the
+    optimiser keeps what is no tensor, or an operation cannot be traced.
+    """
+    slots = state.slots() if update else ()
+    real = [*state.tensors(slots), scale, *inputs]
+    names, buffers = list(state.parameters), list(state.buffers)
+    parameters = list(state.parameters.values())
+    having = [name for name, value in state.parameters.items() if value.grad is not None]
+    groups = state.optimizer.param_groups
+    found: dict[str, Any] = {}
+
+    def step(*arguments: torch.Tensor) -> list[torch.Tensor]:
+        left = list(arguments)
+
+        def take(count: int) -> list[torch.Tensor]:
+            taken, left[:] = left[:count], left[count:]
+            return taken
+
+        given = zip(take(len(names)), parameters, strict=True)
+        own = [value.detach().requires_grad_() if old.requires_grad else value for value, old in given]
+        held = dict(zip(buffers, take(len(buffers)), strict=True))
+        for name, gradient in zip(having, take(len(having)), strict=True):
+            own[names.index(name)].grad = gradient
+        slot_values, rates, (scale,) = take(len(slots)), take(len(groups)), take(1)
+        replaced = {**dict(zip(names, own, strict=True)), **held}
+        with torch.enable_grad(), _reparametrize_module(state.container, replaced, tie_weights=True):
+            outputs = forward(scale, *left)
+        leaves, found["structure"] = flatten(outputs, torch.is_tensor, _refuse)
+        results = [value.detach() for value in leaves]
+        if update is not None:
+            shadow = _shadow(state.optimizer, dict(zip(map(id, parameters), own, strict=True)), rates)
+            by_name = dict(zip(names, own, strict=True))
+            for (name, key), value in zip(slots, slot_values, strict=True):
+                shadow.state[by_name[name]][key] = value
+            before = _attributes(shadow)
+            update(shadow, own)
+            if _attributes(shadow) != before:
+                raise BackendError(f"{type(shadow).__name__} keeps numbers of its own from step to step")
+            found["gradients"] = ()
+            return results
+        found["gradients"] = tuple(name for name, value in zip(names, own, strict=True) if value.grad is not None)
+        return [*results, *(value.grad for value in own if value.grad is not None)]
+
+    # Constants that user code holds (class weights in a closure) may be real tensors; they are read where they lie.
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    try:
+        with quiet("torch"), mode:
+            stand_ins = [mode.from_tensor(value, static_shapes=True) for value in real]
+            program = make_fx(step, tracing_mode="real")(*stand_ins)
+    except BackendError:
+        raise
+    except Exception as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise BackendError(f"{type(error).__name__}: {lines[0] if lines else 'no message'}") from error
+    counts = (len(names) + len(buffers), len(having))
+    return CapturedStep(_without_labels(program), found["structure"], slots, found["gradients"], counts)
+
+
+def _shadow(
+    optimizer: torch.optim.Optimizer, stand_ins: dict[int, torch.Tensor], rates: Sequence[torch.Tensor]
+) -> torch.optim.Optimizer:
+    """The optimiser over stand-ins, with settings and state of its own; the learning rate becomes a number of each step."""
+    shadow = object.__new__(type(optimizer))  # copy.copy would leave out what a subclass keeps beside the state
+    vars(shadow).update(vars(optimizer))
+    shadow.param_groups = [
+        {
+            **group,
+            "params": [stand_ins[id(value)] for value in group["params"]],
+            "lr": rate.to(group["lr"].dtype) if isinstance(group["lr"], torch.Tensor) else rate.item(),
+        }
+        for group, rate in zip(optimizer.param_groups, rates, strict=True)
+    ]
+    shadow.state = defaultdict(dict)
+    return shadow
+
+
+def _attributes(optimizer: torch.optim.Optimizer) -> dict[str, str]:
+    return {
+        key: repr(value)
+        for key, value in vars(optimizer).items()
+        if key not in ("state", "param_groups", "step") and not callable(value) and not key.startswith("_")
+    }
+
+
+def _refuse(where: str, value: object) -> None:
+    raise BackendError(f"{where} of build is a {type(value).__name__}, not a tensor")
+
+
+def _without_labels(program: GraphModule) -> GraphModule:
+    """Drop the profiler's labels, which only cost time."""
+    for node in reversed(list(program.graph.nodes)):
+        if node.op == "call_function" and "_record_function" in str(node.target) and not node.users:
+            program.graph.erase_node(node)
+    program.recompile()
+    return program

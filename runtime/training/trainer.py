@@ -1,0 +1,287 @@
+"""Runs a graph that has an optimiser: each call is a step. Captured where that is possible and faster, else eager.
+
+The first step of a kind always runs eagerly: it lets the optimiser create its state, and proves the captured step, which is run
+on copies of everything and must give the same. The next ones take turns, timed, until the faster is known; all count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import statistics
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...errors import BackendError
+from ..config import GraphConfig
+from ..structure import Structure, flatten
+from .options import StepRecord, TrainingOptions
+from .state import TrainingState, kind
+from .step import CapturedStep, capture_step
+from .surroundings import ScaledBackward, checkpointed, difference, random_state, set_random_state
+
+log = logging.getLogger("penstock.training")
+
+_WAYS = ("eager", "captured", "inductor")
+_TURNS = 3  # timed steps of each way before one is chosen
+_SLOWER = 1.02  # captured keeps its place until it takes so many times as long as eager: steps of one kind vary by that
+_KEPT = 8  # captured steps per graph: shapes of the inputs, times the phases of accumulation
+_MOST_SETTINGS = 4  # captures for changed hyperparameters, after which the update stays in Python
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass
+class _Kind:
+    """What is known of one kind of step."""
+
+    record: StepRecord
+    captured: CapturedStep | None = None
+    times: dict[str, list[float]] = field(default_factory=lambda: {"eager": [], "captured": []})
+    tried: bool = False
+
+
+class Trainer:
+    """The steps of one graph. `build` runs forward and backward; the rest is here. The caller makes one call at a time."""
+
+    def __init__(
+        self,
+        build: Callable[..., Any],
+        modules: Sequence[nn.Module],
+        optimizer: torch.optim.Optimizer,
+        options: TrainingOptions,
+        config: GraphConfig,
+    ) -> None:
+        if config.backend not in (None, *_WAYS):
+            raise BackendError(f"a training graph runs {', '.join(_WAYS)}; {config.backend!r} is for inference")
+        if config.precision == "int8":
+            raise BackendError("a training graph computes in fp32, bf16 or fp16; int8 is for inference")
+        self.optimizer, self.options, self.config = optimizer, options, config
+        self.state = TrainingState(modules, optimizer)
+        self.updates = 0
+        self._build = build
+        self._compiled = torch.compile(build) if config.backend == "inductor" else build
+        self._micro = 0  # backward passes since the last update
+        self._kinds: dict[Hashable, _Kind] = {}
+        self._settings: set[Hashable] = set()
+
+    @property
+    def records(self) -> tuple[StepRecord, ...]:
+        """How each kind of step that was seen lately runs."""
+        return tuple(item.record for item in self._kinds.values())
+
+    def step(self, inputs: Sequence[torch.Tensor]) -> Any:
+        """Forward, backward and, every `accumulate`-th time, the update. What build returns comes back without its history."""
+        updates = self._micro + 1 >= self.options.accumulate
+        self.state.look()
+        item = self._kind(inputs, updates)
+        leaves, structure = self._run(item, inputs, updates)
+        self._micro = 0 if updates else self._micro + 1
+        if updates:
+            self.updates += 1
+            if self.options.lr_scheduler is not None:
+                self.options.lr_scheduler.step()
+        return structure.rebuild(leaves)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain containers and tensors: what `torch.load(weights_only=True)` reads."""
+        scheduler, scaler = self.options.lr_scheduler, self.options.grad_scaler
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "lr_scheduler": None if scheduler is None else scheduler.state_dict(),
+            "grad_scaler": None if scaler is None else scaler.state_dict(),
+            "accumulated": self._micro,
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up where `state_dict` was called. Gradients summed since the last update are not part of it."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        for part, name in ((self.options.lr_scheduler, "lr_scheduler"), (self.options.grad_scaler, "grad_scaler")):
+            if part is not None and state[name] is not None:
+                part.load_state_dict(state[name])
+        self.updates = int(state["updates"])
+        self._micro = 0
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _kind(self, inputs: Sequence[torch.Tensor], updates: bool) -> _Kind:
+        key = (
+            tuple(kind(value) for value in inputs),
+            updates,
+            self.state.layout(),
+            self.state.hyperparameters(),
+            torch.is_autocast_enabled(inputs[0].device.type),
+        )
+        item = self._kinds.pop(key, None) or _Kind(StepRecord(tuple(tuple(value.shape) for value in inputs)))
+        self._kinds[key] = item  # at the end: the first one is the one longest unused
+        while len(self._kinds) > _KEPT:
+            self._kinds.pop(next(iter(self._kinds)))
+        return item
+
+    def _run(self, item: _Kind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
+        if self.config.backend in ("eager", "inductor"):
+            item.record.way, item.record.why = self.config.backend, "as configured"
+            return self._eagerly(inputs, updates, self._compiled)
+        if updates and not self.updates and not self.optimizer.state:
+            item.record.why = "the optimiser makes its state in its first update"
+            return self._eagerly(inputs, updates, self._build)
+        if not item.tried:
+            item.tried = True
+            return self._capture(item, inputs, updates)
+        if item.captured is None:
+            return self._eagerly(inputs, updates, self._build)
+        way = self._turn(item)
+        begin = _now(inputs)
+        result = (
+            self._replayed(item.captured, inputs, updates) if way == "captured" else self._eagerly(inputs, updates, self._build)
+        )
+        if item.record.captured_ms is None:
+            self._took(item, way, _now(inputs) - begin)
+        return result
+
+    def _eagerly(
+        self, inputs: Sequence[torch.Tensor], updates: bool, build: Callable[..., Any]
+    ) -> tuple[list[torch.Tensor], Structure]:
+        outputs = self._forward(build, self._scale(inputs[0].device), *inputs)
+        leaves, structure = flatten(outputs, torch.is_tensor, _refuse)
+        if updates:
+            self._update()
+        return [value.detach() for value in leaves], structure
+
+    def _forward(self, build: Callable[..., Any], scale: torch.Tensor, *inputs: torch.Tensor) -> Any:
+        dtype = _AUTOCAST.get(self.config.precision)
+        cast = torch.autocast(inputs[0].device.type, dtype=dtype) if dtype else contextlib.nullcontext()
+        scaled = ScaledBackward(scale) if self.options.grad_scaler is not None else contextlib.nullcontext()
+        with torch.enable_grad(), cast, scaled, checkpointed(self.options.checkpoint):
+            return build(*inputs)
+
+    def _scale(self, device: torch.device) -> torch.Tensor:
+        scaler = self.options.grad_scaler
+        if scaler is None:
+            return torch.ones((), device=device)
+        return scaler.scale(torch.ones((), device=device))
+
+    def _update(self) -> None:
+        """The user's optimiser on the gradients that stand in the parameters, which are then gone."""
+        scaler = self.options.grad_scaler
+        if scaler is not None:
+            scaler.unscale_(self.optimizer)
+        self._clip(list(self.state.parameters.values()))
+        if scaler is not None:
+            scaler.step(self.optimizer)
+            scaler.update()
+        else:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _clip(self, parameters: Sequence[torch.Tensor]) -> None:
+        if self.options.clip_grad_value is not None:
+            nn.utils.clip_grad_value_(parameters, self.options.clip_grad_value)
+        if self.options.clip_grad_norm is not None:
+            nn.utils.clip_grad_norm_(parameters, self.options.clip_grad_norm)
+
+    def _traced_update(self, shadow: torch.optim.Optimizer, parameters: Sequence[torch.Tensor]) -> None:
+        self._clip(parameters)
+        with torch.no_grad():
+            type(self.optimizer).step(shadow)
+
+    def _capture(self, item: _Kind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
+        """Run the step eagerly, and hold a captured one to what it did."""
+        record = item.record
+        reasons: list[str] = []
+        forward = functools.partial(self._forward, self._build)
+        scale = self._scale(inputs[0].device)
+        step = None
+        if self.state.strangers():
+            record.why = "the optimiser updates a tensor that belongs to none of the graph's modules"
+            return self._eagerly(inputs, updates, self._build)
+        for update in [self._traced_update, None] if updates and not self._stays_in_python(reasons) else [None]:
+            try:
+                step = capture_step(forward, self.state, inputs, scale, update)
+                record.update = "captured" if update else "after"
+                break
+            except BackendError as error:
+                reasons.append(f"{'update' if update else 'forward and backward'} not captured: {error}")
+        record.why = "; ".join(reasons)
+        if step is None:
+            log.warning("training runs eagerly: %s", record.why)
+            return self._eagerly(inputs, updates, self._build)
+        whole = record.update == "captured"
+        copies = [value.clone() for value in self.state.tensors(step.slots)]
+        device = inputs[0].device
+        random = random_state(device)
+        leaves, structure = self._eagerly(inputs, updates and whole, self._build)
+        gradients = [self.state.parameters[name].grad for name in step.gradients]
+        expected = [*self.state.written(step.slots), *leaves, *(value for value in gradients if value is not None)]
+        after = random_state(device)
+        set_random_state(device, random)
+        try:
+            results = step.run(copies, scale, inputs)
+            why = difference(expected, [*step.written(copies), *results], step.tolerance)
+        except Exception as error:  # noqa: BLE001 - a captured step that fails must cost speed only; the record says what happened
+            why = f"{type(error).__name__}: {error}"
+        finally:
+            set_random_state(device, after)
+        if updates and not whole:
+            self._update()
+        if why:
+            record.why = f"the captured step does not do what eager does: {why}"
+            log.warning("training runs eagerly: %s", record.why)
+        else:
+            item.captured, record.way = step, "captured"
+        return leaves, structure
+
+    def _stays_in_python(self, reasons: list[str]) -> bool:
+        if self.options.grad_scaler is not None:
+            reasons.append("the scaler decides in Python whether to update")
+            return True
+        self._settings.add(self.state.hyperparameters())
+        if len(self._settings) > _MOST_SETTINGS:
+            reasons.append("settings of the optimiser beside its learning rate change from step to step")
+            return True
+        return False
+
+    def _replayed(
+        self, step: CapturedStep, inputs: Sequence[torch.Tensor], updates: bool
+    ) -> tuple[list[torch.Tensor], Structure]:
+        results = step.run(self.state.tensors(step.slots), self._scale(inputs[0].device), inputs)
+        outputs = results[: len(results) - len(step.gradients)]
+        for name, gradient in zip(step.gradients, results[len(outputs) :], strict=True):
+            self.state.parameters[name].grad = gradient
+        if updates:
+            if step.gradients:
+                self._update()
+            else:
+                self.optimizer.zero_grad(set_to_none=True)
+        return outputs, step.structure
+
+    def _turn(self, item: _Kind) -> str:
+        if item.record.captured_ms is not None or self.config.backend == "captured":
+            return item.record.way
+        return min(("captured", "eager"), key=lambda way: len(item.times[way]))
+
+    def _took(self, item: _Kind, way: str, seconds: float) -> None:
+        item.times[way].append(seconds)
+        if all(len(times) > _TURNS for times in item.times.values()):
+            record = item.record
+            # The first of each is left out: it fills caches for the others.
+            record.eager_ms, record.captured_ms = (
+                1000 * statistics.median(item.times[way][1:]) for way in ("eager", "captured")
+            )
+            if record.captured_ms > _SLOWER * record.eager_ms:
+                record.way, record.why = "eager", "; ".join(filter(None, [record.why, "eager is faster"]))
+
+
+def _refuse(where: str, value: object) -> None:
+    raise BackendError(f"{where} of build is a {type(value).__name__}; a training graph returns tensors")
+
+
+def _now(inputs: Sequence[torch.Tensor]) -> float:
+    if inputs[0].device.type == "cuda":
+        torch.cuda.synchronize(inputs[0].device)
+    return time.perf_counter()
