@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +15,6 @@ from .errors import PenstockError
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 app = typer.Typer(
     name="penstock",
@@ -24,7 +25,7 @@ app = typer.Typer(
     help="A PyTorch image-classification repository, migrated to graph mode, compiled, served, and proved.",
 )
 
-Precision = Annotated[str, typer.Option(help="auto, fp32, bf16 or fp16; auto is lossy only when real images prove it.")]
+Precision = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 or int8; auto is lossy only when real images prove it.")]
 
 
 def main() -> None:
@@ -115,6 +116,7 @@ def compile_(
 ) -> None:
     """Compile one model into a model repository, with a plan measured on this machine."""
     from .migrate.reference import CompileConfig, compile_reference
+    from .runtime.plan_table import plan_table
 
     try:
         config = CompileConfig(
@@ -130,10 +132,56 @@ def compile_(
         raise typer.BadParameter(str(error)) from None
     console = _console()
     answer = compile_reference(model, config, console=console)
-    console.print(_plan_table(answer["plan"]))
+    console.print(plan_table(answer["plan"]))
     parity = answer["parity"]
     worst = f", largest difference {parity['max_abs']:.1e}" if parity["max_abs"] is not None else ""
     console.print(f"parity {parity['status']}{worst}; written to {answer['artifact']}", highlight=False)
+
+
+@app.command()
+def tune(
+    model: Annotated[Path, typer.Argument(help="A model's folder in a model repository, e.g. models/resnet50.")],
+    calibration: Annotated[
+        Path | None, typer.Option(help="A folder of real images: they judge lossy precisions and set the ranges of int8.")
+    ] = None,
+    precision: Precision = "auto",
+    backend: Annotated[str | None, typer.Option(help="Pin one backend, e.g. onnxruntime.")] = None,
+    buckets: Annotated[str | None, typer.Option(help="Batch sizes to plan for, comma-separated; 1 to 16 by default.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of a session; by default the physical cores.")] = None,
+    tolerance: Annotated[float | None, typer.Option(help="Largest relative difference of lossless candidates.")] = None,
+    max_tuning_seconds: Annotated[float, typer.Option(help="When used up, the remaining candidates are skipped.")] = 120.0,
+    format: Annotated[str, typer.Option(help="text or json.")] = "text",  # noqa: A002
+) -> None:
+    """Measure a packaged model on this machine, print every candidate, and keep the plan in the model's folder."""
+    import json
+
+    from .runtime.config import GraphConfig
+    from .runtime.plan_table import plan_table
+    from .runtime.retune import retune
+
+    if format not in ("text", "json"):
+        raise typer.BadParameter("must be text or json", param_hint="--format")
+    try:
+        config = GraphConfig(
+            precision=precision,  # type: ignore[arg-type]
+            backend=backend,
+            buckets=tuple(int(part) for part in buckets.split(",")) if buckets else None,
+            threads=threads,
+            tolerance=tolerance,
+            max_tuning_seconds=max_tuning_seconds,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    console = _console(stderr=format == "json")
+    with _progress(console) as tell:
+        artifact, plan = retune(model, config, images=calibration, progress=tell)
+    if format == "json":
+        typer.echo(json.dumps(plan.to_json(), indent=2))
+        return
+    console.print(plan_table(plan.to_json()))
+    if calibration is None and precision == "auto":
+        console.print("only fp32 was tried: give real images with --calibration DIR to allow bf16, fp16 and int8")
+    console.print(f"the plan is in {artifact.path / 'penstock.json'}", highlight=False)
 
 
 @app.command()
@@ -215,6 +263,7 @@ def bench(
 @app.command()
 def doctor() -> None:
     """Say what this machine has: devices, backends with versions, and the pip line for what is missing."""
+
     from rich.table import Table
 
     from .runtime.doctor import examine
@@ -229,28 +278,15 @@ def doctor() -> None:
         console.print(table, "")
 
 
-def _plan_table(plan: dict[str, Any]) -> Table:
-    """Every candidate of a plan (Plan.to_json), a row each, with rows per second per batch size; winners are bold."""
-    from rich.table import Table
+@contextlib.contextmanager
+def _progress(console: Console) -> Iterator[Callable[[float, str], None]]:
+    """A progress bar, and the function that moves it to a share of the whole with a line of text."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    batches = sorted(map(int, plan["choices"]))
-    table = Table(title="images per second, by batch size", title_justify="left")
-    table.add_column("candidate")
-    for batch in batches:
-        table.add_column(str(batch), justify="right")
-    table.add_column("remark", overflow="fold")
-    rows: dict[str, dict[int, dict[str, Any]]] = {}
-    for item in plan["measurements"]:
-        rows.setdefault(f"{item['backend']} {item['precision']}", {})[item["bucket"]] = item
-    for candidate, measured in rows.items():
-        cells = []
-        for batch in batches:
-            milliseconds = measured[batch]["median_ms"] if batch in measured else None
-            text = f"{1000 * batch / milliseconds:.4g}" if milliseconds else "-"
-            cells.append(f"[bold green]{text}[/]" if measured.get(batch, {}).get("status") == "won" else text)
-        refused = [item for item in measured.values() if item["status"] not in ("won", "lost")]
-        table.add_row(candidate, *cells, refused[0]["why"] if refused else "")
-    return table
+    columns = (BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=1.0)
+        yield lambda fraction, text: progress.update(task, completed=fraction, description=text)
 
 
 def _console(*, stderr: bool = False) -> Console:

@@ -52,9 +52,7 @@ class Trial:
     def prepare(self, source: Source, directory: Path, reference: Reference, config: GraphConfig) -> None:
         """Write its files, open its session, and judge what it computes; an error or a refusal becomes its status."""
         graph = source.graph_for(self.backend, self.calibration)
-        if graph is None:
-            self.status, self.why = "skipped", f"{self.backend.name} needs the model itself, which an artifact does not hold"
-            return
+        assert graph is not None, "tune skips what cannot be prepared"
         before = psutil.Process().memory_info().rss
         try:
             self.choice = replace(self.choice, files=tuple(self.backend.prepare(graph, self.target, directory)))

@@ -133,6 +133,8 @@ def _trials(
                 why = ranges
             else:
                 trial.calibration = ranges
+        if not why and source.graph_for(trial.backend, None) is None:
+            why = f"{choice.backend} needs the model itself, which an artifact does not hold"
         if not why and choice.variant:
             why = f"{choice} was fitted to other weights"
         if why:
