@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup demo test lint bench clean
+.PHONY: setup zoo-setup demo test lint bench bench-graphs zoo clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,18 @@ bench: setup
 	@$(BIN)/python examples/photos/prepare.py
 	$(BIN)/penstock migrate examples/photos --out build/photos
 	$(BIN)/penstock bench build/photos/models --baseline examples/photos --out build/bench
+
+bench-graphs: zoo-setup
+	$(BIN)/python tests/benchmarks/graphs.py
+
+zoo: zoo-setup
+	$(BIN)/python tests/zoo/run.py
+
+# torchvision's builds from the index want a CUDA build of torch; its models need nothing of that.
+zoo-setup: setup
+	@$(BIN)/python -c 'import timm, torchvision' >/dev/null 2>&1 || { \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt huggingface_hub safetensors pyyaml && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps torchvision==0.28.0 'timm>=1.0'; }
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache *.egg-info

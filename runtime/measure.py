@@ -17,7 +17,7 @@ _USUAL_ROUNDS = 7
 _MOST_ROUNDS = 25
 _SAMPLE_SECONDS = 0.002  # shorter calls are timed several at a time
 _HOPELESS = 2.0  # times the best median: not measured further after three rounds,
-_BEYOND_HOPE = 3.0  # or after the first, if a call is so long
+_BEYOND_HOPE = 1.5  # times that, or after the first, if a call is so long
 _LONG_MS = 50.0  # that no hiccup makes it three times longer
 
 
@@ -37,11 +37,14 @@ class Samples:
         return 1000 * float(np.percentile(self.seconds, 75) - np.percentile(self.seconds, 25))
 
 
-def measure(sessions: Sequence[Session], inputs: Sequence[Array], *, seconds: float) -> list[Samples]:
+def measure(
+    sessions: Sequence[Session], inputs: Sequence[Array], *, seconds: float, patience: float = _HOPELESS
+) -> list[Samples]:
     """Samples of each session on the same inputs, after one call to warm up.
 
-    At least three rounds (one, for a long call that takes three times the best); then until the fastest is told from the next,
-    or `seconds` are over, or 25 rounds.
+    At least three rounds (one, for a long call that takes half as long again as `patience` times the best); then until the
+    fastest is told from the next, or `seconds` are over, or 25 rounds. What takes `patience` times the best is not
+    measured further.
     """
     deadline = time.monotonic() + seconds
     calls = [max(1, math.ceil(_SAMPLE_SECONDS / max(_timed(session, inputs, 1), 1e-9))) for session in sessions]
@@ -53,7 +56,7 @@ def measure(sessions: Sequence[Session], inputs: Sequence[Array], *, seconds: fl
             index = running[(offset + round_number) % len(running)]
             samples[index].seconds.append(_timed(sessions[index], inputs, calls[index]))
         best = min(samples[index].median_ms for index in running)
-        running = [index for index in running if not _hopeless(samples[index].median_ms, best, round_number + 1)]
+        running = [index for index in running if not _hopeless(samples[index].median_ms, best, round_number + 1, patience)]
         if round_number + 1 < _LEAST_ROUNDS:
             continue
         told_apart = round_number + 1 >= _USUAL_ROUNDS and _separated([samples[index] for index in running])
@@ -62,10 +65,10 @@ def measure(sessions: Sequence[Session], inputs: Sequence[Array], *, seconds: fl
     return samples
 
 
-def _hopeless(median_ms: float, best_ms: float, rounds: int) -> bool:
+def _hopeless(median_ms: float, best_ms: float, rounds: int, patience: float) -> bool:
     if rounds < _LEAST_ROUNDS:
-        return median_ms > max(_LONG_MS, _BEYOND_HOPE * best_ms)
-    return median_ms > _HOPELESS * best_ms
+        return median_ms > max(_LONG_MS, _BEYOND_HOPE * patience * best_ms)
+    return median_ms > patience * best_ms
 
 
 def _timed(session: Session, inputs: Sequence[Array], calls: int) -> float:

@@ -34,8 +34,10 @@ def _converted(program: ExportedProgram, dtype: torch.dtype) -> ExportedProgram:
         return value.detach().to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
     graph_module = copy.deepcopy(program.graph_module)
-    for node in graph_module.graph.nodes:
-        if node.op == "call_function":
+    for node in list(graph_module.graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            graph_module.graph.erase_node(node)  # it asserts the dtype that is being changed
+        elif node.op == "call_function":
             node.args = pytree.tree_map_only(torch.dtype, lambda old: dtype if old.is_floating_point else old, node.args)
             node.kwargs = pytree.tree_map_only(torch.dtype, lambda old: dtype if old.is_floating_point else old, node.kwargs)
     graph_module.recompile()

@@ -94,8 +94,9 @@ def main(request: Path, response: Path) -> None:
     torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
     torch.manual_seed(0)
     asked = json.loads(request.read_text())
-    from families import build, sizes
+    from families import build, make_torchvision_importable, sizes
 
+    make_torchvision_importable()
     sides = sizes(asked["source"], asked["model"])
     try:
         model = build(asked["source"], asked["model"])

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-MOST_PARAMETERS = 120_000_000
-_CACHE_VERSION = 1
+MOST_PARAMETERS = 150_000_000
+_CACHE_VERSION = 2
 
 
 def make_torchvision_importable() -> None:
@@ -92,9 +93,10 @@ def _smallest(source: str, by_family: dict[str, list[str]]) -> list[dict]:
 
 def _parameters(source: str, name: str) -> int | None:
     """Counted without memory for them; None for a model that cannot even be built."""
-    try:
-        with torch.device("meta"):
-            model = build(source, name)
-    except Exception:  # noqa: BLE001 - a model that does not build on the meta device is left to its siblings
-        return None
-    return sum(value.numel() for value in model.parameters())
+    for without_memory in (lambda: torch.device("meta"), FakeTensorMode):
+        try:
+            with without_memory():
+                return sum(value.numel() for value in build(source, name).parameters())
+        except Exception:  # noqa: BLE001 - some models read values while they are built; fake ones may do
+            continue
+    return None

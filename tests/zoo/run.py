@@ -127,7 +127,8 @@ def report(results: list[dict], versions: dict[str, str]) -> str:
         "",
         "One small variant of every image-classification family of torchvision and timm, weights drawn at random with measured",
         "batch-norm statistics: captured with a symbolic batch, rewritten by the passes, written as a portable graph, run by",
-        "ONNX Runtime and OpenVINO in fp32, and compared with the module at batches 1, 2, 3 and 5 within its own rounding noise.",
+        "ONNX Runtime and OpenVINO in fp32, and compared with the module at batches 1, 2, 3 and 5, within its own rounding",
+        "noise.",
         "A family passes when at least one of the two agrees at all of them.",
         "",
         f"**{len(passed)} of {len(ran)} families pass ({len(passed) / max(1, len(ran)):.0%})**"

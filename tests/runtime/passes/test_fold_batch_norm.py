@@ -171,4 +171,6 @@ def test_a_wrong_pass_is_rejected_and_the_graph_stays(fails):
 
 
 def test_passes_are_found_by_file_name():
-    assert [item.name for item in discover()] == ["fold_batch_norm"]
+    names = [item.name for item in discover()]
+    assert "fold_batch_norm" in names
+    assert len(set(names)) == len(names)
