@@ -24,8 +24,9 @@ from .trial import PARITY_BATCHES, PARITY_ROWS, Trial
 
 Progress = Callable[[float, str], None]
 
-_CLEAR_MARGIN = 0.95  # of the best lossless time: a lossy winner must be faster than that
-_FIXED_MARGIN = 0.97  # of the best time of sessions for any batch: a session for one batch size must be faster than that,
+# What multiplies a candidate's time beside others: the more it may lose, the clearer it must win.
+_HANDICAPS = {"fp32": 1.0, "bf16": 1.05, "fp16": 1.05, "int8+bf16": 1.15, "int8": 1.15}
+_FIXED_HANDICAP = 1.03  # a session for one batch size alone costs a set of weights of its own,
 _FIXED_HOPE = 1.5  # and is not tried where its sibling for any batch takes so many times the best
 _LEAST_CALIBRATION, _MOST_CALIBRATION, _LEAST_JUDGED = 16, 128, 64  # images
 
@@ -258,14 +259,9 @@ class _Race:
             self._join([trial.fixed(bucket) for trial in hopeful], bucket)
 
     def _winner(self, bucket: int) -> Trial | None:
-        """The fastest that may be used; a lossy one must be clearly faster than the best lossless one, one for this batch
-        size alone clearly faster than those for any. None when none may."""
+        """The fastest that may be used, with handicaps; None when none may."""
         while able := [trial for trial in self._able(bucket) if bucket in trial.samples]:
-            times = {trial: trial.samples[bucket].median_ms for trial in able}
-            ranked = sorted(able, key=lambda trial: times[trial] / (_FIXED_MARGIN if trial.target.batch else 1.0))
-            first, lossless = ranked[0], next((trial for trial in ranked if not trial.lossy), None)
-            if lossless is not None and times[first] >= _CLEAR_MARGIN * times[lossless]:
-                return lossless
+            first = min(able, key=lambda trial: _handicapped_ms(trial, bucket))
             if first.passes_gate(self.reference):
                 return first
             relieved = first.relieved() if first.status == "refused" else None
@@ -312,6 +308,11 @@ class _Race:
             threads=Target(threads=self.config.threads).thread_count,
             measurements=tuple(sorted(measurements, key=lambda item: (item.bucket, item.candidate))),
         )
+
+
+def _handicapped_ms(trial: Trial, bucket: int) -> float:
+    handicap = _HANDICAPS[trial.target.precision] * (_FIXED_HANDICAP if trial.target.batch else 1.0)
+    return trial.samples[bucket].median_ms * handicap
 
 
 def _kept(keep: Plan, trials: list[Trial], reference: Reference) -> Plan:

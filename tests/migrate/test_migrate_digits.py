@@ -6,6 +6,7 @@ import filecmp
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
@@ -67,6 +68,32 @@ def test_the_migrated_script_prints_the_same_accuracy(migrated: tuple[Report, Pa
     original = python(digits, "evaluate.py")
     assert "Top-1 accuracy" in original
     assert python(out, "evaluate.py") == original
+
+
+def test_the_served_accuracy_is_the_scripts(migrated: tuple[Report, Path], digits: Path, tmp_path: Path) -> None:
+    """All test images over HTTP, against the line that evaluate.py prints."""
+    import httpx
+
+    _, out = migrated
+    ready = tmp_path / "ready.json"
+    ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--ready-file", str(ready)]
+    with subprocess.Popen([sys.executable, "-m", "penstock", "serve", str(out / "models"), *ports]) as server:
+        try:
+            end = time.monotonic() + 60
+            while not ready.exists():
+                assert server.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            images = sorted((digits / "data" / "test").rglob("*.png"))
+            right = 0
+            with httpx.Client(base_url=f"http://127.0.0.1:{json.loads(ready.read_text())['http']}") as client:
+                for path in images:
+                    answer = client.post("/v1/classify/smallcnn", content=path.read_bytes()).raise_for_status().json()
+                    right += answer["predictions"][0]["label"] == path.parent.name
+        finally:
+            server.terminate()
+            assert server.wait(30) == 0
+    assert f"({right}/{len(images)})" in python(digits, "evaluate.py")
 
 
 def test_the_package_answers_as_the_original_script(migrated: tuple[Report, Path], digits: Path) -> None:
