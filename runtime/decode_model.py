@@ -30,7 +30,7 @@ class TritonPythonModel:
         self.input: str = settings["input"]
         self.output: str = settings["output"]
         self.row_shape = tuple(settings["row_shape"])
-        self.preprocess = preprocessing.Preprocessor(settings["steps"])
+        self.preprocess = preprocessing.Preprocessor(settings["steps"], pixels=settings.get("pixels", False))
         self.image_error: type[Exception] = preprocessing.ImageError
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.pool = concurrent.futures.ThreadPoolExecutor(cores)  # Pillow decodes and resizes without the GIL
@@ -47,7 +47,7 @@ class TritonPythonModel:
         import triton_python_backend_utils as pb_utils
 
         images = pb_utils.get_input_tensor_by_name(request, self.input).as_numpy().reshape(-1)
-        rows = np.empty((len(images), *self.row_shape), np.float32)
+        rows = np.empty((len(images), *self.row_shape), self.preprocess.dtype)
         return rows, [self.pool.submit(self.preprocess, image, row) for image, row in zip(images, rows)]  # noqa: B905 - 3.10
 
     def _response(self, rows: Any, jobs: list[concurrent.futures.Future[Any]]) -> Any:

@@ -30,6 +30,7 @@ from .source import CapturedSource
 from .training.options import StepRecord, TrainingOptions
 from .training.trainer import Trainer
 from .tune import Progress, tune
+from .uint8_input import as_rows, fold_preprocessing
 from .watch import Watch, modules_in
 
 # What a call that must be planned for measures with at most: rows (more are run in parts, which costs a CPU nothing) and
@@ -78,6 +79,7 @@ class Graph:
         self._latest: _Compiled | None = None
         self._images: tuple[list[Array], Array | None] = ([], None)
         self._calibration: list[Array] = []
+        self._preprocessing: Preprocessing | None = None
 
     def add_optimizer(
         self,
@@ -164,6 +166,7 @@ class Graph:
         images: Any = None,
         labels: Any = None,
         calibration: Any = None,
+        preprocessing: Preprocessing | None = None,
         progress: Progress | None = None,
     ) -> Graph:
         """Capture and tune now, for inputs shaped like the examples, instead of at the first call; returns itself.
@@ -171,6 +174,8 @@ class Graph:
         `images` are real inputs [n, ...], at least 64 of them, with `labels` [n] if known: with them, precision "auto" also
         tries lossy precisions and keeps one that agrees in top-1. int8 takes its ranges from `calibration` images [m, ...],
         which should not be among those that judge it; without any, from a quarter of `images`, which are then not judged by.
+        With `preprocessing` its arithmetic becomes part of the graph, and inputs, examples and images are decoded pixels, uint8
+        [n, height, width, channels].
         `progress(fraction, text)` is told how far it is.
         """
         self._refuse_training("compile")
@@ -180,6 +185,7 @@ class Graph:
                 raise InputError("compile needs example inputs, or images whose first rows can be taken")
             self._images = _checked_images(images, labels)
             self._calibration = _checked_images(calibration, None)[0]
+            self._preprocessing = preprocessing
             for compiled in self._compiled.values():
                 compiled.close()
             self._compiled.clear()
@@ -242,7 +248,7 @@ class Graph:
                     name=folder.name,
                     files_from=Path(staging),
                     signature=compiled.captured.signature,
-                    preprocessing=preprocessing,
+                    preprocessing=preprocessing or self._preprocessing,
                     labels=labels,
                     probabilities=bool(probabilities),
                     parity=self.parity,
@@ -335,7 +341,10 @@ class Graph:
         stale: _Compiled | None,
     ) -> _Compiled:
         watch = Watch(_modules(self), [value for value in vars(self).values() if isinstance(value, torch.Tensor)])
-        captured = capture(_Step(self), inputs, names=input_names(self._described(), len(inputs)))
+        names, inside = input_names(self._described(), len(inputs)), self._preprocessing
+        rows = inputs if inside is None else [as_rows(value, inside) for value in inputs]
+        captured = capture(_Step(self), rows, names=names)
+        captured = captured if inside is None else fold_preprocessing(captured, inside)
         self.captures += 1
         device = self.config.device if self.config.device != "auto" else captured.device
         if buckets is None:
@@ -433,17 +442,20 @@ def compile(
     images: Any = None,
     labels: Any = None,
     calibration: Any = None,
+    preprocessing: Preprocessing | None = None,
     progress: Progress | None = None,
 ) -> Graph:
     """The graph of a module. With example inputs or images it is captured and tuned now, else at its first call.
 
-    See `Graph.compile` for images, labels and calibration.
+    See `Graph.compile` for images, labels, calibration and preprocessing.
     """
     graph = ModuleGraph(model, config=config)
     if example_inputs is None and images is None:
         return graph
     examples = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs or ())
-    return graph.compile(*examples, images=images, labels=labels, calibration=calibration, progress=progress)
+    return graph.compile(
+        *examples, images=images, labels=labels, calibration=calibration, preprocessing=preprocessing, progress=progress
+    )
 
 
 def _modules(graph: Graph) -> list[torch.nn.Module]:

@@ -23,10 +23,12 @@ def read_images(
     preprocessing: Preprocessing,
     labels: Labels | None,
     *,
+    pixels: bool = False,
     most: int = MOST_IMAGES,
     tell: Callable[[float, str], None] = lambda fraction, text: None,
 ) -> tuple[Array, Array | None]:
-    """At most `most` images, evenly spread over all below the folder in sorted order, as float32 rows [n, C, H, W].
+    """At most `most` images, evenly spread over all below the folder in sorted order, as float32 rows [n, C, H, W], or
+    with `pixels` as uint8 [n, H, W, C].
 
     With them come class numbers [n], if every image lies in a folder named like one of the labels; else None. Files that are no
     readable images are left out. Raises InputError when there is no folder, or no image that can be read.
@@ -36,7 +38,7 @@ def read_images(
     files = _spread(_files(folder), most)
     if not files:
         raise InputError(f"{folder} holds no images ({', '.join(sorted(_SUFFIXES))})")
-    preprocessor = Preprocessor(preprocessing.to_json()["steps"])
+    preprocessor = Preprocessor(preprocessing.to_json()["steps"], pixels=pixels)
     rows, used, why = [], [], ""
     for index, file in enumerate(files):
         tell(index / len(files), f"reading {file.name}")

@@ -84,6 +84,12 @@ def check_fit(preprocessing: Preprocessing, signature: Signature) -> None:
     spec = signature.inputs[0]
     channels = 3 if preprocessing.mode == "RGB" else 1
     size = Preprocessor(preprocessing.to_json()["steps"]).size
+    if takes_pixels(signature):
+        if spec.row_shape[2] != channels or size not in (None, spec.row_shape[:2]):
+            raise ArtifactError(
+                f"the preprocessing gives pixels {size} of {channels} channels; the model takes {spec.row_shape}"
+            )
+        return
     if spec.dtype != "float32" or len(spec.row_shape) != 3 or spec.row_shape[0] != channels:
         raise ArtifactError(
             f"the preprocessing gives float32 rows of {channels} channels; the model takes {spec.dtype} of {spec.row_shape}"
@@ -92,13 +98,18 @@ def check_fit(preprocessing: Preprocessing, signature: Signature) -> None:
         raise ArtifactError(f"the preprocessing gives images of (height, width) {size}; the model takes {spec.row_shape[1:]}")
 
 
+def takes_pixels(signature: Signature) -> bool:
+    """Whether the model takes decoded images, uint8 [H, W, C], because the rest of its preprocessing is inside."""
+    return len(signature.inputs) == 1 and signature.inputs[0].dtype == "uint8" and len(signature.inputs[0].row_shape) == 3
+
+
 def _write_decode(folder: Path, name: str, signature: Signature, preprocessing: Preprocessing, rows: int) -> None:
     from tritonclient.grpc import model_config_pb2 as schema
 
     spec = signature.inputs[0]
     config = schema.ModelConfig(name=name + DECODE, backend="python", max_batch_size=rows)
     config.input.add(name=IMAGE, data_type=schema.TYPE_STRING, dims=[1])
-    config.output.add(name=spec.name, data_type=schema.TYPE_FP32, dims=spec.row_shape)
+    config.output.add(name=spec.name, data_type=_data_type(spec.dtype), dims=spec.row_shape)
     config.dynamic_batching.SetInParent()
     config.instance_group.add(kind=schema.ModelInstanceGroup.KIND_CPU, count=1)
     (folder / FILE).write_text(to_text(config), encoding="utf-8")
@@ -107,8 +118,20 @@ def _write_decode(folder: Path, name: str, signature: Signature, preprocessing: 
     here = Path(__file__).parent
     (version / "model.py").write_bytes((here / "decode_model.py").read_bytes())
     (version / "preprocessing.py").write_bytes((here / "preprocessing.py").read_bytes())
-    steps = {"input": IMAGE, "output": spec.name, "row_shape": spec.row_shape, **preprocessing.to_json()}
+    steps = {
+        "input": IMAGE,
+        "output": spec.name,
+        "row_shape": spec.row_shape,
+        "pixels": takes_pixels(signature),
+        **preprocessing.to_json(),
+    }
     (version / "steps.json").write_text(json.dumps(steps, indent=1) + "\n", encoding="utf-8")
+
+
+def _data_type(dtype: str) -> Any:
+    from tritonclient.grpc import model_config_pb2 as schema
+
+    return schema.DataType.Value(f"TYPE_{DATATYPES[dtype]}")
 
 
 def _write_classify(folder: Path, name: str, signature: Signature, rows: int, *, has_labels: bool) -> None:
@@ -118,8 +141,7 @@ def _write_classify(folder: Path, name: str, signature: Signature, rows: int, *,
     config = schema.ModelConfig(name=name + CLASSIFY, platform="ensemble", max_batch_size=rows)
     config.input.add(name=IMAGE, data_type=schema.TYPE_STRING, dims=[1])
     for output in signature.outputs:
-        data_type = schema.DataType.Value(f"TYPE_{DATATYPES[output.dtype]}")
-        config.output.add(name=output.name, data_type=data_type, dims=output.row_shape or (1,))
+        config.output.add(name=output.name, data_type=_data_type(output.dtype), dims=output.row_shape or (1,))
     if has_labels:
         config.output[0].label_filename = LABELS
     decode = config.ensemble_scheduling.step.add(model_name=name + DECODE, model_version=-1)

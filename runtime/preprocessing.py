@@ -67,14 +67,17 @@ class ImageError(ValueError):
 class Preprocessor:
     """The steps of `Preprocessing.to_json()["steps"]`, validated once and executed per image. Safe to share between threads.
 
-    `size` is the (height, width) of every row, or None where it follows from the image.
+    `size` is the (height, width) of every row, or None where it follows from the image. With `pixels` a row is what stands
+    before the arithmetic, uint8 [H, W, C] in the order of the mode, for a graph that has the arithmetic inside.
     """
 
-    def __init__(self, steps: Sequence[Mapping[str, Any]], *, max_pixels: int = MAX_PIXELS) -> None:
+    def __init__(self, steps: Sequence[Mapping[str, Any]], *, max_pixels: int = MAX_PIXELS, pixels: bool = False) -> None:
         names = [step["op"] for step in steps]
         if names[:1] != ["decode"] or names[-3:] != ["scale", "normalize", "layout"]:
             raise ValueError(f"preprocessing: cannot read the steps {names}")
         self.max_pixels = max_pixels
+        self.pixels = pixels
+        self.dtype = np.dtype(np.uint8 if pixels else np.float32)
         self.mode: str = steps[0]["mode"]
         self.geometry = [_checked(step) for step in steps[1:-3]]
         self.size: tuple[int, int] | None = None
@@ -96,7 +99,7 @@ class Preprocessor:
         self._order = order
 
     def __call__(self, data: bytes, out: np.ndarray | None = None) -> np.ndarray:
-        """One row, float32 [C, H, W]; into `out` when given (a contiguous slot of that shape). Raises ImageError."""
+        """One row, float32 [C, H, W] or pixels; into `out` when given (a contiguous slot of that shape). Raises ImageError."""
         image = self._open(data)
         for step in self.geometry:
             if step["op"] == "resize":
@@ -110,11 +113,15 @@ class Preprocessor:
         if pixels.ndim == 2:
             pixels = pixels[:, :, np.newaxis]
         channels_first = pixels.transpose(2, 0, 1)[self._order]
+        shape = pixels.shape if self.pixels else channels_first.shape
         if out is None:
-            out = np.empty(channels_first.shape, np.float32)
-        elif out.shape != channels_first.shape or out.dtype != np.float32:
-            takes = "x".join(str(side) for side in reversed(out.shape[1:]))
+            out = np.empty(shape, self.dtype)
+        elif out.shape != shape or out.dtype != self.dtype:
+            takes = "x".join(str(side) for side in reversed(out.shape[:2] if self.pixels else out.shape[1:]))
             raise ImageError(f"the image is {image.width}x{image.height} pixels after preprocessing; this model takes {takes}")
+        if self.pixels:
+            out[...] = pixels
+            return out
         for channel, shift, gain, row in zip(channels_first, self._shift, self._gain, out):  # noqa: B905 - one length
             np.subtract(channel, shift, out=row, dtype=np.float32)
             np.multiply(row, gain, out=row)

@@ -24,6 +24,7 @@ from .config import GraphConfig
 from .fingerprint import matches
 from .image_folder import read_images
 from .manifest import LABELS, digest, read_manifest, write_manifest
+from .package import takes_pixels
 from .parity import Array
 from .plan import Plan
 from .portable import ONNX_FILE, PortableGraph
@@ -103,7 +104,11 @@ def retune(
         if artifact.preprocessing is None:
             raise ArtifactError(f"{folder} does not say how an image becomes its input, so {images} cannot be read for it")
         found, labels = read_images(
-            images, artifact.preprocessing, artifact.labels, tell=lambda part, text: tell(0.1 * part, text)
+            images,
+            artifact.preprocessing,
+            artifact.labels,
+            pixels=takes_pixels(artifact.signature),
+            tell=lambda part, text: tell(0.1 * part, text),
         )
         rows = [found]
     device = "cpu" if config.device == "auto" else config.device

@@ -55,8 +55,11 @@ class DecodePool:
 
 
 def decode_rows(preprocessor: Preprocessor, images: Sequence[bytes], row_shape: tuple[int, ...]) -> np.ndarray:
-    """The model's input, float32 [len(images), *row_shape]. Raises InputError saying which image is wrong and how."""
-    rows: np.ndarray = np.empty((len(images), *row_shape), np.float32)
+    """The model's input, [len(images), *row_shape] in the preprocessor's dtype.
+
+    Raises InputError saying which image is wrong and how.
+    """
+    rows: np.ndarray = np.empty((len(images), *row_shape), preprocessor.dtype)
     for number, (image, row) in enumerate(zip(images, rows, strict=True)):
         try:
             preprocessor(image, row)

@@ -286,7 +286,7 @@ def test_an_eager_plan_is_saved_with_its_program_and_the_portable_graph(conv_net
     loaded = penstock.load(graph.save(tmp_path / "net"))
     assert {path.name for path in (tmp_path / "net" / "1").iterdir()} == {"model.onnx", "model.pt2", "penstock.json"}
     torch.testing.assert_close(loaded(images), result)
-    assert loaded.passes[0].name == "fold_batch_norm"
+    assert "fold_batch_norm" in [record.name for record in loaded.passes]
 
 
 def test_a_loaded_graph_checks_its_inputs(graph, tmp_path):
