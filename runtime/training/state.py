@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 from torch import nn
 
-from ...errors import BackendError
+from ...errors import BackendError, InputError
 
 
 class TrainingState:
@@ -59,14 +59,25 @@ class TrainingState:
 
     def layout(self) -> Hashable:
         """What a captured step depends on beside its inputs; another layout needs another capture."""
+        state = self.optimizer.state
         return (
             tuple(member.training for member in self.container.modules()),
-            tuple((name, value.requires_grad, value.grad is not None, *kind(value)) for name, value in self.parameters.items()),
-            tuple((name, *kind(value)) for name, value in self.buffers.items()),
-            tuple(
-                (name, tuple(sorted(map(str, self.optimizer.state.get(value, {}))))) for name, value in self.parameters.items()
-            ),
+            tuple((name, value.requires_grad, kind(value.grad), kind(value)) for name, value in self.parameters.items()),
+            tuple((name, kind(value)) for name, value in self.buffers.items()),
+            tuple(tuple((key, kind(item)) for key, item in state.get(value, {}).items()) for value in self.parameters.values()),
         )
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        """Copies of the gradients that stand behind the parameters, by their names among the modules."""
+        return {name: value.grad.clone() for name, value in self.parameters.items() if value.grad is not None}
+
+    def set_gradients(self, gradients: Mapping[str, torch.Tensor]) -> None:
+        """Put those behind the parameters, and none behind the others. Raises InputError for names that are not there."""
+        if unknown := set(gradients) - set(self.parameters):
+            raise InputError(f"the state has gradients of {', '.join(sorted(unknown))}, which the graph does not have")
+        for name, value in self.parameters.items():
+            given = gradients.get(name)
+            value.grad = None if given is None else given.to(value, copy=True)
 
     def hyperparameters(self) -> Hashable:
         """The settings of each group but the learning rate, which every step reads; a captured step has them as constants."""
@@ -81,6 +92,9 @@ class TrainingState:
         return any(id(value) not in known for group in self.optimizer.param_groups for value in group["params"])
 
 
-def kind(value: torch.Tensor) -> tuple[Hashable, ...]:
-    """Shape, dtype and device."""
-    return tuple(value.shape), value.dtype, value.device
+def kind(value: object) -> Hashable:
+    """Shape, strides where they matter, dtype and device of a tensor; the type of anything else."""
+    if not isinstance(value, torch.Tensor):
+        return type(value)
+    strides = tuple(step for step, size in zip(value.stride(), value.shape, strict=True) if size > 1)
+    return tuple(value.shape), strides, value.dtype, value.device

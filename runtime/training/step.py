@@ -22,13 +22,23 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.utils.stateless import _reparametrize_module
 
 from ...errors import BackendError
+from ..obstacles import from_exception
 from ..quiet import quiet
 from ..structure import Structure, flatten
+from .side_effects import SideEffect, ValuesStayInside, undone, written_constant
 from .state import TrainingState
 
 _EXACT = 1e-5
 _ROUNDINGS = 8
 Update = Callable[[torch.optim.Optimizer, Sequence[torch.Tensor]], None]
+
+
+class NotCaptured(Exception):
+    """Why a step was not captured, and which part of it stood in the way: "forward and backward" or "update"."""
+
+    def __init__(self, part: str, why: str) -> None:
+        super().__init__(f"{part} not captured: {why}")
+        self.part = part
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,8 @@ class CapturedStep:
 
     def run(self, tensors: Sequence[torch.Tensor], scale: torch.Tensor, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Outputs and gradients, for the state's tensors in the state's order."""
-        with torch.no_grad():
+        # The casts of an autocast around the call are operations of the program already.
+        with torch.no_grad(), torch.autocast(inputs[0].device.type, enabled=False):
             return list(self.program(*tensors, scale, *inputs))
 
 
@@ -70,19 +81,24 @@ def capture_step(
     inputs: Sequence[torch.Tensor],
     scale: torch.Tensor,
     update: Update | None,
+    owners: Sequence[object],
 ) -> CapturedStep:
     """Trace `forward(scale, *inputs)`, which also runs backward, and `update(optimizer, parameters)` if there is one.
 
-    Nothing of the state is changed. Raises BackendError with the reason when a Python decision depends on values, the
-    optimiser keeps what is no tensor, or an operation cannot be traced.
+    Nothing of the state is changed, nor any attribute of `owners`, the objects whose code runs. Raises NotCaptured when a Python
+    value is read out of a tensor, code changes what is no tensor of the state, the optimiser keeps what is no tensor, or an
+    operation cannot be traced.
     """
-    slots = state.slots() if update else ()
+    try:
+        slots = state.slots() if update else ()
+    except BackendError as error:
+        raise NotCaptured("update", str(error)) from error
     real = [*state.tensors(slots), scale, *inputs]
     names, buffers = list(state.parameters), list(state.buffers)
     parameters = list(state.parameters.values())
     having = [name for name, value in state.parameters.items() if value.grad is not None]
     groups = state.optimizer.param_groups
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"part": "forward and backward"}
 
     def step(*arguments: torch.Tensor) -> list[torch.Tensor]:
         left = list(arguments)
@@ -98,11 +114,15 @@ def capture_step(
             own[names.index(name)].grad = gradient
         slot_values, rates, (scale,) = take(len(slots)), take(len(groups)), take(1)
         replaced = {**dict(zip(names, own, strict=True)), **held}
-        with torch.enable_grad(), _reparametrize_module(state.container, replaced, tie_weights=True):
+        with torch.enable_grad(), _reparametrize_module(state.container, replaced, tie_weights=True), ValuesStayInside():
             outputs = forward(scale, *left)
+        # Replacements that the code made itself came back into the mapping.
+        if new := [name for name, value in held.items() if replaced[name] is not value]:
+            raise SideEffect(f"build replaces the buffer {new[0].partition('.')[2]}; write to it in place, with copy_")
         leaves, found["structure"] = flatten(outputs, torch.is_tensor, _refuse)
         results = [value.detach() for value in leaves]
         if update is not None:
+            found["part"] = "update"
             shadow = _shadow(state.optimizer, dict(zip(map(id, parameters), own, strict=True)), rates)
             by_name = dict(zip(names, own, strict=True))
             for (name, key), value in zip(slots, slot_values, strict=True):
@@ -110,7 +130,9 @@ def capture_step(
             before = _attributes(shadow)
             update(shadow, own)
             if _attributes(shadow) != before:
-                raise BackendError(f"{type(shadow).__name__} keeps numbers of its own from step to step")
+                raise SideEffect(f"{type(shadow).__name__} keeps numbers of its own from step to step")
+            if sum(isinstance(value, torch.Tensor) for item in shadow.state.values() for value in item.values()) != len(slots):
+                raise SideEffect(f"{type(shadow).__name__} makes its state for a parameter in this update")
             found["gradients"] = ()
             return results
         found["gradients"] = tuple(name for name, value in zip(names, own, strict=True) if value.grad is not None)
@@ -119,14 +141,19 @@ def capture_step(
     # Constants that user code holds (class weights in a closure) may be real tensors; they are read where they lie.
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     try:
-        with quiet("torch"), mode:
+        with quiet("torch"), undone([*owners, *state.container.modules()], parameters) as changed, mode:
             stand_ins = [mode.from_tensor(value, static_shapes=True) for value in real]
             program = make_fx(step, tracing_mode="real")(*stand_ins)
-    except BackendError:
+        if changed:
+            raise NotCaptured("forward and backward", changed[0])
+        if constant := written_constant(program):
+            raise SideEffect(f"{constant} writes to a tensor that is no parameter or buffer; register it as a buffer")
+    except NotCaptured:
         raise
+    except (SideEffect, BackendError) as error:
+        raise NotCaptured(found["part"], str(error)) from error
     except Exception as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        raise BackendError(f"{type(error).__name__}: {lines[0] if lines else 'no message'}") from error
+        raise NotCaptured(found["part"], _reason(error, found["part"])) from error
     counts = (len(names) + len(buffers), len(having))
     return CapturedStep(_without_labels(program), found["structure"], slots, found["gradients"], counts)
 
@@ -155,6 +182,16 @@ def _attributes(optimizer: torch.optim.Optimizer) -> dict[str, str]:
         for key, value in vars(optimizer).items()
         if key not in ("state", "param_groups", "step") and not callable(value) and not key.startswith("_")
     }
+
+
+def _reason(error: Exception, part: str) -> str:
+    decides = "data-dependent" in str(error)
+    if part != "update":
+        return str(from_exception(error, code="PG120" if decides else "PG122"))
+    if decides:  # the user's own line would be that of the call, and say nothing
+        return "a Python decision of the optimiser depends on a tensor's values"
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
 def _refuse(where: str, value: object) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import logging
 import statistics
 import time
@@ -18,12 +19,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...errors import BackendError
+from ...errors import BackendError, InputError
 from ..config import GraphConfig
 from ..structure import Structure, flatten
 from .options import StepRecord, TrainingOptions
 from .state import TrainingState, kind
-from .step import CapturedStep, capture_step
+from .step import CapturedStep, NotCaptured, capture_step
 from .surroundings import ScaledBackward, checkpointed, difference, random_state, set_random_state
 
 log = logging.getLogger("penstock.training")
@@ -61,10 +62,16 @@ class Trainer:
             raise BackendError(f"a training graph runs {', '.join(_WAYS)}; {config.backend!r} is for inference")
         if config.precision == "int8":
             raise BackendError("a training graph computes in fp32, bf16 or fp16; int8 is for inference")
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise ValueError(f"optimizer must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
+        if _needs_closure(optimizer):
+            name = type(optimizer).__name__
+            raise ValueError(f"{name} computes the loss several times per step, and a training graph once; train with it eagerly")
         self.optimizer, self.options, self.config = optimizer, options, config
         self.state = TrainingState(modules, optimizer)
         self.updates = 0
         self._build = build
+        self._owners = [owner] if (owner := getattr(build, "__self__", None)) is not None else []
         self._compiled = torch.compile(build) if config.backend == "inductor" else build
         self._micro = 0  # backward passes since the last update
         self._kinds: dict[Hashable, _Kind] = {}
@@ -96,18 +103,22 @@ class Trainer:
             "lr_scheduler": None if scheduler is None else scheduler.state_dict(),
             "grad_scaler": None if scaler is None else scaler.state_dict(),
             "accumulated": self._micro,
+            "gradients": self.state.gradients() if self._micro else {},
             "updates": self.updates,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up where `state_dict` was called. Gradients summed since the last update are not part of it."""
+        """Take up where `state_dict` was called, between two updates also."""
+        if missing := {"optimizer", "lr_scheduler", "grad_scaler", "accumulated", "gradients", "updates"} - set(state):
+            raise InputError(f"the training state lacks {', '.join(sorted(missing))}")
         self.optimizer.load_state_dict(state["optimizer"])
         for part, name in ((self.options.lr_scheduler, "lr_scheduler"), (self.options.grad_scaler, "grad_scaler")):
             if part is not None and state[name] is not None:
                 part.load_state_dict(state[name])
         self.updates = int(state["updates"])
-        self._micro = 0
-        self.optimizer.zero_grad(set_to_none=True)
+        self._micro = int(state["accumulated"])
+        self.state.look()
+        self.state.set_gradients(state["gradients"])
 
     def _kind(self, inputs: Sequence[torch.Tensor], updates: bool) -> _Kind:
         key = (
@@ -115,7 +126,7 @@ class Trainer:
             updates,
             self.state.layout(),
             self.state.hyperparameters(),
-            torch.is_autocast_enabled(inputs[0].device.type),
+            _autocast(inputs[0].device.type),
         )
         item = self._kinds.pop(key, None) or _Kind(StepRecord(tuple(tuple(value.shape) for value in inputs)))
         self._kinds[key] = item  # at the end: the first one is the one longest unused
@@ -202,13 +213,16 @@ class Trainer:
             return self._eagerly(inputs, updates, self._build)
         for update in [self._traced_update, None] if updates and not self._stays_in_python(reasons) else [None]:
             try:
-                step = capture_step(forward, self.state, inputs, scale, update)
+                step = capture_step(forward, self.state, inputs, scale, update, self._owners)
                 record.update = "captured" if update else "after"
                 break
-            except BackendError as error:
-                reasons.append(f"{'update' if update else 'forward and backward'} not captured: {error}")
+            except NotCaptured as error:
+                reasons.append(str(error))
+                if error.part != "update":
+                    break
         record.why = "; ".join(reasons)
         if step is None:
+            record.why = reasons[-1]
             log.warning("training runs eagerly: %s", record.why)
             return self._eagerly(inputs, updates, self._build)
         whole = record.update == "captured"
@@ -279,6 +293,15 @@ class Trainer:
 
 def _refuse(where: str, value: object) -> None:
     raise BackendError(f"{where} of build is a {type(value).__name__}; a training graph returns tensors")
+
+
+def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def _autocast(device: str) -> Hashable:
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 
 
 def _now(inputs: Sequence[torch.Tensor]) -> float:
