@@ -44,7 +44,7 @@ zoo: zoo-setup
 
 # torchvision's builds from the index want a CUDA build of torch; its models need nothing of that.
 zoo-setup: setup
-	@$(BIN)/python -c 'import timm, torchvision' >/dev/null 2>&1 || { \
+	@$(BIN)/python -c 'from importlib.util import find_spec; raise SystemExit(not all(map(find_spec, ("timm", "torchvision"))))' || { \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt huggingface_hub safetensors pyyaml && \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps torchvision==0.28.0 'timm>=1.0'; }
 

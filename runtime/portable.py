@@ -48,7 +48,9 @@ def write_onnx(captured: CapturedGraph | PortableGraph, directory: Path) -> list
     files = [ONNX_FILE, _DATA_FILE] if large else [ONNX_FILE]
     signature = captured.signature
     try:
-        with quiet("torch", "onnxscript", "onnx_ir"):
+        # With gradients on, a trainable attention mask makes the exporter choose another kernel than the capture did, whose
+        # results lie in memory in another order, so that the graph's views do not fit them.
+        with quiet("torch", "onnxscript", "onnx_ir"), torch.no_grad():
             exported = torch.onnx.export(
                 captured.program,
                 (),
@@ -60,8 +62,7 @@ def write_onnx(captured: CapturedGraph | PortableGraph, directory: Path) -> list
             assert exported is not None
             model = exported.model_proto
     except Exception as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        raise BackendError(f"the graph cannot be written as ONNX: {lines[0] if lines else type(error).__name__}") from error
+        raise BackendError(f"the graph cannot be written as ONNX: {_innermost(error)}") from error
     _tidy(model)
     aside = directory / f".{os.getpid()}-{ONNX_FILE}"
     if large:
@@ -70,6 +71,14 @@ def write_onnx(captured: CapturedGraph | PortableGraph, directory: Path) -> list
         onnx.save_model(model, str(aside))
     aside.replace(directory / ONNX_FILE)
     return files
+
+
+def _innermost(error: BaseException) -> str:
+    """What the exporter met. It wraps errors in general advice; the one that says something is the first that was raised."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _tidy(model: Any) -> None:

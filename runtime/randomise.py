@@ -28,6 +28,23 @@ def randomised(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int =
     return model
 
 
+def settled(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int = 0) -> nn.Module:
+    """A copy that keeps what the initialiser drew, while what it left constant and every batch-norm statistic is drawn anew.
+
+    A zero head, a zero or tiny scale on a residual branch and empty statistics hide mistakes; the weights' own distribution
+    does not, and a deep network stands it better than another.
+    """
+    model = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for module in model.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                if parameter.numel() and bool((parameter == parameter.flatten()[0]).all()):
+                    _draw(parameter, generator, is_norm_scale=name == "weight" and parameter.dim() == 1)
+        _settle(model, example, generator)
+    return model
+
+
 def noise(shape: Sequence[int], *, seed: int = 0) -> torch.Tensor:
     """Standard normal float32 inputs, the same for equal seeds."""
     return torch.randn(tuple(shape), generator=torch.Generator().manual_seed(seed))

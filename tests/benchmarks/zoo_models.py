@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 PHOTOS = ROOT / "examples" / "photos"
 sys.path.insert(0, str(ROOT / "tests" / "zoo"))
 
-from families import make_torchvision_importable  # noqa: E402
+from torchvision_support import torchvision  # noqa: E402
 
 
 def photos() -> dict[str, np.ndarray]:
@@ -42,17 +42,14 @@ def photos() -> dict[str, np.ndarray]:
 
 def _torchvision(name: str) -> Callable[[int], nn.Module]:
     def build(classes: int) -> nn.Module:
-        make_torchvision_importable()
-        import torchvision
-
-        return torchvision.models.get_model(name, weights=None, num_classes=classes)
+        return torchvision().models.get_model(name, weights=None, num_classes=classes)
 
     return build
 
 
 def _timm(name: str) -> Callable[[int], nn.Module]:
     def build(classes: int) -> nn.Module:
-        make_torchvision_importable()
+        torchvision()  # which timm imports
         import timm
 
         return timm.create_model(name, num_classes=classes)

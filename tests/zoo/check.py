@@ -1,113 +1,158 @@
-"""`python check.py REQUEST.json RESPONSE.json`: one family through capture, passes and backends, in a process of its own."""
+"""One family through the runtime: `python check.py CATALOGUE FAMILY OUT.json PARENT_PID`, a process of its own.
+
+Built, settled, captured with a symbolic batch, rewritten, written as a portable graph, opened by every cheap backend, and
+compared with the module itself at each batch. Timing is not its business.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import dataclasses
+import importlib.util
 import json
 import os
-import resource
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
+from penstock.errors import BackendError, CaptureError
+from penstock.runtime import backends
+from penstock.runtime.capture import CapturedGraph, capture
+from penstock.runtime.parity import Gate, compare
+from penstock.runtime.passes import run_passes
+from penstock.runtime.randomise import settled
+from penstock.runtime.reference import Reference, make_reference
+from penstock.runtime.session import Target
+from penstock.runtime.structure import flatten
 
 BATCHES = (1, 2, 3)
-_BYTES = 26 << 30  # of address space, of which torch maps much that it never touches
+BACKENDS = ("onnxruntime", "openvino")
+_MOST_LETTERS = 600
+_PR_SET_PDEATHSIG = 1
 
 
-def check(model: torch.nn.Module, sides: list[int]) -> dict[str, Any]:
-    """{"stage", "why", "backends": {name: "passed" or why}, "size", "capture_seconds"} of a model that is built already."""
-    from penstock.errors import BackendError, CaptureError
-    from penstock.runtime import backends
-    from penstock.runtime.capture import capture
-    from penstock.runtime.parity import Gate, compare
-    from penstock.runtime.passes import run_passes
-    from penstock.runtime.randomise import noise, randomised
-    from penstock.runtime.reference import make_reference
-    from penstock.runtime.session import Target
+def load_catalogue(path: Path) -> Any:
+    """The catalogue in that file, which may import what lies beside it."""
+    sys.path.insert(0, str(path.resolve().parent))
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[path.stem] = module  # dataclasses look their module up by name
+    specification.loader.exec_module(module)
+    return module
 
-    model.eval()
-    side, why = _legal_side(model, sides)
-    if side is None:
-        return {"stage": "run", "why": why}
-    example = noise((2, 3, side, side))
-    model = randomised(model, [example])
+
+def check(catalogue: Any, family: str) -> dict[str, Any]:
+    """What became of the family, ready for JSON: `status`, and where it is not "passed" `stage` and `why`."""
+    found: dict[str, Any] = {"family": family, "seconds": {}}
+    try:
+        with _timed(found, "build"):
+            candidate = catalogue.candidate(family)
+            model = settled(candidate.model, [candidate.images])
+    except catalogue.NotRun as reason:
+        return found | {"status": "not run", "why": str(reason)}
+    except Exception as error:  # noqa: BLE001 - libraries raise anything; it is this family's outcome
+        return found | {"status": "failed", "stage": "build", "why": _text(error)}
+    found |= {"variant": candidate.variant, "parameters": candidate.parameters, "size": candidate.images.shape[-1]}
+    try:
+        with _timed(found, "capture"):
+            captured = capture(model, candidate.images[:2])
+    except CaptureError as error:
+        obstacles = [dataclasses.asdict(item) for item in error.obstacles]
+        return found | {"status": "failed", "stage": "capture", "why": _text(error), "obstacles": obstacles}
+    with _timed(found, "passes"):
+        optimised, records = run_passes(captured)
+    found["passes"] = {record.name: record.status if not record.why else f"{record.status}: {record.why}" for record in records}
+    with _timed(found, "reference"):
+        reference = _reference(model, captured)
+    with tempfile.TemporaryDirectory(prefix="zoo-") as directory:
+        found["backends"] = {name: _judged(name, optimised, reference, Path(directory), found) for name in BACKENDS}
+    if any(item["status"] == "passed" for item in found["backends"].values()):
+        return found | {"status": "passed"}
+    why = "; ".join(dict.fromkeys(item["why"] for item in found["backends"].values()))
+    return found | {"status": "failed", "stage": "backends", "why": why}
+
+
+def _reference(model: torch.nn.Module, captured: CapturedGraph) -> Reference:
+    """Rows and noise as the plan uses them; the outputs are the module's own, batch by batch, not those of its graph."""
+    reference = make_reference(captured, Target(threads=torch.get_num_threads()), rows=max(BATCHES))
+    runs = []
+    for batch in BATCHES:
+        with torch.no_grad():
+            outputs = model(*(torch.from_numpy(value[:batch].copy()) for value in reference.inputs))
+        runs.append([value.numpy() for value in flatten(outputs, torch.is_tensor, lambda where, value: None)[0]])
+    return dataclasses.replace(reference, outputs=_joined(runs))
+
+
+def _judged(
+    name: str, graph: CapturedGraph, reference: Reference, directory: Path, found: dict[str, Any]
+) -> dict[str, float | str | None]:
+    """Outcome of one backend: "passed", "failed" (it could not do it) or "refused" (it computes something else)."""
+    backend, target = backends.get(name), Target(threads=torch.get_num_threads())
+    if why := backend.supports(target):
+        return {"status": "missing", "why": why}
+    try:
+        with _timed(found, name):
+            session = backend.open(directory, target, backend.prepare(graph, target, directory))
+            with contextlib.closing(session):
+                actual = _joined([session.run([value[:batch] for value in reference.inputs]) for batch in BATCHES])
+    except BackendError as error:
+        return {"status": "failed", "why": f"{name}: {_text(error)}"}
+    record = compare(reference.outputs, actual, Gate(noise=reference.noise), primary=reference.primary, batches=BATCHES)
+    return {
+        "status": "passed" if record.passed else "refused",
+        "max_abs": record.max_abs,
+        "tolerance": record.tolerance,
+        "noise": reference.noise[reference.primary],
+        "why": f"{name}: {record.why}" if record.why else "",
+    }
+
+
+def _joined(runs: list[list[Any]]) -> list[Any]:
+    return [np.concatenate(parts) for parts in zip(*runs, strict=True)]
+
+
+@contextlib.contextmanager
+def _timed(found: dict[str, Any], stage: str) -> Iterator[None]:
+    """Adds the seconds of the block; they tell where a run's time goes, and nothing about a model's speed."""
     begin = time.monotonic()
     try:
-        captured = capture(model, example)
-    except CaptureError as error:
-        first = error.obstacles[0] if error.obstacles else error
-        return {"stage": "capture", "why": str(first), "size": side}
-    optimised, passes = run_passes(captured)
-    found: dict[str, Any] = {
-        "size": side,
-        "capture_seconds": round(time.monotonic() - begin, 1),
-        "passes": {record.name: record.status for record in passes},
-        "backends": {},
-    }
-    reference = make_reference(captured, Target(), rows=max(5, *BATCHES))
-    gate = Gate(noise=reference.noise)
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("onnxruntime", "openvino"):
-            backend = backends.get(name)
-            if why := backend.supports(Target()):
-                found["backends"][name] = why
-                continue
-            try:
-                session = backend.open(Path(folder), Target(), backend.prepare(optimised, Target(), Path(folder)))
-                results = [session.run([value[:batch] for value in reference.inputs]) for batch in (*BATCHES, 5)]
-            except BackendError as error:
-                found["backends"][name] = str(error)[:500]
-                continue
-            given = [np.concatenate(parts) for parts in zip(*results, strict=True)]
-            wanted = [
-                np.concatenate(parts)
-                for parts in zip(*[[value[:batch] for value in reference.outputs] for batch in (*BATCHES, 5)], strict=True)
-            ]
-            record = compare(wanted, given, gate, primary=reference.primary, batches=BATCHES)
-            found["backends"][name] = "passed" if record.passed else str(record.why)
-    able = [name for name, outcome in found["backends"].items() if outcome == "passed"]
-    found["stage"] = "passed" if able else "backends"
-    found["why"] = "" if able else "; ".join(f"{name}: {why}" for name, why in found["backends"].items())
-    return found
+        yield
+    finally:
+        found["seconds"][stage] = round(time.monotonic() - begin, 1)
 
 
-def _legal_side(model: torch.nn.Module, sides: list[int]) -> tuple[int | None, str]:
-    why = ""
-    for side in sides:
-        try:
-            with torch.no_grad():
-                model(torch.zeros(1, 3, side, side))
-            return side, ""
-        except Exception as error:  # noqa: BLE001 - a side that the model refuses; the last reason is reported
-            why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    return None, why
+def _text(error: BaseException) -> str:
+    words = " ".join(f"{'' if isinstance(error, BackendError | CaptureError) else type(error).__name__ + ': '}{error}".split())
+    return words if len(words) <= _MOST_LETTERS else words[: _MOST_LETTERS - 3] + "..."
 
 
-def main(request: Path, response: Path) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
-    torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
-    torch.manual_seed(0)
-    asked = json.loads(request.read_text())
-    from families import build, make_torchvision_importable, sizes
+def _die_with(parent: int) -> None:
+    """A runner that is killed takes its families along."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit("the runner is gone")
 
-    make_torchvision_importable()
-    sides = sizes(asked["source"], asked["model"])
-    try:
-        model = build(asked["source"], asked["model"])
-    except Exception as error:  # noqa: BLE001 - reported as this family's outcome
-        outcome = {"stage": "build", "why": f"{type(error).__name__}: {error}"}
-    else:
-        outcome = check(model, sides)
-    aside = response.with_suffix(".tmp")
-    aside.write_text(json.dumps(outcome))
-    aside.replace(response)
+
+def main() -> None:
+    catalogue, family, out = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    _die_with(int(sys.argv[4]))
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    result = check(load_catalogue(catalogue), family)
+    aside = out.with_suffix(".part")
+    aside.write_text(json.dumps(result))
+    aside.replace(out)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main()

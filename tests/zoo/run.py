@@ -1,206 +1,220 @@
-"""`make zoo`: one small variant of every classification family of torchvision and timm, through Penstock's runtime.
+"""`make zoo`: every family of a catalogue through the runtime, each in a process of its own; then the report.
 
-Results go line by line into build/zoo/results.jsonl, so that a run that was ended goes on where it was. The report is
-docs/zoo.md.
+    python tests/zoo/run.py [FAMILY ...] [--retry] [--fresh] [--jobs N]
+
+Results go line by line into build/zoo/results.jsonl, so a run that was killed goes on where it was. A family that takes too
+long, or too much memory, or ends its process, is that family's outcome and nobody else's.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
+import dataclasses
 import datetime
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+import psutil
+import report
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-COMMAND = "make zoo"
-_SECONDS = 240  # one family
+_SECONDS = 300.0
+_GIGABYTES = 10.0
+_POLL_SECONDS = 0.2
 
 
-def run(
-    wanted: Iterable[dict],
-    results: Path,
-    *,
-    command: Callable[[Path, Path], list[str]] | None = None,
-    seconds: float = _SECONDS,
-    most_parameters: int | None = None,
-    console: Console | None = None,
-) -> list[dict]:
-    """Check each family that has no result yet, in a process of its own; returns all results, in the order asked for."""
-    wanted = list(wanted)
-    known = read(results)
-    results.parent.mkdir(parents=True, exist_ok=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("zoo", total=len(wanted))
-        for item in wanted:
-            key = _key(item)
-            progress.update(task, description=f"{item['source']} {item['model']}")
-            if key not in known:
-                if most_parameters is not None and item["parameters"] > most_parameters:
-                    outcome = {"stage": "not run", "why": f"its smallest variant has {item['parameters']:,} parameters"}
-                else:
-                    outcome = _in_a_process(item, command or _command, seconds)
-                known[key] = {**item, **outcome}
-                with results.open("a") as file:
-                    file.write(json.dumps(known[key]) + "\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-            progress.advance(task)
-    return [known[_key(item)] for item in wanted]
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What one family may take."""
+
+    seconds: float = _SECONDS
+    gigabytes: float = _GIGABYTES
 
 
-def read(results: Path) -> dict[str, dict]:
-    """What earlier runs found; a line that was cut off when a run was killed does not count."""
-    found = {}
-    for line in results.read_text().splitlines() if results.exists() else ():
-        try:
-            item = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        found[_key(item)] = item
-    return found
+class Results:
+    """A JSON-lines file: one family a line, the last line of a family counts. Appending is all that is ever done to it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """By family. A line that a killed run left half written counts as not there."""
+        found = {}
+        for line in self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else ():
+            with contextlib.suppress(json.JSONDecodeError):
+                item = json.loads(line)
+                found[item["family"]] = item
+        return found
+
+    def add(self, item: dict[str, Any]) -> None:
+        """On the disk when this returns."""
+        with self._lock, self._path.open("a+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size:
+                file.seek(size - 1)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")  # ends what a killed run began
+            file.write(json.dumps(item).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
 
 
-def _key(item: dict) -> str:
-    return f"{item['source']} {item['model']}"
-
-
-def _command(request: Path, response: Path) -> list[str]:
-    return [sys.executable, str(HERE / "check.py"), str(request), str(response)]
-
-
-def _in_a_process(item: dict, command: Callable[[Path, Path], list[str]], seconds: float) -> dict:
+def run_family(catalogue: Path, family: str, limits: Limits, *, threads: int, stop: threading.Event) -> dict[str, Any] | None:
+    """The family's outcome, also when its process hangs, grows without bound or crashes; None when `stop` came first."""
+    if stop.is_set():
+        return None
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
-        request, response, log = (Path(folder) / name for name in ("request.json", "response.json", "log.txt"))
-        request.write_text(json.dumps(item))
+        out, log = Path(folder) / "result.json", Path(folder) / "log.txt"
+        # The check's own temporary files lie in the folder too, so that they go with it when it is killed.
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TMPDIR": folder, "PENSTOCK_CACHE": "off"}
         with log.open("wb") as output:
             process = subprocess.Popen(
-                command(request, response), stdout=output, stderr=output, cwd=ROOT, start_new_session=True
+                [sys.executable, str(HERE / "check.py"), str(catalogue), family, str(out), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                start_new_session=True,
             )
-            try:
-                status = process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                status = None
-            finally:
-                _end(process)
-        spent = {"seconds": round(time.monotonic() - begin, 1)}
-        if response.exists():
-            return {**json.loads(response.read_text()), **spent}
-        if status is None:
-            return {"stage": "time", "why": f"not done after {seconds:.0f} s", **spent}
-        last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-1:]
-        return {"stage": "crash", "why": f"ended with status {status}: {last[0][:300] if last else ''}", **spent}
+        try:
+            broken = _watch(process, limits, stop)
+        finally:
+            _end(process)
+        if stop.is_set():
+            return None
+        if out.exists():
+            found = json.loads(out.read_text())
+        else:
+            stage, why = broken or ("crash", _last_words(process.returncode, log))
+            found = {"family": family, "status": "failed", "stage": stage, "why": why}
+    return {**found, "total_seconds": round(time.monotonic() - begin, 1)}
 
 
-def _end(process: subprocess.Popen) -> None:
+def _watch(process: subprocess.Popen[bytes], limits: Limits, stop: threading.Event) -> tuple[str, str] | None:
+    """Wait for the process to end, or for `stop`; the limit that it broke, if it did."""
+    deadline = time.monotonic() + limits.seconds
+    while process.poll() is None and not stop.is_set():
+        if time.monotonic() > deadline:
+            return "time", f"not done after {limits.seconds:g} s"
+        if _resident(process.pid) > limits.gigabytes * (1 << 30):
+            return "memory", f"took more than {limits.gigabytes:g} GiB"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_POLL_SECONDS)
+    return None
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:  # it has just ended
+        return 0
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
-def report(results: list[dict], versions: dict[str, str]) -> str:
-    """The page: the score, then each family with what passed or why not."""
-    ran = [item for item in results if item["stage"] != "not run"]
-    passed = [item for item in ran if item["stage"] == "passed"]
-    lines = [
-        "# The zoo: which families Penstock compiles",
-        "",
-        "One small variant of every image-classification family of torchvision and timm, weights drawn at random with measured",
-        "batch-norm statistics: captured with a symbolic batch, rewritten by the passes, written as a portable graph, run by",
-        "ONNX Runtime and OpenVINO in fp32, and compared with the module at batches 1, 2, 3 and 5, within its own rounding",
-        "noise.",
-        "A family passes when at least one of the two agrees at all of them.",
-        "",
-        f"**{len(passed)} of {len(ran)} families pass ({len(passed) / max(1, len(ran)):.0%})**"
-        + (f"; {len(results) - len(ran)} were not run." if len(ran) < len(results) else "."),
-        "",
-        f"Measured {datetime.date.today().isoformat()} by `{COMMAND}` with "
-        + ", ".join(f"{name} {version}" for name, version in versions.items())
-        + f" on Python {platform.python_version()}.",
-    ]
-    for source in sorted({item["source"] for item in results}):
-        lines += [
-            "",
-            f"## {source}",
-            "",
-            "| family | model | image | result | onnxruntime | openvino |",
-            "|---|---|---|---|---|---|",
-        ]
-        for item in (item for item in results if item["source"] == source):
-            outcomes = item.get("backends", {})
-            cells = [_cell(outcomes.get(name, "-"), 90) for name in ("onnxruntime", "openvino")]
-            stage = "passed" if item["stage"] == "passed" else f"**{item['stage']}**: {_cell(item['why'], 240)}"
-            lines.append(
-                f"| {item['family']} | {item['model']} | {item.get('size', '-')} | {stage} | {cells[0]} | {cells[1]} |"
-            )
-    return "\n".join([*lines, ""])
+def _last_words(status: int | None, log: Path) -> str:
+    ended = f"ended by {signal.Signals(-status).name}" if status and status < 0 else f"ended with status {status}"
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return f"{ended}: {lines[-1][:300]}" if lines else ended
 
 
-def _cell(text: str, most: int) -> str:
-    """Fit for a table, and without the paths of this machine."""
-    words = " ".join(str(text).split()).replace("|", "\\|")
-    for known in (str(ROOT), sys.prefix, str(Path.home())):
-        words = words.replace(known + "/", "")
-    words = words.split("site-packages/")[-1] if "site-packages/" in words and words.startswith("/") else words
-    return words if len(words) <= most else words[: most - 3] + "..."
+def run(
+    catalogue: Path, families: list[str], results: Results, limits: Limits, *, jobs: int, retry: bool, console: Console
+) -> None:
+    """Every family without a result, `jobs` at a time; with `retry` also those that failed."""
+    known = results.read()
+    wanted = [family for family in families if family not in known or (retry and known[family]["status"] == "failed")]
+    origin = {"versions": report.versions(), "commit": report.commit(), "date": _today()}
+    threads, stop = max(1, (os.cpu_count() or 1) // jobs), threading.Event()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        Progress(*columns, TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False), console=console) as progress,
+        concurrent.futures.ThreadPoolExecutor(jobs) as pool,
+    ):
+        task = progress.add_task("zoo", total=len(families), completed=len(families) - len(wanted))
+        # A process dies with the thread that started it, and these threads live as long as the pool does.
+        running = [pool.submit(run_family, catalogue, family, limits, threads=threads, stop=stop) for family in wanted]
+        try:
+            for done in concurrent.futures.as_completed(running):
+                outcome = done.result()
+                assert outcome is not None, "only the way out sets `stop`"
+                item = outcome | origin
+                results.add(item)
+                progress.console.print(report.line(item), highlight=False, markup=False, soft_wrap=True)
+                progress.advance(task)
+        finally:
+            stop.set()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", help="families or models; all without it")
-    parser.add_argument("--build", type=Path, default=ROOT / "build" / "zoo")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs")
-    parser.add_argument("--fresh", action="store_true", help="forget the results of earlier runs")
+def _today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("families", nargs="*", help="all of the catalogue without any")
+    parser.add_argument("--catalogue", type=Path, default=HERE / "catalogue.py")
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "zoo", help="where results are kept")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs", help="where zoo.md and zoo.json are written")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="families at a time")
+    parser.add_argument("--seconds", type=float, default=_SECONDS, help="the most that one family may take")
+    parser.add_argument("--gigabytes", type=float, default=_GIGABYTES, help="the most memory that one family may take")
+    parser.add_argument("--retry", action="store_true", help="run those again that failed")
+    parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     arguments = parser.parse_args()
-    sys.path.insert(0, str(HERE))
-    from families import MOST_PARAMETERS, families, make_torchvision_importable
-
-    console = Console()
-    results = arguments.build / "results.jsonl"
+    known = names_in(arguments.catalogue)
+    if unknown := sorted(set(arguments.families) - set(known)):
+        parser.error(f"no such family: {', '.join(unknown)}; the families are {', '.join(known)}")
+    path = arguments.build / "results.jsonl"
     if arguments.fresh:
-        results.unlink(missing_ok=True)
-    console.print("counting parameters (once) ...")
-    wanted = families(arguments.build / "families.json")
-    if arguments.only:
-        wanted = [item for item in wanted if item["family"] in arguments.only or item["model"] in arguments.only]
-    found = run(wanted, results, most_parameters=MOST_PARAMETERS, console=console)
-    make_torchvision_importable()
-    versions = {name: _version(name) for name in ("torch", "torchvision", "timm", "onnxruntime", "openvino")}
-    text = report(found, versions)
-    if not arguments.only:
-        (arguments.out / "zoo.md").write_text(text)
-        console.print(f"written to {arguments.out / 'zoo.md'}")
-    for item in found:
-        if item["stage"] not in ("passed", "not run"):
-            console.print(f"{item['source']} {item['model']}: {item['stage']}: {item['why'][:300]}", markup=False)
-    console.print(next(line for line in text.splitlines() if line.startswith("**")), markup=False)
+        path.unlink(missing_ok=True)
+    results, console = Results(path), Console()
+    run(
+        arguments.catalogue,
+        arguments.families or known,
+        results,
+        Limits(arguments.seconds, arguments.gigabytes),
+        jobs=max(1, arguments.jobs),
+        retry=arguments.retry,
+        console=console,
+    )
+    items = [item for family, item in sorted(results.read().items()) if family in known]
+    report.write(items, len(known), arguments.out)
+    console.print(report.score(items))
+    return 0
 
 
-def _version(name: str) -> str:
-    import importlib.metadata
-
-    return importlib.metadata.version(name)
+def names_in(catalogue: Path) -> list[str]:
+    """The catalogue's families, listed in another process: a library that breaks at import must not take the runner along."""
+    code = "import sys, check, pathlib; print(*check.load_catalogue(pathlib.Path(sys.argv[1])).families())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(catalogue.resolve())], cwd=HERE, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{catalogue} cannot be read; `make zoo` installs what it needs\n{done.stderr}")
+    return done.stdout.split()
 
 
 if __name__ == "__main__":
-    main()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    sys.exit(main())
