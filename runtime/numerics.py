@@ -23,6 +23,11 @@ def fresh_rows(example: torch.Tensor, count: int, *, seed: int = 0) -> torch.Ten
     return torch.randint(low, high + 1, shape, generator=generator).to(example.device, example.dtype)
 
 
+def padded_rows(value: torch.Tensor, count: int) -> torch.Tensor:
+    """A contiguous copy with `count` rows: the last one is repeated, since zeros could be faster than what a model is used to."""
+    return torch.cat([value, value[-1:].expand(count - value.shape[0], *value.shape[1:])]).contiguous()
+
+
 def largest_difference(reference: torch.Tensor, other: torch.Tensor) -> float:
     """Largest |reference - other| as a share of the largest |reference|.
 

@@ -53,6 +53,11 @@ class TorchSession:
                 parts.append([value.float() if value.dtype in _LOW.values() else value for value in results])
         return parts[0] if len(parts) == 1 else [torch.cat(values) for values in zip(*parts, strict=True)]
 
+    @property
+    def note(self) -> str:
+        """What the session could not do as meant, such as why CUDA graphs are off; empty when all is well."""
+        return getattr(self._function, "refused", "")
+
     def close(self) -> None:
         """See `Session.close`."""
         self._function = None

@@ -128,10 +128,10 @@ def captured_graph(graph: CapturedGraph | PortableGraph) -> CapturedGraph:
     return graph
 
 
-def no_torch_device(device: str) -> str | None:
-    """Why torch cannot use the device here; None when it can."""
-    if device == "cpu":
-        return None
+def no_torch_target(target: Target) -> str | None:
+    """Why torch cannot use the target's device or precision here; None when it can."""
+    if target.device == "cpu":
+        return "fp16 is for GPUs; on a CPU use bf16" if target.precision == "fp16" else None
     import torch
 
     return None if torch.cuda.is_available() else "torch finds no usable CUDA device on this machine"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
-from . import captured_graph, no_torch_device, unsupported
+from . import captured_graph, no_torch_target, unsupported
 
 if TYPE_CHECKING:
     from ..capture import CapturedGraph
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EagerBackend:
-    """Runs the program's operators one by one; bf16 is torch's autocast."""
+    """Runs the program's operators one by one; bf16 and fp16 are torch's autocast."""
 
     name: str = "eager"
     format: str = "torch"
     fixed_batch: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
-    precisions: tuple[str, ...] = ("fp32", "bf16")
+    precisions: tuple[str, ...] = ("fp32", "bf16", "fp16")
     preparation_seconds: float = 2.0
 
     def missing(self) -> str | None:
         return None if importlib.util.find_spec("torch") else "torch is not installed: pip install torch"
 
     def supports(self, target: Target) -> str | None:
-        return self.missing() or unsupported(self, target) or no_torch_device(target.device)
+        return self.missing() or unsupported(self, target) or no_torch_target(target)
 
     def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
         """Write the program with its weights. Source locations stay behind: they name paths on the user's machine."""

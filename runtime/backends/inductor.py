@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
-from . import captured_graph, no_torch_device, unsupported
+from . import captured_graph, no_torch_target, unsupported
 
 if TYPE_CHECKING:
     from ..capture import CapturedGraph
@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InductorBackend:
-    """One package for any batch. It holds machine code for this processor, so other machines tune anew."""
+    """One package for any batch. It holds machine code for this processor, so other machines tune anew.
+
+    On a GPU its kernels are recorded per batch bucket and replayed as CUDA graphs.
+    """
 
     name: str = "inductor"
     format: str = "torch"
     fixed_batch: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
-    precisions: tuple[str, ...] = ("fp32", "bf16")
+    precisions: tuple[str, ...] = ("fp32", "bf16", "fp16")
     preparation_seconds: float = 40.0
 
     def missing(self) -> str | None:
@@ -38,7 +41,7 @@ class InductorBackend:
         return None
 
     def supports(self, target: Target) -> str | None:
-        return self.missing() or unsupported(self, target) or no_torch_device(target.device)
+        return self.missing() or unsupported(self, target) or no_torch_target(target)
 
     def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
         if why := self.supports(target):
@@ -66,7 +69,7 @@ class InductorBackend:
 
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
         """Running a package needs no compiler."""
-        if why := unsupported(self, target) or no_torch_device(target.device):
+        if why := unsupported(self, target) or no_torch_target(target):
             raise BackendError(why)
         import torch
         from torch._inductor import aoti_load_package
@@ -77,15 +80,24 @@ class InductorBackend:
         path = directory / files[0]
         try:
             with quiet("torch"):
-                function: Any = aoti_load_package(str(path))
+                # The package's own bookkeeping between threads cannot be recorded; a session has one thread anyway.
+                function: Any = aoti_load_package(str(path), run_single_threaded=target.device == "cuda")
         except Exception as error:
             raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
+        if target.device == "cuda":
+            from ..replay import CudaRecorder, Replayed
+
+            function = Replayed(function, CudaRecorder())
         return TorchSession(function, target)
 
 
 def _settings(target: Target) -> dict[str, Any]:
     # Without dynamic_threads the package would keep the thread count of the process that compiled it.
-    return {"freezing": True, "cpp.dynamic_threads": True} if target.device == "cpu" else {}
+    if target.device == "cpu":
+        return {"freezing": True, "cpp.dynamic_threads": True}
+    # Frozen, weights are laid out for their kernels once and not at every call. Inductor leaves convolutions of a dynamic
+    # batch in NCHW unless forced; tensor cores want channels last.
+    return {"freezing": True, "force_layout_optimization": target.precision != "fp32"}
 
 
 def compiler() -> str | None:
