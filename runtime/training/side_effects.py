@@ -114,7 +114,12 @@ def _changed(owner: object, before: dict[str, tuple[Any, Any]]) -> str | None:
     now = vars(owner)
     for name in [*before, *(name for name in now if name not in before)]:
         value, content = before.get(name, (None, None))
-        if name not in now or name not in before or now[name] is not value or (content is not None and _ids(value) != _ids(content)):
+        if (
+            name not in now
+            or name not in before
+            or now[name] is not value
+            or (content is not None and _ids(value) != _ids(content))
+        ):
             return f"build changes {name!r} of {type(owner).__name__}, which a captured step would leave as it is"
     return None
 

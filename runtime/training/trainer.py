@@ -66,7 +66,9 @@ class Trainer:
             raise ValueError(f"optimizer must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
         if _needs_closure(optimizer):
             name = type(optimizer).__name__
-            raise ValueError(f"{name} computes the loss several times per step, and a training graph once; train with it eagerly")
+            raise ValueError(
+                f"{name} computes the loss several times per step, and a training graph once; train with it eagerly"
+            )
         self.optimizer, self.options, self.config = optimizer, options, config
         self.state = TrainingState(modules, optimizer)
         self.updates = 0

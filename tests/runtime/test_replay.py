@@ -103,8 +103,6 @@ def test_an_output_without_rows_is_not_replayed():
     assert "row" in replayed.refused
 
 
-
-
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no usable CUDA device on this machine")
 def test_cuda_graphs_compute_what_the_function_computes():
