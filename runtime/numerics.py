@@ -24,7 +24,7 @@ def fresh_rows(example: torch.Tensor, count: int, *, seed: int = 0) -> torch.Ten
 
 
 def padded_rows(value: torch.Tensor, count: int) -> torch.Tensor:
-    """A contiguous copy with `count` rows: the last one is repeated, since zeros could be faster than what a model is used to."""
+    """A contiguous copy with `count` rows: the last one is repeated, since zeros could be faster than real values."""
     return torch.cat([value, value[-1:].expand(count - value.shape[0], *value.shape[1:])]).contiguous()
 
 

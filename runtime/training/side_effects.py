@@ -31,24 +31,24 @@ _READS = {
 }
 
 
-class SideEffect(Exception):
+class SideEffectError(Exception):
     """What the code does that a captured step cannot."""
 
 
 class ValuesStayInside(TorchFunctionMode):  # type: ignore[misc]
-    """Within it, user code that reads a Python value out of a tensor raises SideEffect with its file and line."""
+    """Within it, user code that reads a Python value out of a tensor raises SideEffectError with its file and line."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         caller = sys._getframe(1)
         if func in _READS and not caller.f_code.co_filename.startswith(_TORCH):
             message = f"a Python value is read out of a tensor here ({_READS[func]}); keep it a tensor, or use torch.where"
-            raise SideEffect(str(Obstacle("PG120", message, caller.f_code.co_filename, caller.f_lineno)))
+            raise SideEffectError(str(Obstacle("PG120", message, caller.f_code.co_filename, caller.f_lineno)))
         return func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager
 def undone(owners: Iterable[object], parameters: Sequence[torch.Tensor]) -> Iterator[list[str]]:
-    """Whatever the block does to attributes of these objects, to gradients and to Python's and NumPy's random numbers is put back.
+    """What the block does to attributes of these objects, to gradients and to Python's and NumPy's random numbers is undone.
 
     Looks into lists, dicts, sets and plain objects that are attributes, one level deep. The list that it gives
     says after the block what was changed.

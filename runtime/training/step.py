@@ -25,7 +25,7 @@ from ...errors import BackendError
 from ..obstacles import from_exception
 from ..quiet import quiet
 from ..structure import Structure, flatten
-from .side_effects import SideEffect, ValuesStayInside, undone, written_constant
+from .side_effects import SideEffectError, ValuesStayInside, undone, written_constant
 from .state import TrainingState
 
 _EXACT = 1e-5
@@ -33,7 +33,7 @@ _ROUNDINGS = 8
 Update = Callable[[torch.optim.Optimizer, Sequence[torch.Tensor]], None]
 
 
-class NotCaptured(Exception):
+class NotCapturedError(Exception):
     """Why a step was not captured, and which part of it stood in the way: "forward and backward" or "update"."""
 
     def __init__(self, part: str, why: str) -> None:
@@ -85,14 +85,14 @@ def capture_step(
 ) -> CapturedStep:
     """Trace `forward(scale, *inputs)`, which also runs backward, and `update(optimizer, parameters)` if there is one.
 
-    Nothing of the state is changed, nor any attribute of `owners`, the objects whose code runs. Raises NotCaptured when a Python
-    value is read out of a tensor, code changes what is no tensor of the state, the optimiser keeps what is no tensor, or an
-    operation cannot be traced.
+    Nothing of the state is changed, nor any attribute of `owners`, the objects whose code runs. Raises NotCapturedError when
+    a Python value is read out of a tensor, code changes what is no tensor of the state, the optimiser keeps what is no tensor,
+    or an operation cannot be traced.
     """
     try:
         slots = state.slots() if update else ()
     except BackendError as error:
-        raise NotCaptured("update", str(error)) from error
+        raise NotCapturedError("update", str(error)) from error
     real = [*state.tensors(slots), scale, *inputs]
     names, buffers = list(state.parameters), list(state.buffers)
     parameters = list(state.parameters.values())
@@ -118,7 +118,7 @@ def capture_step(
             outputs = forward(scale, *left)
         # Replacements that the code made itself came back into the mapping.
         if new := [name for name, value in held.items() if replaced[name] is not value]:
-            raise SideEffect(f"build replaces the buffer {new[0].partition('.')[2]}; write to it in place, with copy_")
+            raise SideEffectError(f"build replaces the buffer {new[0].partition('.')[2]}; write to it in place, with copy_")
         leaves, found["structure"] = flatten(outputs, torch.is_tensor, _refuse)
         results = [value.detach() for value in leaves]
         if update is not None:
@@ -130,9 +130,9 @@ def capture_step(
             before = _attributes(shadow)
             update(shadow, own)
             if _attributes(shadow) != before:
-                raise SideEffect(f"{type(shadow).__name__} keeps numbers of its own from step to step")
+                raise SideEffectError(f"{type(shadow).__name__} keeps numbers of its own from step to step")
             if sum(isinstance(value, torch.Tensor) for item in shadow.state.values() for value in item.values()) != len(slots):
-                raise SideEffect(f"{type(shadow).__name__} makes its state for a parameter in this update")
+                raise SideEffectError(f"{type(shadow).__name__} makes its state for a parameter in this update")
             found["gradients"] = ()
             return results
         found["gradients"] = tuple(name for name, value in zip(names, own, strict=True) if value.grad is not None)
@@ -145,15 +145,15 @@ def capture_step(
             stand_ins = [mode.from_tensor(value, static_shapes=True) for value in real]
             program = make_fx(step, tracing_mode="real")(*stand_ins)
         if changed:
-            raise NotCaptured("forward and backward", changed[0])
+            raise NotCapturedError("forward and backward", changed[0])
         if constant := written_constant(program):
-            raise SideEffect(f"{constant} writes to a tensor that is no parameter or buffer; register it as a buffer")
-    except NotCaptured:
+            raise SideEffectError(f"{constant} writes to a tensor that is no parameter or buffer; register it as a buffer")
+    except NotCapturedError:
         raise
-    except (SideEffect, BackendError) as error:
-        raise NotCaptured(found["part"], str(error)) from error
+    except (SideEffectError, BackendError) as error:
+        raise NotCapturedError(found["part"], str(error)) from error
     except Exception as error:
-        raise NotCaptured(found["part"], _reason(error, found["part"])) from error
+        raise NotCapturedError(found["part"], _reason(error, found["part"])) from error
     counts = (len(names) + len(buffers), len(having))
     return CapturedStep(_without_labels(program), found["structure"], slots, found["gradients"], counts)
 

@@ -24,7 +24,7 @@ from ..config import GraphConfig
 from ..structure import Structure, flatten
 from .options import StepRecord, TrainingOptions
 from .state import TrainingState, kind
-from .step import CapturedStep, NotCaptured, capture_step
+from .step import CapturedStep, NotCapturedError, capture_step
 from .surroundings import ScaledBackward, checkpointed, difference, random_state, set_random_state
 
 log = logging.getLogger("penstock.training")
@@ -218,7 +218,7 @@ class Trainer:
                 step = capture_step(forward, self.state, inputs, scale, update, self._owners)
                 record.update = "captured" if update else "after"
                 break
-            except NotCaptured as error:
+            except NotCapturedError as error:
                 reasons.append(str(error))
                 if error.part != "update":
                     break
