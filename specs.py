@@ -67,6 +67,11 @@ class Signature:
             if len(set(names)) != len(names):
                 raise ValueError(f"tensor names must differ, got {names}")
 
+    @property
+    def takes_pixels(self) -> bool:
+        """Whether it takes decoded images, uint8 [batch, H, W, C], because the rest of its preprocessing is inside."""
+        return len(self.inputs) == 1 and self.inputs[0].dtype == "uint8" and len(self.inputs[0].row_shape) == 3
+
     def to_json(self) -> dict[str, Any]:
         return {"inputs": [spec.to_json() for spec in self.inputs], "outputs": [spec.to_json() for spec in self.outputs]}
 

@@ -84,7 +84,7 @@ def check_fit(preprocessing: Preprocessing, signature: Signature) -> None:
     spec = signature.inputs[0]
     channels = 3 if preprocessing.mode == "RGB" else 1
     size = Preprocessor(preprocessing.to_json()["steps"]).size
-    if takes_pixels(signature):
+    if signature.takes_pixels:
         if spec.row_shape[2] != channels or size not in (None, spec.row_shape[:2]):
             raise ArtifactError(
                 f"the preprocessing gives pixels {size} of {channels} channels; the model takes {spec.row_shape}"
@@ -96,11 +96,6 @@ def check_fit(preprocessing: Preprocessing, signature: Signature) -> None:
         )
     if size is not None and size != spec.row_shape[1:]:
         raise ArtifactError(f"the preprocessing gives images of (height, width) {size}; the model takes {spec.row_shape[1:]}")
-
-
-def takes_pixels(signature: Signature) -> bool:
-    """Whether the model takes decoded images, uint8 [H, W, C], because the rest of its preprocessing is inside."""
-    return len(signature.inputs) == 1 and signature.inputs[0].dtype == "uint8" and len(signature.inputs[0].row_shape) == 3
 
 
 def _write_decode(folder: Path, name: str, signature: Signature, preprocessing: Preprocessing, rows: int) -> None:
@@ -122,7 +117,7 @@ def _write_decode(folder: Path, name: str, signature: Signature, preprocessing: 
         "input": IMAGE,
         "output": spec.name,
         "row_shape": spec.row_shape,
-        "pixels": takes_pixels(signature),
+        "pixels": signature.takes_pixels,
         **preprocessing.to_json(),
     }
     (version / "steps.json").write_text(json.dumps(steps, indent=1) + "\n", encoding="utf-8")

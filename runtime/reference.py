@@ -35,13 +35,17 @@ class Images:
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Rows to try candidates with, eager's outputs for them, and eager's own noise per output in the output's units."""
+    """Rows to try candidates with, eager's outputs for them, and eager's own noise per output in the output's units.
+
+    `images` judge lossy candidates. `calibrating` have set the ranges of int8: they cannot speak for it, but against it.
+    """
 
     inputs: list[Array]
     outputs: list[Array]
     noise: tuple[float, ...]
     primary: int
     images: Images | None = None
+    calibrating: Images | None = None
 
 
 def make_reference(

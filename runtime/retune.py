@@ -24,7 +24,6 @@ from .config import GraphConfig
 from .fingerprint import matches
 from .image_folder import read_images
 from .manifest import LABELS, digest, read_manifest, write_manifest
-from .package import takes_pixels
 from .parity import Array
 from .plan import Plan
 from .portable import ONNX_FILE, PortableGraph
@@ -107,7 +106,7 @@ def retune(
             images,
             artifact.preprocessing,
             artifact.labels,
-            pixels=takes_pixels(artifact.signature),
+            pixels=artifact.signature.takes_pixels,
             tell=lambda part, text: tell(0.1 * part, text),
         )
         rows = [found]

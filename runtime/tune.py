@@ -17,7 +17,7 @@ from .fingerprint import fingerprint
 from .measure import measure
 from .parity import Array, unusable_reference
 from .plan import Choice, Plan
-from .reference import Reference
+from .reference import Images, Reference
 from .session import Target
 from .source import Source
 from .trial import PARITY_BATCHES, PARITY_ROWS, Trial
@@ -53,7 +53,7 @@ def tune(
     every candidate was refused.
     """
     tell = progress or (lambda fraction, text: None)
-    ranges, images, labels, scores = _split(images, labels, scores, calibration, config)
+    ranges, calibrating, images, labels, scores = _split(images, labels, scores, calibration, config)
     trials = _trials(source, config, device, ranges, have_images=bool(images), keep=keep)
     tell(0.0, "running the model as the reference")
     rows = max(*PARITY_BATCHES, min(max(config.planned), PARITY_ROWS))
@@ -65,6 +65,7 @@ def tune(
         scores=scores,
         seconds=config.max_tuning_seconds / 4,
     )
+    reference = replace(reference, calibrating=calibrating)
     deadline = time.monotonic() + config.max_tuning_seconds
     if why := unusable_reference(reference.outputs[reference.primary], reference.noise[reference.primary]):
         for trial in trials:
@@ -89,25 +90,27 @@ def tune(
 
 def _split(
     images: Sequence[Array], labels: Array | None, scores: Array | None, calibration: Sequence[Array], config: GraphConfig
-) -> tuple[Calibration | str, Sequence[Array], Array | None, Array | None]:
-    """What int8 takes its ranges from, or why it cannot, and the images that are left to judge by.
+) -> tuple[Calibration | str, Images | None, Sequence[Array], Array | None, Array | None]:
+    """What int8 takes its ranges from, or why it cannot; the same with their scores, if known; what is left to judge by.
 
     An image that has set the ranges must not judge what they did to it.
     """
     if calibration:
-        return Calibration(list(calibration)), images, labels, scores
+        return Calibration(list(calibration)), None, images, labels, scores
     count = len(images[0]) if images else 0
     taken = min(_MOST_CALIBRATION, count // 4, count - _LEAST_JUDGED)
     if config.precision not in ("auto", "int8"):
-        return "int8 was not asked for", images, labels, scores
+        return "int8 was not asked for", None, images, labels, scores
     if taken < _LEAST_CALIBRATION:
         least = _LEAST_JUDGED + _LEAST_CALIBRATION
         why = f"int8 takes its ranges from real images: give calibration images, or at least {least} images (got {count})"
-        return why, images, labels, scores
+        return why, None, images, labels, scores
     order = np.random.default_rng(1).permutation(count)
-    judging = np.sort(order[taken:])
+    judging, taking = np.sort(order[taken:]), order[:taken]
+    rows = [value[taking] for value in images]
     return (
-        Calibration([value[order[:taken]] for value in images]),
+        Calibration(rows),
+        None if scores is None or labels is None else Images(rows, scores[taking], labels[taking]),
         [value[judging] for value in images],
         None if labels is None else labels[judging],
         None if scores is None else scores[judging],

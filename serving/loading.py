@@ -9,7 +9,6 @@ from pathlib import Path
 from ..errors import ArtifactError
 from ..runtime.artifact import Artifact, load_artifact
 from ..runtime.model_config import ModelConfig, read_config
-from ..runtime.package import takes_pixels
 from ..runtime.plan import Choice, Plan
 from ..runtime.preprocessing import Preprocessor
 from .batcher import Batcher, Runner
@@ -38,7 +37,7 @@ def load_tensor_model(folder: Path, config: ServeConfig, progress: Callable[[str
     statistics = ModelStatistics()
     preprocessor = None
     if artifact.preprocessing is not None:
-        steps, pixels = artifact.preprocessing.to_json()["steps"], takes_pixels(artifact.signature)
+        steps, pixels = artifact.preprocessing.to_json()["steps"], artifact.signature.takes_pixels
         preprocessor = Preprocessor(steps, max_pixels=config.max_pixels, pixels=pixels)
     return TensorModel(
         name=artifact.name,

