@@ -1,8 +1,7 @@
 """Tuned graphs of earlier processes: a script that compiles at its first call pays for tuning once, not at every start.
 
 Entries are found by everything that a plan depends on: the graph's operations and weights, the configuration, this machine and
-its versions. They lie in $PENSTOCK_CACHE, else $XDG_CACHE_HOME/penstock or ~/.cache/penstock; PENSTOCK_CACHE=off does without.
-A cache that cannot be read or written costs time, never an answer: what went wrong is logged.
+its versions. A cache that cannot be read or written costs time, never an answer: what went wrong is logged.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..errors import ArtifactError
 from .atomic import replacing
+from .cache_folder import cache_folder
 from .fingerprint import fingerprint
 from .manifest import FORMAT, digest, read_manifest, write_manifest
 from .passes import PassRecord
@@ -42,18 +42,6 @@ class Cached:
 
     plan: Plan
     passes: tuple[PassRecord, ...]
-
-
-def cache_folder() -> Path | None:
-    """Where entries lie; None when the cache is turned off, or there is no home to put it in."""
-    named = os.environ.get("PENSTOCK_CACHE")
-    if named is not None:
-        return None if named.lower() in ("", "0", "off") else Path(named)
-    try:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    except RuntimeError:
-        return None
-    return Path(base) / "penstock"
 
 
 def cache_key(captured: CapturedGraph, config: GraphConfig) -> str:

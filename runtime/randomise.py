@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+_OPENED = 0.2
+
 
 def randomised(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int = 0) -> nn.Module:
     """A copy of the model with every parameter and batch-norm statistic drawn anew; the model itself is not touched.
@@ -40,7 +42,12 @@ def settled(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int = 0)
         for module in model.modules():
             for name, parameter in module.named_parameters(recurse=False):
                 if parameter.numel() and bool((parameter == parameter.flatten()[0]).all()):
+                    closed = not bool(parameter.any())
                     _draw(parameter, generator, is_norm_scale=name == "weight" and parameter.dim() == 1)
+                    if closed and name == "weight" and parameter.dim() == 1:
+                        # The last norm of a residual branch, zero so that the branch starts closed: training opens it a
+                        # little, and a deep network with all of them wide open amplifies rounding.
+                        parameter.mul_(_OPENED)
         _settle(model, example, generator)
     return model
 

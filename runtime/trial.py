@@ -49,6 +49,11 @@ class Trial:
         """Eager fp32 computes exactly what the module computes; it may always run, whatever parity can prove."""
         return self.backend.name == "eager" and not self.lossy
 
+    @property
+    def arithmetic(self) -> tuple[str, str, str]:
+        """What decides its answers, whatever the batch size it is compiled for."""
+        return self.choice.backend, self.choice.precision, self.choice.variant
+
     def prepare(self, source: Source, directory: Path, reference: Reference, config: GraphConfig) -> None:
         """Write its files, open its session, and judge what it computes; an error or a refusal becomes its status."""
         graph = source.graph_for(self.backend, self.calibration)
@@ -76,14 +81,15 @@ class Trial:
         )
 
     def relieved(self) -> Trial | None:
-        """The same with more layers in floats, after int8 lost too much accuracy; None when there is no further step."""
+        """The same with more layers in floats for any batch, after int8 lost too much accuracy; None after the last step."""
         calibration = self.calibration.relieved() if self.calibration is not None else None
         if calibration is None:
             return None
         return replace(
             self,
             calibration=calibration,
-            choice=replace(self.choice, variant=f"{calibration.share_in_floats:.0%} of layers in floats"),
+            target=replace(self.target, batch=None),
+            choice=replace(self.choice, batch=None, variant=f"{calibration.share_in_floats:.0%} of layers in floats"),
             session=None,
             parity=None,
             status="",

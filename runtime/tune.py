@@ -24,10 +24,12 @@ from .trial import PARITY_BATCHES, PARITY_ROWS, Trial
 
 Progress = Callable[[float, str], None]
 
-# What multiplies a candidate's time beside others: the more it may lose, the clearer it must win.
-_HANDICAPS = {"fp32": 1.0, "bf16": 1.05, "fp16": 1.05, "int8+bf16": 1.15, "int8": 1.15}
-_FIXED_HANDICAP = 1.03  # a session for one batch size alone costs a set of weights of its own,
+# What multiplies a candidate's time beside others: what may lose something must win clearly, yet no choice may be left far
+# behind the best.
+_LOSSY_HANDICAP = 1.03
+_FIXED_HANDICAP = 1.02  # a session for one batch size alone costs a set of weights of its own,
 _FIXED_HOPE = 1.5  # and is not tried where its sibling for any batch takes so many times the best
+_RELIEF_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats; other candidates need the rest
 _LEAST_CALIBRATION, _MOST_CALIBRATION, _LEAST_JUDGED = 16, 128, 64  # images
 
 
@@ -126,7 +128,7 @@ def _trials(
     have_images: bool,
     keep: Plan | None,
 ) -> list[Trial]:
-    choices = _choices(config, have_images) if keep is None else sorted(set(keep.choices.values()), key=str)
+    choices = _choices(config, device, have_images) if keep is None else sorted(set(keep.choices.values()), key=str)
     trials = []
     for choice in choices:
         target = Target(device=device, precision=choice.precision, threads=config.threads, batch=choice.batch)
@@ -150,8 +152,9 @@ def _trials(
     return sorted(trials, key=lambda trial: (trial.backend.preparation_seconds, trial.lossy))
 
 
-def _choices(config: GraphConfig, have_images: bool) -> list[Choice]:
-    names = [config.backend] if config.backend else list(backends.discover())
+def _choices(config: GraphConfig, device: str, have_images: bool) -> list[Choice]:
+    for_device = [name for name, backend in backends.discover().items() if device in backend.devices]
+    names = [config.backend] if config.backend else for_device
     precisions = _precisions(config, have_images)
     found = [
         Choice(backend=name, precision=precision)
@@ -200,6 +203,7 @@ class _Race:
     ) -> None:
         self.source, self.config, self.directory = source, config, directory
         self.reference, self.trials, self.deadline, self.tell = reference, trials, deadline, tell
+        self.seconds_on_relief = 0.0
 
     def run(self, device: str) -> Plan:
         """Measure the buckets, the ends first: they tell most if time runs out."""
@@ -267,23 +271,29 @@ class _Race:
             first = min(able, key=lambda trial: _handicapped_ms(trial, bucket))
             if first.passes_gate(self.reference):
                 return first
-            relieved = first.relieved() if first.status == "refused" else None
-            if relieved is not None and self._may_relieve(relieved):
-                self._join([relieved], bucket)
+            if first.status == "refused":
+                self._refuse_siblings(first)
+                self._relieve(first, bucket)
         return None
 
-    def _may_relieve(self, relieved: Trial) -> bool:
-        """Once for each sibling, while there is time; beyond it only where int8 was asked for and nothing else is left."""
-        known = {
-            (trial.choice.backend, trial.choice.precision, trial.choice.variant, trial.target.batch) for trial in self.trials
-        }
-        choice = relieved.choice
-        if (choice.backend, choice.precision, choice.variant, relieved.target.batch) in known:
-            return False
-        pinned = self.config.precision == "int8" and not any(
-            trial.session is not None and not trial.status for trial in self.trials
-        )
-        return pinned or time.monotonic() < self.deadline
+    def _refuse_siblings(self, refused: Trial) -> None:
+        """Compiled for another batch size, the same arithmetic is no more accurate; only a pass must be shown by each."""
+        for trial in self.trials:
+            if not trial.status and trial.arithmetic == refused.arithmetic:
+                trial.status, trial.why, trial.parity = refused.status, refused.why, refused.parity
+
+    def _relieve(self, refused: Trial, bucket: int) -> None:
+        """Let int8 try again with more layers in floats while that has its time; beyond it only where int8 was asked for and
+        nothing else is left."""
+        relieved = refused.relieved()
+        if relieved is None or relieved.arithmetic in {trial.arithmetic for trial in self.trials}:
+            return
+        left = [trial for trial in self.trials if trial.session is not None and not trial.status]
+        begin = time.monotonic()
+        within = self.seconds_on_relief < _RELIEF_SHARE * self.config.max_tuning_seconds and begin < self.deadline
+        if within or (self.config.precision == "int8" and not left):
+            self._join([relieved, *([relieved.fixed(bucket)] if refused.target.batch else [])], bucket)
+            self.seconds_on_relief += time.monotonic() - begin
 
     def _plan(self, winners: dict[int, Trial], device: str) -> Plan:
         measured = sorted(winners)
@@ -314,7 +324,7 @@ class _Race:
 
 
 def _handicapped_ms(trial: Trial, bucket: int) -> float:
-    handicap = _HANDICAPS[trial.target.precision] * (_FIXED_HANDICAP if trial.target.batch else 1.0)
+    handicap = (_LOSSY_HANDICAP if trial.lossy else 1.0) * (_FIXED_HANDICAP if trial.target.batch else 1.0)
     return trial.samples[bucket].median_ms * handicap
 
 

@@ -9,7 +9,8 @@ import torch
 
 from penstock import GraphConfig, compile
 from penstock.runtime import tune
-from penstock.runtime.cache import cache_folder, cache_key
+from penstock.runtime.cache import cache_key
+from penstock.runtime.cache_folder import cache_folder
 from penstock.runtime.capture import capture
 
 FAST = GraphConfig(threads=1, max_tuning_seconds=3)

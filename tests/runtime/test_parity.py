@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from penstock.runtime.parity import Gate, ParityRecord, compare, compare_lossy, compare_relative
+from penstock.runtime.parity import Gate, ParityRecord, compare, compare_lossy, compare_relative, unusable_reference
 
 GATE = Gate(noise=(1e-6,))
 
@@ -110,3 +110,10 @@ def test_relative_gate_says_what_it_did_not_judge(scores):
     assert record.passed
     assert "no real images" in record.why
     assert not compare_relative([scores], [scores * 1.2], GATE).passed
+
+
+def test_a_noisy_model_is_not_called_constant():
+    reference = np.array([[1.0, 0.2], [0.8, 0.5]])
+    assert "amplifies rounding" in unusable_reference(reference, noise=0.4)
+    assert "does not depend on its input" in unusable_reference(np.array([[1.0, 0.2], [1.0, 0.2001]]), noise=1e-3)
+    assert unusable_reference(reference, noise=1e-6) is None

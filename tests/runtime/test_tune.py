@@ -52,7 +52,7 @@ def test_every_candidate_is_in_the_plan_with_its_outcome(conv_net, tuned):
     assert plan.fingerprint == fingerprint()
     for bucket in (1, 4):
         found = statuses(plan, bucket)
-        assert set(found) == {(name, "fp32") for name in backends.discover()}
+        assert set(found) == {(name, "fp32") for name, backend in backends.discover().items() if "cpu" in backend.devices}
         assert list(found.values()).count("won") == 1
         winner = min(
             (item for item in plan.measurements if item.bucket == bucket and item.median_ms), key=lambda item: item.median_ms
@@ -103,7 +103,7 @@ def test_a_pinned_backend_is_the_only_one(conv_net, tuned):
 
 def test_a_pinned_backend_that_is_missing_or_unknown_is_an_error(conv_net, tuned, monkeypatch):
     with pytest.raises(BackendError, match="there is no backend"):
-        tuned(conv_net, backend="tensorrt")
+        tuned(conv_net, backend="nonesuch")
     with pytest.raises(BackendError, match="onnxruntime does not compute in bf16; it computes in fp32, int8"):
         tuned(conv_net, backend="onnxruntime", precision="bf16")
     monkeypatch.setenv("PATH", "")

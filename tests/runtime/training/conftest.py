@@ -1,4 +1,4 @@
-"""Training steps of small models run on one thread: threads that wait for each other are what takes the time on a busy machine."""
+"""Steps of small models run on one thread: on a busy machine, threads that wait for each other take most of the time."""
 
 from collections.abc import Iterator
 

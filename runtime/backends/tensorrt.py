@@ -1,0 +1,74 @@
+"""TensorRT on NVIDIA GPUs, through ONNX Runtime's execution provider; reads the portable graph. Opens without torch.
+
+Engines are built for a range of batch sizes, or for one; building takes a minute, so they are kept in the user's cache.
+int8 is not offered: TensorRT wants signed symmetric activations, and the quantised graph has the unsigned ones of x86.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import BackendError
+from ..cache_folder import cache_folder
+from ..onnx_session import open_onnx
+from ..portable import write_onnx
+from . import unsupported
+
+if TYPE_CHECKING:
+    from ..capture import CapturedGraph
+    from ..portable import PortableGraph
+    from ..session import Session, Target
+
+_PROVIDER = "TensorrtExecutionProvider"
+_WORKSPACE_BYTES = 2 << 30
+
+
+@dataclass(frozen=True)
+class TensorRtBackend:
+    """Reads model.onnx; what TensorRT cannot take runs in ONNX Runtime's CUDA provider."""
+
+    name: str = "tensorrt"
+    format: str = "onnx"
+    fixed_batch: bool = True
+    devices: tuple[str, ...] = ("cuda",)
+    precisions: tuple[str, ...] = ("fp32", "fp16")
+    preparation_seconds: float = 60.0
+
+    def missing(self) -> str | None:
+        if not importlib.util.find_spec("onnxruntime"):
+            return "tensorrt runs through onnxruntime, which is not installed: pip install onnxruntime-gpu tensorrt"
+        import onnxruntime
+
+        if _PROVIDER not in onnxruntime.get_available_providers():
+            return f"the installed onnxruntime has no {_PROVIDER}: pip install onnxruntime-gpu tensorrt"
+        return None
+
+    def supports(self, target: Target) -> str | None:
+        return unsupported(self, target) or self.missing()
+
+    def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
+        return write_onnx(captured, directory)
+
+    def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
+        if why := self.supports(target):
+            raise BackendError(why)
+        return open_onnx(directory / files[0], target, [(_PROVIDER, _options(target)), "CUDAExecutionProvider"])
+
+
+def _options(target: Target) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "trt_fp16_enable": target.precision == "fp16",
+        "trt_max_workspace_size": _WORKSPACE_BYTES,
+    }
+    if folder := cache_folder():
+        place = folder / "tensorrt"
+        place.mkdir(parents=True, exist_ok=True)
+        options |= {"trt_engine_cache_enable": True, "trt_engine_cache_path": str(place), "trt_timing_cache_enable": True}
+    return options
+
+
+BACKEND = TensorRtBackend()
