@@ -66,8 +66,8 @@ MODELS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
-TRAINED = {"vit_small_patch16_224": 5e-4, "mobilenet_v3_large": 2e-3}  # learning rates
-STEPS, BATCH = 160, 32
+TRAINED = {"vit_small_patch16_224": (5e-4, 224), "mobilenet_v3_large": (2e-3, 96)}  # learning rate, pixels while training
+STEPS, BATCH = 120, 32
 
 
 def build(name: str, data: dict[str, np.ndarray]) -> nn.Module:
@@ -81,26 +81,27 @@ def build(name: str, data: dict[str, np.ndarray]) -> nn.Module:
         return _fitted(_settled(_calm(model), data), data)
     path = ROOT / "build" / "benchmark-models" / f"{name}-{STEPS}.pt"
     if not path.exists():
-        _train(model, data, TRAINED[name])
+        _train(model, data, *TRAINED[name])
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(f".{os.getpid()}")
-        torch.save(_settled(model, data).state_dict(), aside)
+        torch.save(_fitted(_settled(model, data), data).state_dict(), aside)
         aside.replace(path)
     model.load_state_dict(torch.load(path, weights_only=True))
     return model.eval()
 
 
-def _train(model: nn.Module, data: dict[str, np.ndarray], rate: float) -> None:
-    """AdamW with warm-up and cosine decay on mirrored and shifted photos, in bfloat16 where autocast says so."""
+def _train(model: nn.Module, data: dict[str, np.ndarray], rate: float, size: int) -> None:
+    """AdamW with warm-up and cosine decay on shifted photos, in bfloat16 where autocast says so."""
     images, labels = torch.from_numpy(data["fit"]), torch.from_numpy(data["fit_labels"])
+    images = nn.functional.interpolate(images, size=(size, size), mode="area")
+    model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=STEPS, pct_start=0.15)
     model.train()
     for _ in track(range(STEPS), f"training {type(model).__name__} (once)", console=Console(stderr=True)):
         chosen = torch.randint(len(images), (BATCH,))
-        shift = [int(value) for value in torch.randint(-12, 13, (2,))]
-        rows = images[chosen].roll(shift, (2, 3))
-        rows = rows.flip(3) if torch.rand(()) < 0.5 else rows
+        shift = [int(value) for value in torch.randint(-size // 16, size // 16 + 1, (2,))]
+        rows = images[chosen].roll(shift, (2, 3)).contiguous(memory_format=torch.channels_last)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = nn.functional.cross_entropy(model(rows).float(), labels[chosen], label_smoothing=0.1)
         optimizer.zero_grad()
@@ -108,7 +109,7 @@ def _train(model: nn.Module, data: dict[str, np.ndarray], rate: float) -> None:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-    model.eval()
+    model.to(memory_format=torch.contiguous_format).eval()
 
 
 def _calm(model: nn.Module) -> nn.Module:

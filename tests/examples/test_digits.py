@@ -97,3 +97,39 @@ def test_every_architecture_builds() -> None:
         "import torch, model; print(*(m(10).eval()(torch.randn(3, 1, 32, 32)).shape == (3, 10) for m in model.MODELS.values()))"
     )
     assert run(EXAMPLE, "-B", "-c", code) == "True True True\n"
+
+
+INT8 = """
+import sys
+import numpy as np
+import torch
+import penstock
+from data import DigitsDataset, eval_transform
+from model import build_model
+
+def split(name):
+    items = list(DigitsDataset("data", name, eval_transform))
+    return torch.stack([image for image, _ in items]), torch.tensor([label for _, label in items])
+
+model = build_model("smallcnn", num_classes=10)
+state = torch.load("checkpoints/best.pth", map_location="cpu")["state_dict"]
+model.load_state_dict({key.replace("module.", "", 1): value for key, value in state.items()})
+model.eval()
+train, _ = split("train")
+(images, labels), (test, wanted) = split("val"), split("test")
+config = penstock.GraphConfig(precision="int8", backend=sys.argv[1], buckets=(16,), max_tuning_seconds=10)
+graph = penstock.compile(model, images[:2], images=images, labels=labels, calibration=train[::10], config=config)
+with torch.no_grad():
+    before = (model(test).argmax(1) == wanted).double().mean()
+after = (graph(test).argmax(1) == wanted).double().mean()
+print(graph.plan.choice(16).precision, 100 * float(before), 100 * float(after))
+"""
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_int8_keeps_the_accuracy(digits: Path, backend: str) -> None:
+    pytest.importorskip(backend)
+    precision, before, after = run(digits, "-c", INT8, backend).split()
+    assert precision.startswith("int8")
+    assert float(before) >= 97
+    assert abs(float(before) - float(after)) <= 0.3
