@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import tempfile
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from .cache import Cached, cache_key, look_up, store
 from .capture import CapturedGraph, capture, input_names
 from .config import GraphConfig
 from .given import GivenImages
+from .journal import Journal, measurements_text, operations_text, passes_text, plan_text
 from .passes import PassRecord, run_passes
 from .plan import Plan
 from .runner import Runner
@@ -29,6 +33,9 @@ from .watch import Watch
 # seconds, because its caller waits for the answer.
 _MOST_ROWS = {"cpu": 16, "cuda": 128}
 _MOST_SECONDS = 8.0
+
+# Capture puts modules into evaluation mode for a moment, and a measurement beside another measures both: one at a time.
+_ALONE = threading.RLock()
 
 
 @dataclass(eq=False)
@@ -84,13 +91,22 @@ class Compiler:
     config: GraphConfig
     given: GivenImages
     preprocessing: Preprocessing | None
+    journal: Journal
 
     def capture(self, computation: Computation, inputs: Sequence[torch.Tensor]) -> CapturedGraph:
         """Capture for inputs like these. Raises CaptureError."""
         names, inside = input_names(computation.source_of_forward, len(inputs)), self.preprocessing
-        if inside is None:
-            return capture(computation, inputs, names=names)
-        return fold_preprocessing(capture(computation, [as_rows(value, inside) for value in inputs], names=names), inside)
+        begin = time.perf_counter()
+        with _alone(inputs):
+            if inside is None:
+                captured = capture(computation, inputs, names=names)
+            else:
+                rows = [as_rows(value, inside) for value in inputs]
+                captured = fold_preprocessing(capture(computation, rows, names=names), inside)
+        self.journal.say(1, f"captured in {time.perf_counter() - begin:.2f} s")
+        if self.journal.level >= 3:
+            self.journal.say(3, f"operations captured:\n{operations_text(captured.program.graph.nodes)}")
+        return captured
 
     def compile(
         self,
@@ -106,6 +122,7 @@ class Compiler:
 
         The plan of a `stale` one, whose weights changed, is used again where it suits the new weights.
         """
+        begin = time.perf_counter()
         device = self.config.device if self.config.device != "auto" else captured.device
         if buckets is None:
             config = self._for_a_call(self.config.buckets or (_own_bucket(rows, device),))
@@ -118,15 +135,19 @@ class Compiler:
         try:
             cached = look_up(key, directory) if key is not None else None
             if cached is not None and (self.config.buckets is None or set(self.config.buckets) <= set(cached.plan.choices)):
-                plan, records = cached.plan, cached.passes
+                plan, records, how = cached.plan, cached.passes, "as an earlier process measured"
             else:
-                optimised, records = run_passes(captured)
-                plan = self._tuned(captured, optimised, config, directory, device, progress, stale.plan if stale else None)
+                with _alone(captured.example):
+                    optimised, records = run_passes(captured)
+                self.journal.say(1, f"passes: {passes_text(records)}")
+                keep = stale.plan if stale else None
+                plan, how = self._tuned(captured, optimised, config, directory, device, progress, keep)
                 if key is not None:
                     store(key, Cached(plan, records), directory)
         except BaseException:
             folder.cleanup()
             raise
+        self._tell(plan, plan.buckets, how, begin)
         return Compiled(captured, records, plan, Runner(captured.signature, plan, directory), folder, watch, key)
 
     def extend_for_call(self, compiled: Compiled, rows: int) -> None:
@@ -142,9 +163,10 @@ class Compiler:
         lacking = tuple(bucket for bucket in buckets if bucket not in compiled.plan.choices)
         if not lacking:
             return
+        begin = time.perf_counter()
         config = self._for_a_call(lacking) if during_call else replace(self.config, buckets=lacking)
         runner = compiled.runner
-        more = self._tuned(compiled.captured, compiled.optimised, config, runner.directory, compiled.plan.device, None)
+        more, how = self._tuned(compiled.captured, compiled.optimised, config, runner.directory, compiled.plan.device, None)
         compiled.plan = runner.plan = replace(
             compiled.plan,
             choices={**compiled.plan.choices, **more.choices},
@@ -152,6 +174,12 @@ class Compiler:
         )
         if compiled.key is not None:
             store(compiled.key, Cached(compiled.plan, compiled.passes), runner.directory)
+        self._tell(more, lacking, how, begin)
+
+    def _tell(self, plan: Plan, buckets: Sequence[int], how: str, begin: float) -> None:
+        self.journal.say(1, f"planned in {time.perf_counter() - begin:.2f} s, {how}: {plan_text(plan, buckets)}")
+        if self.journal.level >= 2:
+            self.journal.say(2, f"candidates:\n{measurements_text(plan)}")
 
     def _for_a_call(self, buckets: tuple[int, ...]) -> GraphConfig:
         return replace(self.config, buckets=buckets, max_tuning_seconds=min(_MOST_SECONDS, self.config.max_tuning_seconds))
@@ -165,7 +193,8 @@ class Compiler:
         device: str,
         progress: Progress | None,
         keep: Plan | None = None,
-    ) -> Plan:
+    ) -> tuple[Plan, str]:
+        """The plan, and in words how it was come by."""
         given = self.given.for_graph(captured.signature)
 
         def run(keep: Plan | None) -> Plan:
@@ -174,12 +203,23 @@ class Compiler:
                 labels=given.labels, calibration=given.calibration, progress=progress, keep=keep,
             )  # fmt: skip
 
-        if keep is None:
-            return run(None)
-        try:
-            return run(keep)
-        except (BackendError, ParityError):
-            return run(None)  # the old choice does not suit the new weights
+        with _alone(captured.example):
+            if keep is None:
+                return run(None), "measured now"
+            try:
+                return run(keep), "the choices as before, held to parity again"
+            except (BackendError, ParityError) as error:
+                return run(None), f"measured anew, because the choices before do not suit the new weights ({error})"
+
+
+@contextlib.contextmanager
+def _alone(inputs: Sequence[object]) -> Iterator[None]:
+    """Alone in the process, and without an autocast of the caller's: precisions are the plan's to choose."""
+    devices = {value.device.type for value in inputs if isinstance(value, torch.Tensor)}
+    with _ALONE, contextlib.ExitStack() as stack:
+        for device in devices:
+            stack.enter_context(torch.autocast(device, enabled=False))
+        yield
 
 
 def _own_bucket(rows: int, device: str) -> int:

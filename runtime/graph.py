@@ -13,19 +13,25 @@ import torch
 
 from ..errors import ArtifactError, BackendError, InputError
 from ..specs import Labels, Preprocessing, Signature
+from .capture import input_names
 from .compiled import Compiled, Compiler, Computation
 from .config import GraphConfig
+from .describe import framed, module_lines, optimizer_lines, parity_line, pass_lines, plan_lines, signature_lines
 from .given import GivenImages, first_rows
+from .journal import Journal
 from .kept import Kept
 from .package import write_package
 from .parity import ParityRecord
 from .passes import PassRecord
 from .plan import Plan
 from .portable import write_onnx
+from .recompiles import InputKind, Recompile, changed_inputs, described_inputs, kinds_of
 from .training.options import StepRecord, TrainingOptions
 from .training.trainer import Trainer
 from .tune import Progress
 from .watch import Watch, modules_in
+
+_SHOWN = 3  # of the recompiles, the latest
 
 
 class Graph:
@@ -33,16 +39,21 @@ class Graph:
 
     Subclass it, keep modules as attributes in `__init__` (after `super().__init__()`), and compute in `build`. Calls may come
     from several threads; they take turns. Modules run in evaluation mode and without gradients, and are never changed.
-    A call with a new row shape, dtype or device, or after parameters changed, captures anew; `captures` counts that.
+    A call with a new row shape, dtype or device, or after parameters changed, captures anew; `captures` counts that, and
+    `recompiles` says why. While it is captured a module is in evaluation mode: do not train it in another thread meanwhile.
     """
 
     def __init__(self, *, config: GraphConfig | None = None) -> None:
         self.config = config or GraphConfig()
-        self.captures = 0
+        self._captures = 0
+        self._recompiles: list[Recompile] = []
+        self._journal = Journal(type(self).__name__)
         self._lock = threading.RLock()
         self._trainer: Trainer | None = None
-        self._kept = Kept()
+        self._kept = Kept(self.config.max_captures)
+        self._warned = False
         self._latest: Compiled | None = None
+        self._latest_key: tuple[InputKind, ...] | None = None
         self._given = GivenImages()
         self._preprocessing: Preprocessing | None = None
 
@@ -75,12 +86,32 @@ class Graph:
             grad_scaler=grad_scaler,
             checkpoint=tuple(checkpoint),
         )
-        self._trainer = Trainer(self.build, _modules(self), optimizer, options, self.config)
+        self._trainer = Trainer(self.build, _modules(self), optimizer, options, self.config, self._journal)
 
     @property
     def steps(self) -> tuple[StepRecord, ...]:
         """How a training graph runs each kind of step it has seen: captured or eager, why, and the times of both."""
-        return () if self._trainer is None else self._trainer.records
+        with self._lock:
+            return () if self._trainer is None else self._trainer.records
+
+    @property
+    def captures(self) -> int:
+        """How often the computation, or a training step, was captured."""
+        return self._captures if self._trainer is None else self._trainer.captures
+
+    @property
+    def recompiles(self) -> tuple[Recompile, ...]:
+        """Every capture after the first, and in words why it was needed."""
+        return tuple(self._recompiles if self._trainer is None else self._trainer.recompiles)
+
+    def debug(self, level: int = 1) -> Graph:
+        """Say what this graph does, to the logger "penstock.graph", or on stderr where no logging is set up; returns itself.
+
+        0 is off. 1: each capture with its reason, its duration, the passes, and the plan's choices. 2: also what every
+        candidate measured. 3: also each captured operation with your own file and line. Raises ValueError for others.
+        """
+        self._journal.set(level)
+        return self
 
     def state_dict(self) -> dict[str, Any]:
         """The state of each module attribute by name, and of the optimiser, scheduler and scaler of a training graph.
@@ -111,6 +142,7 @@ class Graph:
     def __call__(self, *inputs: torch.Tensor) -> Any:
         """What `build` returns for these inputs, computed by the plan; on the inputs' device and without gradients.
 
+        An autocast around the call changes nothing in inference: `GraphConfig(precision=...)` and the plan choose.
         Raises CaptureError when `build` cannot become one graph, InputError when an input is no tensor or has no rows.
         """
         for value in inputs:
@@ -152,7 +184,7 @@ class Graph:
             self._preprocessing = preprocessing
             self._kept.clear()
             self._latest = None
-            self._ready(examples, progress, self.config.planned)
+            self._ready(examples, progress, self.config.planned, why="compile was called again")
         return self
 
     @property
@@ -223,21 +255,27 @@ class Graph:
                 )
 
     def __repr__(self) -> str:
-        lines = [f"{type(self).__name__}("]
-        for name, module in _named_modules(self):
-            count = sum(value.numel() for value in module.parameters())
-            lines.append(f"  ({name}): {type(module).__name__}, {count:,} parameters")
+        lines = module_lines(modules_in(vars(self)))
+        latest = self._latest
         if self._trainer is not None:
-            lines += [f"  trained by {type(self._trainer.optimizer).__name__}", *(f"  {record}" for record in self.steps)]
-        elif self._latest is None:
-            lines.append("  not captured yet: call it, or compile it with example inputs")
+            trainer = self._trainer
+            lines += optimizer_lines(trainer.optimizer, trainer.options.told(), trainer.updates)
+            lines += [f"  {record}" for record in self.steps]
+        elif latest is not None:
+            signature, plan = latest.captured.signature, latest.plan
+            lines += [
+                *signature_lines(signature),
+                *pass_lines(latest.passes),
+                *plan_lines(plan),
+                parity_line(plan.worst_parity()),
+            ]
         else:
-            signature, plan = self._latest.captured.signature, self._latest.plan
-            lines += [f"  input {spec.name}: {spec.dtype} {list(spec.shape)}" for spec in signature.inputs]
-            lines += [f"  output {spec.name}: {spec.dtype} {list(spec.shape)}" for spec in signature.outputs]
-            lines += [f"  batch {bucket}: {choice}" for bucket, choice in plan.choices.items()]
-            lines.append(f"  parity {self.parity.status}" + (f": {self.parity.why}" if self.parity.why else ""))
-        return "\n".join([*lines, ")"])
+            lines.append("not captured yet: call it, or compile it with example inputs")
+        if self.captures:
+            kept = f", {len(self._kept)} kept of at most {self._kept.most}" if self._trainer is None else ""
+            lines.append(f"captures: {self.captures}{kept}")
+            lines += [f"  {recompile}" for recompile in self.recompiles[-_SHOWN:]]
+        return framed(type(self).__name__, lines)
 
     def _refuse_training(self, what: str) -> None:
         if self._trainer is not None:
@@ -251,18 +289,38 @@ class Graph:
         return self._latest
 
     def _compiler(self) -> Compiler:
-        return Compiler(self.config, self._given, self._preprocessing)
+        return Compiler(self.config, self._given, self._preprocessing, self._journal)
 
     def _ready(
-        self, inputs: Sequence[torch.Tensor], progress: Progress | None, buckets: tuple[int, ...] | None = None
+        self,
+        inputs: Sequence[torch.Tensor],
+        progress: Progress | None,
+        buckets: tuple[int, ...] | None = None,
+        why: str | None = None,
     ) -> Compiled:
-        key = tuple((tuple(value.shape[1:]), value.dtype, value.device) for value in inputs)
+        key = kinds_of(inputs)
         compiled = self._kept.get(key)
         if compiled is None or compiled.watch.changed():
-            compiled = self._compile(inputs, progress, buckets, compiled)
+            compiled = self._compile(inputs, progress, buckets, compiled, why or self._why(key, compiled))
         self._kept.use(key, compiled)
-        self._latest = compiled
+        self._latest, self._latest_key = compiled, key
+        if self._kept.thrashing and not self._warned:
+            self._warned = True
+            self._journal.warn(
+                f"captures drop one another again and again, because inputs come in more than "
+                f"max_captures={self._kept.most} row shapes; resize inputs to one size, or raise GraphConfig(max_captures=...)"
+            )
         return compiled
+
+    def _why(self, key: tuple[InputKind, ...], stale: Compiled | None) -> str:
+        """Why a call captures, if it is not the first."""
+        if stale is not None:
+            return stale.watch.why()
+        names = input_names(self._described(), len(key))
+        reason = changed_inputs(names, self._latest_key, key) if self._latest_key is not None else ""
+        if self._kept.was_dropped(key):
+            return f"{reason}; captured before, and dropped to keep no more than max_captures={self._kept.most}"
+        return reason or "nothing was kept"
 
     def _compile(
         self,
@@ -270,11 +328,17 @@ class Graph:
         progress: Progress | None,
         buckets: tuple[int, ...] | None,
         stale: Compiled | None,
+        why: str,
     ) -> Compiled:
         modules, compiler = _modules(self), self._compiler()
-        watch = Watch(modules, [value for value in vars(self).values() if isinstance(value, torch.Tensor)])
+        if self._journal.level:
+            names = described_inputs(input_names(self._described(), len(inputs)), kinds_of(inputs))
+            self._journal.say(1, f"capture {self._captures + 1}, for {names}" + (f": {why}" if self._captures else ""))
+        watch = Watch(vars(self))
         captured = compiler.capture(Computation(self.build, modules, title=self._title(), described=self._described()), inputs)
-        self.captures += 1
+        self._captures += 1
+        if self._captures > 1:
+            self._recompiles.append(Recompile(self._captures, why))
         return compiler.compile(captured, watch, rows=inputs[0].shape[0], buckets=buckets, progress=progress, stale=stale)
 
     def _described(self) -> Callable[..., Any]:
@@ -291,6 +355,7 @@ class ModuleGraph(Graph):
     def __init__(self, model: torch.nn.Module, *, config: GraphConfig | None = None) -> None:
         super().__init__(config=config)
         self.model = model
+        self._journal.title = self._title()
 
     def build(self, *inputs: torch.Tensor) -> Any:
         return self.model(*inputs)
@@ -327,8 +392,4 @@ def compile(
 
 
 def _modules(graph: Graph) -> list[torch.nn.Module]:
-    return list(dict.fromkeys(modules_in(vars(graph).values())))
-
-
-def _named_modules(graph: Graph) -> list[tuple[str, torch.nn.Module]]:
-    return [(name, module) for name, value in vars(graph).items() for module in modules_in([value])]
+    return list(dict.fromkeys(module for _, module in modules_in(vars(graph))))
