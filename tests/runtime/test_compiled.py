@@ -3,6 +3,7 @@
 import contextlib
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -38,7 +39,10 @@ def inside(module):
             name,
             item.training,
             {key: id(value) for key, value in vars(item).items() if key != "training"},
-            {kind: {key: id(value) for key, value in vars(item)[kind].items()} for kind in ("_parameters", "_buffers", "_modules")},
+            {
+                kind: {key: id(value) for key, value in vars(item)[kind].items()}
+                for kind in ("_parameters", "_buffers", "_modules")
+            },
             {key: [id(hook) for hook in value.values()] for key, value in vars(item).items() if key.endswith("hooks")},
             [(value._version, value.requires_grad, value.grad) for value in [*item.parameters(), *item.buffers()]],
         )
@@ -66,8 +70,10 @@ def two_threads():
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("backend", "mode"),
+    [*((name, torch.enable_grad) for name in BACKENDS), ("eager", torch.no_grad), ("eager", torch.inference_mode)],
+)
 def test_what_surrounds_a_capture_is_as_it_was(conv_net, backend, mode):
     seen = []
     conv_net.append = None  # an attribute of the user's own
@@ -120,29 +126,16 @@ def test_an_autocast_around_the_call_changes_nothing(conv_net, backend):
 
 
 def together(*functions):
-    """Run them at once, each in a thread of its own; the first error of any is raised here."""
-    errors = []
-
-    def run(function):
-        try:
-            function()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(function,)) for function in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    """Run them at once, each in a thread of its own; an error of any is raised here."""
+    with ThreadPoolExecutor(len(functions)) as pool:
+        for future in [pool.submit(function) for function in functions]:
+            future.result()
 
 
 def test_many_threads_with_several_shapes_while_parameters_change_in_between(conv_net):
     graph = penstock.compile(conv_net, config=GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1))
-    rounds, sizes = 3, (8, 10, 12)
+    rounds, sizes = 2, (8, 10, 12)
     barrier = threading.Barrier(2 * len(sizes))
-    torch.set_num_threads(torch.get_num_threads())  # threads started now begin with the same number
 
     def work(index):
         size = sizes[index % len(sizes)]
@@ -164,7 +157,7 @@ def test_many_threads_with_several_shapes_while_parameters_change_in_between(con
 
     together(*(lambda index=index: work(index) for index in range(2 * len(sizes))))
     assert graph.captures == rounds * len(sizes)
-    assert sum("conv" in item.reason or "stem" in item.reason for item in graph.recompiles) == (rounds - 1) * len(sizes)
+    assert sum("model.stem.weight was replaced" in item.reason for item in graph.recompiles) == (rounds - 1) * len(sizes)
 
 
 def test_threads_that_drop_each_others_captures_still_get_their_own_answers(conv_net):
@@ -176,7 +169,6 @@ def test_threads_that_drop_each_others_captures_still_get_their_own_answers(conv
             with torch.no_grad():
                 torch.testing.assert_close(graph(images), conv_net(images), atol=1e-5, rtol=1e-5)
             assert repr(graph)
-            assert graph.recompiles == graph.recompiles[: len(graph.recompiles)]
 
     together(*(lambda size=size: work(size) for size in (7, 9, 11)))
     assert 3 <= graph.captures <= 9
