@@ -58,7 +58,7 @@ def pass_lines(passes: Sequence[PassRecord]) -> list[str]:
 
 def plan_lines(plan: Plan) -> list[str]:
     """What runs each batch size, its time, and eager's where that was measured beside it."""
-    where = f"plan for {plan.device}" + (f" with {plan.threads} threads" if plan.threads else "")
+    where = f"plan for {plan.device}" + (f" (threads: {plan.threads})" if plan.threads else "")
     lines = [f"{where}, not measured here: {plan.reason}" if plan.portable else where]
     times = {(item.bucket, item.candidate): item.median_ms for item in plan.measurements}
     for bucket, choice in plan.choices.items():
@@ -78,7 +78,7 @@ def parity_line(parity: ParityRecord) -> str:
 
 def optimizer_lines(optimizer: torch.optim.Optimizer, options: Mapping[str, Any], updates: int) -> list[str]:
     """The optimiser with the settings of each group, what else belongs to a step, and how many updates there were."""
-    lines = [f"trained by {type(optimizer).__name__}, {updates} updates so far"]
+    lines = [f"trained by {type(optimizer).__name__}, updates so far: {updates}"]
     for group in optimizer.param_groups:
         settings = [f"{key} {_number(value)}" for key, value in group.items() if key != "params" and _tells(value)]
         lines.append(f"  {len(group['params'])} parameters: {', '.join(settings)}")

@@ -108,7 +108,8 @@ class Graph:
         """Say what this graph does, to the logger "penstock.graph", or on stderr where no logging is set up; returns itself.
 
         0 is off. 1: each capture with its reason, its duration, the passes, and the plan's choices. 2: also what every
-        candidate measured. 3: also each captured operation with your own file and line. Raises ValueError for others.
+        candidate measured. 3: also each captured operation with your own file and line, where torch knows it.
+        Raises ValueError for other levels.
         """
         self._journal.set(level)
         return self
@@ -334,7 +335,7 @@ class Graph:
         if self._journal.level:
             names = described_inputs(input_names(self._described(), len(inputs)), kinds_of(inputs))
             self._journal.say(1, f"capture {self._captures + 1}, for {names}" + (f": {why}" if self._captures else ""))
-        watch = Watch(vars(self))
+        watch = Watch(self)
         captured = compiler.capture(Computation(self.build, modules, title=self._title(), described=self._described()), inputs)
         self._captures += 1
         if self._captures > 1:

@@ -10,6 +10,7 @@ import io
 import logging
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -89,8 +90,12 @@ def operations_text(nodes: Iterable[Node]) -> str:
         if node.op == "call_function":
             where = user_line(node.meta.get("stack_trace") or "")
             arguments = ", ".join([*map(str, node.args), *(f"{name}={value}" for name, value in node.kwargs.items())])
-            lines.append(f"  {f'{where}: ' if where else ''}{node.name} = {node.target}({arguments})")
+            lines.append(f"  {f'{where}: ' if where else ''}{node.name} = {_name(node.target)}({arguments})")
     return "\n".join(lines)
+
+
+def _name(target: Any) -> str:
+    return str(target) if isinstance(target, torch._ops.OpOverload) else getattr(target, "__name__", str(target))
 
 
 def user_line(trace: str) -> str:

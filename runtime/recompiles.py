@@ -38,7 +38,7 @@ def described_inputs(names: Sequence[str], kinds: Sequence[InputKind]) -> str:
 def changed_inputs(names: Sequence[str], before: Sequence[InputKind], now: Sequence[InputKind]) -> str:
     """Which inputs differ, how they are now and how they were; `names` are those of the inputs now."""
     if len(before) != len(now):
-        return f"{len(now)} inputs were given, before {len(before)}"
+        return f"the number of inputs is {len(now)}, before {len(before)}"
     changes = []
     for name, (old_row, old_dtype, old_device), (row, dtype, device) in zip(names, before, now, strict=True):
         parts = []

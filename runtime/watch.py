@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -30,16 +31,17 @@ def modules_in(values: Mapping[str, Any]) -> list[tuple[str, nn.Module]]:
 class Watch:
     """Remembers which modules, parameters, buffers and tensors a graph was captured from, and in which version.
 
-    `owner` is the graph's own attributes, `vars(graph)`. Sees in-place updates (optimiser steps, load_state_dict) and whatever
+    `owner` is the graph, which is not kept alive by it. Sees in-place updates (optimiser steps, load_state_dict) and whatever
     was replaced: parameters, submodules, attributes of the graph. It does not see writes through `parameter.data` in place,
     which torch hides from version counters.
     """
 
-    def __init__(self, owner: Mapping[str, Any]) -> None:
-        self._owner = owner
-        self._tops = [name for name, value in owner.items() if any(True for _ in held_in({name: value}))]
+    def __init__(self, owner: object) -> None:
+        self._owner = weakref.ref(owner)
+        attributes = vars(owner)
+        self._tops = [name for name, value in attributes.items() if any(True for _ in held_in({name: value}))]
         members: dict[nn.Module, str] = {}
-        for name, module in modules_in(owner):
+        for name, module in modules_in(attributes):
             for path, member in module.named_modules():
                 members.setdefault(member, f"{name}.{path}" if path else name)
         self._members = members
@@ -69,7 +71,8 @@ class Watch:
         return "; ".join(_sentence(kind, verb, names) for (kind, verb), names in changes.items())
 
     def _tops_now(self) -> Iterator[tuple[str, nn.Module | torch.Tensor]]:
-        return held_in({name: self._owner[name] for name in self._tops if name in self._owner})
+        attributes = vars(self._owner())
+        return held_in({name: attributes[name] for name in self._tops if name in attributes})
 
     def _look(self) -> tuple[Any, ...]:
         """What `_flat` makes one list of, in the order of `_label`."""

@@ -32,7 +32,7 @@ class StepKind:
             if now != old
         ]
         if len(self.inputs) != len(before.inputs):
-            found = [f"{len(self.inputs)} inputs were given, before {len(before.inputs)}"]
+            found = [f"the number of inputs is {len(self.inputs)}, before {len(before.inputs)}"]
         modes, parameters, buffers, state = self.layout
         old_modes, old_parameters, old_buffers, old_state = before.layout
         if modes != old_modes:

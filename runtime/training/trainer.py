@@ -244,7 +244,7 @@ class Trainer:
             return self._eagerly(inputs, updates, self._build)
         for update in [self._traced_update, None] if updates and not self._stays_in_python(reasons) else [None]:
             try:
-                step = capture_step(forward, self.state, inputs, scale, update, self._owners)
+                step = capture_step(forward, self.state, inputs, scale, update, self._owners, traces=self._journal.level >= 3)
                 record.update = "captured" if update else "after"
                 break
             except NotCapturedError as error:

@@ -1,9 +1,12 @@
 """Capturing and planning leave torch, Python and the user's modules as they were, in every thread."""
 
 import contextlib
+import gc
 import random
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -187,3 +190,17 @@ def test_graphs_that_share_a_module_captured_at_once_leave_it_in_its_mode(conv_n
         expected = conv_net.eval()(images)
     for item in graphs:
         torch.testing.assert_close(results[item], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_graph_that_nobody_needs_is_freed_at_once(conv_net):
+    graph = penstock.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1)).debug(0)
+    graph(torch.randn(2, 3, 8, 8))
+    known, folder = weakref.ref(graph), graph._latest.folder.name
+    gc.collect()
+    gc.disable()
+    try:
+        del graph
+        assert known() is None
+        assert not Path(folder).exists()
+    finally:
+        gc.enable()

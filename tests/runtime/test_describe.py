@@ -62,7 +62,7 @@ def test_the_plan_tells_times_beside_eagers_and_why_it_is_portable():
     choices = {1: Choice(backend="eager", precision="fp32"), 4: Choice(backend="openvino", precision="bf16")}
     plan = Plan(fingerprint={}, choices=choices, threads=2, measurements=(won, lost))
     assert plan_lines(plan) == [
-        "plan for cpu with 2 threads",
+        "plan for cpu (threads: 2)",
         "  batch 1: eager fp32",
         "  batch 4: openvino bf16, 0.5 ms (eager 2.25 ms)",
     ]
@@ -86,7 +86,7 @@ def test_a_graph_shows_itself_before_and_after_it_is_captured(conv_net, tmp_path
     for part in (
         "  input images: float32 ['batch', 3, 12, 12]\n  output output: float32 ['batch', 5]\n  passes: ",
         "fold_batch_norm",
-        "  plan for cpu with 1 threads\n    batch 1: onnxruntime fp32, ",
+        "  plan for cpu (threads: 1)\n    batch 1: onnxruntime fp32, ",
         "\n    batch 4: onnxruntime fp32, ",
         "  parity passed, differs by up to ",
         "  captures: 2, 2 kept of at most 4\n    capture 2: input images has row shape (3, 12, 12), before (3, 16, 16)\n)",
@@ -123,13 +123,13 @@ def test_a_training_graph_shows_its_optimiser_its_options_and_its_steps():
     optimizer = torch.optim.SGD(groups, lr=0.25, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 100)
     graph = Train(model, optimizer, lr_scheduler=scheduler, clip_grad_norm=1.0, accumulate=2)
-    assert "trained by SGD, 0 updates so far" in str(graph)
+    assert "trained by SGD, updates so far: 0" in str(graph)
     for _ in range(4):
         graph(torch.randn(5, 6), torch.randint(0, 3, (5,)))
     text = str(graph)
     for part in (
         "(model): Sequential, 43 float32 parameters",
-        "  trained by SGD, 2 updates so far\n    2 parameters: lr 0.5, momentum 0.9, initial_lr 0.5\n",
+        "  trained by SGD, updates so far: 2\n    2 parameters: lr 0.5, momentum 0.9, initial_lr 0.5\n",
         "    2 parameters: weight_decay 0.1, lr 0.25, momentum 0.9, initial_lr 0.25\n",
         "    lr_scheduler StepLR\n    clip_grad_norm 1.0\n    accumulate 2\n",
         "    step for [(5, 6), (5,)]: captured",

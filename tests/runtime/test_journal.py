@@ -152,7 +152,11 @@ def test_a_training_graph_tells_its_captures_and_operations(said):
     assert "Train: capture 1, of a step for rows [2, 4]" in said()
     assert "Train: capture 2, of a step for rows [5, 4]: input rows has shape (5, 4), before (2, 4)" in said()
     assert any(re.match(r"Train: step for \[\(2, 4\)\]: captured with its update, after .* s", message) for message in said())
-    assert any("operations captured:\n" in message and "aten.mm" in message for message in said())
+    text = next(message for message in said() if "operations captured:" in message)
+    line = Scaled.forward.__code__.co_firstlineno + 1
+    for operation in ("addmm", "relu"):
+        assert re.search(rf"\n  {re.escape(__file__)}:{line}: {operation} = aten\.{operation}\.default\(", text), text
+    assert "aten.threshold_backward" in text
 
 
 def test_the_users_line_is_the_innermost_that_is_no_librarys():

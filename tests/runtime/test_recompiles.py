@@ -36,7 +36,7 @@ def test_inputs_are_described_and_compared_by_name():
         "input a has row shape (3, 6), before (3, 4); input b has dtype int64, before float32"
     )
     assert changed_inputs(["a", "b"], before, before) == ""
-    assert changed_inputs(["a"], before, now[:1]) == "1 inputs were given, before 2"
+    assert changed_inputs(["a"], before, now[:1]) == "the number of inputs is 1, before 2"
     there = kinds_of([torch.zeros(2, 3, 4, device="meta")])
     assert changed_inputs(["a"], before[:1], there) == "input a has device meta, before cpu"
     assert described_inputs(["a"], there) == "a float32 [batch, 3, 4] on meta"
