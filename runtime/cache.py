@@ -48,7 +48,8 @@ def cache_key(captured: CapturedGraph, config: GraphConfig) -> str:
     """A digest of all that a plan depends on, except the batch sizes: an entry collects those that calls brought."""
     total = hashlib.sha256()
     program = captured.program
-    facts = [__version__, fingerprint(), captured.signature.to_json(), captured.device, repr(replace(config, buckets=None))]
+    settings = repr(replace(config, buckets=None, max_captures=1))
+    facts = [__version__, fingerprint(), captured.signature.to_json(), captured.device, settings]
     total.update(json.dumps(facts, sort_keys=True).encode())
     total.update(program.graph_module.code.encode())
     total.update(str(program.graph_signature).encode())

@@ -30,6 +30,8 @@ class GraphConfig:
     `tolerance`: largest accepted |difference| / largest |reference| for lossless candidates; None calibrates it from the
     model's own eager noise.
     `threads`: CPU threads of one session; None is the number of physical cores that this process may use.
+    `max_captures`: how many row shapes, dtypes and devices of its inputs a graph stays compiled for; each holds a copy of the
+    weights in every backend it uses, and the one longest unused goes first. A training graph keeps twice as many kinds of step.
 
     Raises ValueError naming the field and what it allows.
     """
@@ -41,6 +43,7 @@ class GraphConfig:
     max_tuning_seconds: float = 30.0
     tolerance: float | None = None
     threads: int | None = None
+    max_captures: int = 4
 
     def __post_init__(self) -> None:
         if self.precision not in _PRECISIONS:
@@ -59,6 +62,8 @@ class GraphConfig:
             raise ValueError(f"tolerance must be None or a positive finite number, got {self.tolerance!r}")
         if self.threads is not None and not (_is_count(self.threads) and self.threads >= 1):
             raise ValueError(f"threads must be None or an integer of at least 1, got {self.threads!r}")
+        if not (_is_count(self.max_captures) and self.max_captures >= 1):
+            raise ValueError(f"max_captures must be an integer of at least 1, got {self.max_captures!r}")
 
     @property
     def planned(self) -> tuple[int, ...]:

@@ -2,64 +2,36 @@
 
 from __future__ import annotations
 
-import functools
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from ..errors import ArtifactError, BackendError, InputError, ParityError
+from ..errors import ArtifactError, BackendError, InputError
 from ..specs import Labels, Preprocessing, Signature
-from .cache import Cached, cache_key, look_up, store
-from .capture import CapturedGraph, capture, input_names
+from .capture import input_names
+from .compiled import Compiled, Compiler, Computation
 from .config import GraphConfig
+from .describe import framed, module_lines, optimizer_lines, parity_line, pass_lines, plan_lines, signature_lines
+from .given import GivenImages, first_rows
+from .journal import Journal
+from .kept import Kept
 from .package import write_package
-from .parity import Array, ParityRecord
-from .passes import PassRecord, run_passes
+from .parity import ParityRecord
+from .passes import PassRecord
 from .plan import Plan
 from .portable import write_onnx
-from .reference import checked_inputs
-from .runner import Runner
-from .source import CapturedSource
+from .recompiles import InputKind, Recompile, changed_inputs, described_inputs, kinds_of
 from .training.options import StepRecord, TrainingOptions
 from .training.trainer import Trainer
-from .tune import Progress, tune
-from .uint8_input import as_rows, fold_preprocessing
+from .tune import Progress
 from .watch import Watch, modules_in
 
-# What a call that must be planned for measures with at most: rows (more are run in parts, which costs a CPU nothing) and
-# seconds, because its caller waits for the answer.
-_MOST_ROWS = {"cpu": 16, "cuda": 128}
-_MOST_SECONDS = 8.0
-_KEPT = 4  # compiled graphs per Graph; each holds a copy of the weights in every backend it uses
-
-
-@dataclass(eq=False)
-class _Compiled:
-    """One captured and tuned graph: for one shape of row, dtype and device of each input."""
-
-    captured: CapturedGraph
-    passes: tuple[PassRecord, ...]
-    plan: Plan
-    runner: Runner
-    folder: tempfile.TemporaryDirectory[str]
-    watch: Watch
-    key: str | None = None  # of the cache; None where the plan was not made by a call
-
-    @functools.cached_property
-    def optimised(self) -> CapturedGraph:
-        """The graph after the passes; made when it is needed, since a cached plan brings its files along."""
-        return run_passes(self.captured)[0]
-
-    def close(self) -> None:
-        self.runner.close()
-        self.folder.cleanup()
+_SHOWN = 3  # of the recompiles, the latest
 
 
 class Graph:
@@ -67,18 +39,22 @@ class Graph:
 
     Subclass it, keep modules as attributes in `__init__` (after `super().__init__()`), and compute in `build`. Calls may come
     from several threads; they take turns. Modules run in evaluation mode and without gradients, and are never changed.
-    A call with a new row shape, dtype or device, or after parameters changed, captures anew; `captures` counts that.
+    A call with a new row shape, dtype or device, or after parameters changed, captures anew; `captures` counts that, and
+    `recompiles` says why. While it is captured a module is in evaluation mode: do not train it in another thread meanwhile.
     """
 
     def __init__(self, *, config: GraphConfig | None = None) -> None:
         self.config = config or GraphConfig()
-        self.captures = 0
+        self._captures = 0
+        self._recompiles: list[Recompile] = []
+        self._journal = Journal(type(self).__name__)
         self._lock = threading.RLock()
         self._trainer: Trainer | None = None
-        self._compiled: dict[Any, _Compiled] = {}
-        self._latest: _Compiled | None = None
-        self._images: tuple[list[Array], Array | None] = ([], None)
-        self._calibration: list[Array] = []
+        self._kept = Kept(self.config.max_captures)
+        self._warned = False
+        self._latest: Compiled | None = None
+        self._latest_key: tuple[InputKind, ...] | None = None
+        self._given = GivenImages()
         self._preprocessing: Preprocessing | None = None
 
     def add_optimizer(
@@ -110,12 +86,33 @@ class Graph:
             grad_scaler=grad_scaler,
             checkpoint=tuple(checkpoint),
         )
-        self._trainer = Trainer(self.build, _modules(self), optimizer, options, self.config)
+        self._trainer = Trainer(self.build, _modules(self), optimizer, options, self.config, self._journal)
 
     @property
     def steps(self) -> tuple[StepRecord, ...]:
         """How a training graph runs each kind of step it has seen: captured or eager, why, and the times of both."""
-        return () if self._trainer is None else self._trainer.records
+        with self._lock:
+            return () if self._trainer is None else self._trainer.records
+
+    @property
+    def captures(self) -> int:
+        """How often the computation, or a training step, was captured."""
+        return self._captures if self._trainer is None else self._trainer.captures
+
+    @property
+    def recompiles(self) -> tuple[Recompile, ...]:
+        """Every capture after the first, and in words why it was needed."""
+        return tuple(self._recompiles if self._trainer is None else self._trainer.recompiles)
+
+    def debug(self, level: int = 1) -> Graph:
+        """Say what this graph does, to the logger "penstock.graph", or on stderr where no logging is set up; returns itself.
+
+        0 is off. 1: each capture with its reason, its duration, the passes, and the plan's choices. 2: also what every
+        candidate measured. 3: also each captured operation with your own file and line, where torch knows it.
+        Raises ValueError for other levels.
+        """
+        self._journal.set(level)
+        return self
 
     def state_dict(self) -> dict[str, Any]:
         """The state of each module attribute by name, and of the optimiser, scheduler and scaler of a training graph.
@@ -146,6 +143,7 @@ class Graph:
     def __call__(self, *inputs: torch.Tensor) -> Any:
         """What `build` returns for these inputs, computed by the plan; on the inputs' device and without gradients.
 
+        An autocast around the call changes nothing in inference: `GraphConfig(precision=...)` and the plan choose.
         Raises CaptureError when `build` cannot become one graph, InputError when an input is no tensor or has no rows.
         """
         for value in inputs:
@@ -157,7 +155,7 @@ class Graph:
             if self._trainer is not None:
                 return self._trainer.step(inputs)
             compiled = self._ready(inputs, None)
-            self._plan_for(compiled, inputs[0].shape[0])
+            self._compiler().extend_for_call(compiled, inputs[0].shape[0])
             return compiled.captured.structure.rebuild(compiled.runner.run(inputs))
 
     def compile(
@@ -180,17 +178,14 @@ class Graph:
         """
         self._refuse_training("compile")
         with self._lock:
-            examples = example_inputs or _first_rows(images)
+            examples = example_inputs or first_rows(images)
             if not examples:
                 raise InputError("compile needs example inputs, or images whose first rows can be taken")
-            self._images = _checked_images(images, labels)
-            self._calibration = _checked_images(calibration, None)[0]
+            self._given = GivenImages.of(images, labels, calibration)
             self._preprocessing = preprocessing
-            for compiled in self._compiled.values():
-                compiled.close()
-            self._compiled.clear()
+            self._kept.clear()
             self._latest = None
-            self._ready(examples, progress, self.config.planned)
+            self._ready(examples, progress, self.config.planned, why="compile was called again")
         return self
 
     @property
@@ -235,7 +230,7 @@ class Graph:
             compiled = self._latest
             if compiled.watch.changed():
                 compiled = self._ready(compiled.captured.example, None)
-            self._extend(compiled, self.config.planned)
+            self._compiler().extend(compiled, self.config.planned)
             folder = Path(path)
             with tempfile.TemporaryDirectory(prefix="penstock-") as staging:
                 write_onnx(compiled.optimised, compiled.runner.directory)
@@ -261,138 +256,91 @@ class Graph:
                 )
 
     def __repr__(self) -> str:
-        lines = [f"{type(self).__name__}("]
-        for name, module in _named_modules(self):
-            count = sum(value.numel() for value in module.parameters())
-            lines.append(f"  ({name}): {type(module).__name__}, {count:,} parameters")
+        lines = module_lines(modules_in(vars(self)))
+        latest = self._latest
         if self._trainer is not None:
-            lines += [f"  trained by {type(self._trainer.optimizer).__name__}", *(f"  {record}" for record in self.steps)]
-        elif self._latest is None:
-            lines.append("  not captured yet: call it, or compile it with example inputs")
+            trainer = self._trainer
+            lines += optimizer_lines(trainer.optimizer, trainer.options.told(), trainer.updates)
+            lines += [f"  {record}" for record in self.steps]
+        elif latest is not None:
+            signature, plan = latest.captured.signature, latest.plan
+            lines += [
+                *signature_lines(signature),
+                *pass_lines(latest.passes),
+                *plan_lines(plan),
+                parity_line(plan.worst_parity()),
+            ]
         else:
-            signature, plan = self._latest.captured.signature, self._latest.plan
-            lines += [f"  input {spec.name}: {spec.dtype} {list(spec.shape)}" for spec in signature.inputs]
-            lines += [f"  output {spec.name}: {spec.dtype} {list(spec.shape)}" for spec in signature.outputs]
-            lines += [f"  batch {bucket}: {choice}" for bucket, choice in plan.choices.items()]
-            lines.append(f"  parity {self.parity.status}" + (f": {self.parity.why}" if self.parity.why else ""))
-        return "\n".join([*lines, ")"])
+            lines.append("not captured yet: call it, or compile it with example inputs")
+        if self.captures:
+            kept = f", {len(self._kept)} kept of at most {self._kept.most}" if self._trainer is None else ""
+            lines.append(f"captures: {self.captures}{kept}")
+            lines += [f"  {recompile}" for recompile in self.recompiles[-_SHOWN:]]
+        return framed(type(self).__name__, lines)
 
     def _refuse_training(self, what: str) -> None:
         if self._trainer is not None:
             raise ArtifactError(f"a training graph cannot {what} for inference; use penstock.compile(model) on its model")
 
-    def _last(self) -> _Compiled:
+    def _last(self) -> Compiled:
         if self._trainer is not None:
             raise BackendError("a training graph has no plan; its steps attribute says how it runs")
         if self._latest is None:
             raise BackendError("the graph is not captured yet; call it or compile it with example inputs first")
         return self._latest
 
-    def _plan_for(self, compiled: _Compiled, rows: int) -> None:
-        """Measure for a call's batch size too, when the plan has none near it; unless the user chose the buckets."""
-        if self.config.buckets is not None:
-            return
-        wanted, near = self._own_bucket(rows, compiled.plan.device), compiled.plan.bucket(rows)
-        if not near / 4 < wanted <= near:
-            self._extend(compiled, (wanted,), during_call=True)
-
-    def _own_bucket(self, rows: int, device: str) -> int:
-        return min(rows, _MOST_ROWS[device])
-
-    def _for_a_call(self, buckets: tuple[int, ...]) -> GraphConfig:
-        return replace(self.config, buckets=buckets, max_tuning_seconds=min(_MOST_SECONDS, self.config.max_tuning_seconds))
-
-    def _extend(self, compiled: _Compiled, buckets: Sequence[int], *, during_call: bool = False) -> None:
-        """Add the buckets that the plan lacks. Files that were written for it are used again."""
-        lacking = tuple(bucket for bucket in buckets if bucket not in compiled.plan.choices)
-        if not lacking:
-            return
-        config = self._for_a_call(lacking) if during_call else replace(self.config, buckets=lacking)
-        runner = compiled.runner
-        more = self._tuned(compiled.captured, compiled.optimised, config, runner.directory, compiled.plan.device, None)
-        compiled.plan = runner.plan = replace(
-            compiled.plan,
-            choices={**compiled.plan.choices, **more.choices},
-            measurements=compiled.plan.measurements + more.measurements,
-        )
-        if compiled.key is not None:
-            store(compiled.key, Cached(compiled.plan, compiled.passes), runner.directory)
+    def _compiler(self) -> Compiler:
+        return Compiler(self.config, self._given, self._preprocessing, self._journal)
 
     def _ready(
-        self, inputs: Sequence[torch.Tensor], progress: Progress | None, buckets: tuple[int, ...] | None = None
-    ) -> _Compiled:
-        key = tuple((tuple(value.shape[1:]), value.dtype, value.device) for value in inputs)
-        compiled = self._compiled.get(key)
+        self,
+        inputs: Sequence[torch.Tensor],
+        progress: Progress | None,
+        buckets: tuple[int, ...] | None = None,
+        why: str | None = None,
+    ) -> Compiled:
+        key = kinds_of(inputs)
+        compiled = self._kept.get(key)
         if compiled is None or compiled.watch.changed():
-            compiled = self._compile(inputs, progress, buckets, compiled)
-        if (stale := self._compiled.pop(key, compiled)) is not compiled:
-            stale.close()
-        self._compiled[key] = compiled  # at the end: the first one is the one longest unused
-        if len(self._compiled) > _KEPT:
-            self._compiled.pop(next(iter(self._compiled))).close()
-        self._latest = compiled
+            compiled = self._compile(inputs, progress, buckets, compiled, why or self._why(key, compiled))
+        self._kept.use(key, compiled)
+        self._latest, self._latest_key = compiled, key
+        if self._kept.thrashing and not self._warned:
+            self._warned = True
+            self._journal.warn(
+                f"captures drop one another again and again, because inputs come in more than "
+                f"max_captures={self._kept.most} row shapes; resize inputs to one size, or raise GraphConfig(max_captures=...)"
+            )
         return compiled
+
+    def _why(self, key: tuple[InputKind, ...], stale: Compiled | None) -> str:
+        """Why a call captures, if it is not the first."""
+        if stale is not None:
+            return stale.watch.why()
+        names = input_names(self._described(), len(key))
+        reason = changed_inputs(names, self._latest_key, key) if self._latest_key is not None else ""
+        if self._kept.was_dropped(key):
+            return f"{reason}; captured before, and dropped to keep no more than max_captures={self._kept.most}"
+        return reason or "nothing was kept"
 
     def _compile(
         self,
         inputs: Sequence[torch.Tensor],
         progress: Progress | None,
         buckets: tuple[int, ...] | None,
-        stale: _Compiled | None,
-    ) -> _Compiled:
-        watch = Watch(_modules(self), [value for value in vars(self).values() if isinstance(value, torch.Tensor)])
-        names, inside = input_names(self._described(), len(inputs)), self._preprocessing
-        rows = inputs if inside is None else [as_rows(value, inside) for value in inputs]
-        captured = capture(_Step(self), rows, names=names)
-        captured = captured if inside is None else fold_preprocessing(captured, inside)
-        self.captures += 1
-        device = self.config.device if self.config.device != "auto" else captured.device
-        if buckets is None:
-            config = self._for_a_call(self.config.buckets or (self._own_bucket(inputs[0].shape[0], device),))
-        else:
-            config = replace(self.config, buckets=buckets)
-        folder = tempfile.TemporaryDirectory(prefix="penstock-")
-        directory = Path(folder.name)
-        # A call may use what an earlier process measured; whoever compiles ahead asks for a measurement.
-        key = cache_key(captured, config) if buckets is None and stale is None and not self._images[0] else None
-        try:
-            cached = look_up(key, directory) if key is not None else None
-            if cached is not None and (self.config.buckets is None or set(self.config.buckets) <= set(cached.plan.choices)):
-                plan, records = cached.plan, cached.passes
-            else:
-                optimised, records = run_passes(captured)
-                plan = self._tuned(captured, optimised, config, directory, device, progress, stale.plan if stale else None)
-                if key is not None:
-                    store(key, Cached(plan, records), directory)
-        except BaseException:
-            folder.cleanup()
-            raise
-        return _Compiled(captured, records, plan, Runner(captured.signature, plan, directory), folder, watch, key)
-
-    def _tuned(
-        self,
-        captured: CapturedGraph,
-        optimised: CapturedGraph,
-        config: GraphConfig,
-        directory: Path,
-        device: str,
-        progress: Progress | None,
-        keep: Plan | None = None,
-    ) -> Plan:
-        images, labels = self._images if _fit(captured.signature, self._images[0]) else ([], None)
-
-        def run(keep: Plan | None) -> Plan:
-            return tune(
-                CapturedSource(captured, optimised), config, directory=directory, device=device, images=images, labels=labels,
-                calibration=self._calibration if images else (), progress=progress, keep=keep,
-            )  # fmt: skip
-
-        if keep is None:
-            return run(None)
-        try:
-            return run(keep)
-        except (BackendError, ParityError):
-            return run(None)  # the old choice does not suit the new weights
+        stale: Compiled | None,
+        why: str,
+    ) -> Compiled:
+        modules, compiler = _modules(self), self._compiler()
+        if self._journal.level:
+            names = described_inputs(input_names(self._described(), len(inputs)), kinds_of(inputs))
+            self._journal.say(1, f"capture {self._captures + 1}, for {names}" + (f": {why}" if self._captures else ""))
+        watch = Watch(self)
+        captured = compiler.capture(Computation(self.build, modules, title=self._title(), described=self._described()), inputs)
+        self._captures += 1
+        if self._captures > 1:
+            self._recompiles.append(Recompile(self._captures, why))
+        return compiler.compile(captured, watch, rows=inputs[0].shape[0], buckets=buckets, progress=progress, stale=stale)
 
     def _described(self) -> Callable[..., Any]:
         """The function whose parameters name the inputs."""
@@ -402,27 +350,13 @@ class Graph:
         return type(self).__name__
 
 
-class _Step(torch.nn.Module):  # type: ignore[misc]
-    """A graph's `build` as a module, so that its modules' parameters are the exported program's."""
-
-    def __init__(self, graph: Graph) -> None:
-        super().__init__()
-        for index, module in enumerate(_modules(graph)):
-            self.add_module(f"module_{index}", module)
-        self._build = (graph.build,)
-        self.captured_as = graph._title()
-        self.source_of_forward = graph._described()
-
-    def forward(self, *inputs: torch.Tensor) -> Any:
-        return self._build[0](*inputs)
-
-
 class ModuleGraph(Graph):
     """The graph of one module, without a subclass; what `compile` returns."""
 
     def __init__(self, model: torch.nn.Module, *, config: GraphConfig | None = None) -> None:
         super().__init__(config=config)
         self.model = model
+        self._journal.title = self._title()
 
     def build(self, *inputs: torch.Tensor) -> Any:
         return self.model(*inputs)
@@ -459,39 +393,4 @@ def compile(
 
 
 def _modules(graph: Graph) -> list[torch.nn.Module]:
-    return list(dict.fromkeys(modules_in(vars(graph).values())))
-
-
-def _named_modules(graph: Graph) -> list[tuple[str, torch.nn.Module]]:
-    return [(name, module) for name, value in vars(graph).items() for module in modules_in([value])]
-
-
-def _first_rows(images: Any) -> tuple[torch.Tensor, ...]:
-    if images is None:
-        return ()
-    given = images if isinstance(images, tuple | list) else (images,)
-    return tuple(torch.as_tensor(value)[:2] for value in given)
-
-
-def _checked_images(images: Any, labels: Any) -> tuple[list[Array], Array | None]:
-    """Images and labels as arrays; raises InputError when their numbers differ."""
-    if images is None:
-        if labels is not None:
-            raise InputError("labels were given without images")
-        return [], None
-    given = images if isinstance(images, tuple | list) else (images,)
-    arrays = [value.numpy(force=True) if isinstance(value, torch.Tensor) else np.asarray(value) for value in given]
-    if labels is None:
-        return arrays, None
-    classes = labels.numpy(force=True) if isinstance(labels, torch.Tensor) else np.asarray(labels)
-    if classes.shape != arrays[0].shape[:1]:
-        raise InputError(f"labels have shape {classes.shape} for {len(arrays[0])} images; give one class number per image")
-    return arrays, classes
-
-
-def _fit(signature: Signature, images: list[Array]) -> bool:
-    """Whether the images are inputs of this capture. Those for another row shape are left out, wrong ones are refused."""
-    if not images or tuple(images[0].shape[1:]) != signature.inputs[0].row_shape:
-        return False
-    checked_inputs(signature, images, "images")
-    return True
+    return list(dict.fromkeys(module for _, module in modules_in(vars(graph))))

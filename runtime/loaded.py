@@ -10,6 +10,7 @@ import torch
 from ..errors import ArtifactError, BackendError, InputError
 from ..specs import Signature
 from .artifact import Artifact, load_artifact
+from .describe import framed, parity_line, pass_lines, plan_lines, signature_lines
 from .graph import Graph
 from .parity import ParityRecord
 from .passes import PassRecord
@@ -58,8 +59,15 @@ class LoadedGraph(Graph):
         raise ArtifactError(f"a loaded graph is saved already; copy {self.artifact.path.parent} to {path}")
 
     def __repr__(self) -> str:
-        plan = ", ".join(f"{bucket}: {choice}" for bucket, choice in self.plan.choices.items())
-        return f"LoadedGraph({self.artifact.name!r} version {self.artifact.version}, plan {{{plan}}})"
+        artifact = self.artifact
+        lines = [f"{artifact.name} version {artifact.version}", *signature_lines(self.signature)]
+        if artifact.labels is not None:
+            lines.append(f"labels: {len(artifact.labels.names)} classes")
+        if artifact.preprocessing is not None:
+            steps = ", ".join(map(str, artifact.preprocessing.geometry)) or "no geometry"
+            lines.append(f"preprocessing: {artifact.preprocessing.mode} image, {steps}")
+        lines += [*pass_lines(self.passes), *plan_lines(self.plan), parity_line(self.parity)]
+        return framed("LoadedGraph", lines)
 
 
 def load(path: str | Path) -> LoadedGraph:

@@ -63,8 +63,9 @@ class TorchSession:
         self._function = None
 
     def _precision(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-        if self._autocast is None:
-            return contextlib.nullcontext()
+        if self._autocast is None:  # an autocast around the call is not ours: the plan chose the precision
+            inside = torch.is_autocast_enabled(device.type)
+            return torch.autocast(device.type, enabled=False) if inside else contextlib.nullcontext()
         return torch.autocast(device.type, dtype=self._autocast)
 
 

@@ -32,6 +32,18 @@ class TrainingOptions:
         if any(not isinstance(module, nn.Module) for module in self.checkpoint):
             raise ValueError("checkpoint must be modules whose activations are computed again in the backward pass")
 
+    def told(self) -> dict[str, Any]:
+        """What differs from a plain step, for people to read."""
+        told = {
+            "lr_scheduler": None if self.lr_scheduler is None else type(self.lr_scheduler).__name__,
+            "clip_grad_norm": self.clip_grad_norm,
+            "clip_grad_value": self.clip_grad_value,
+            "accumulate": self.accumulate if self.accumulate > 1 else None,
+            "grad_scaler": None if self.grad_scaler is None else type(self.grad_scaler).__name__,
+            "checkpoint": ", ".join(type(module).__name__ for module in self.checkpoint) or None,
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
 
 @dataclass
 class StepRecord:

@@ -82,12 +82,14 @@ def capture_step(
     scale: torch.Tensor,
     update: Update | None,
     owners: Sequence[object],
+    *,
+    traces: bool = False,
 ) -> CapturedStep:
     """Trace `forward(scale, *inputs)`, which also runs backward, and `update(optimizer, parameters)` if there is one.
 
-    Nothing of the state is changed, nor any attribute of `owners`, the objects whose code runs. Raises NotCapturedError when
-    a Python value is read out of a tensor, code changes what is no tensor of the state, the optimiser keeps what is no tensor,
-    or an operation cannot be traced.
+    With `traces`, operations know the line of Python that asked for them. Nothing of the state is changed, nor any attribute
+    of `owners`, the objects whose code runs. Raises NotCapturedError when a Python value is read out of a tensor, code changes
+    what is no tensor of the state, the optimiser keeps what is no tensor, or an operation cannot be traced.
     """
     try:
         slots = state.slots() if update else ()
@@ -143,7 +145,7 @@ def capture_step(
     try:
         with quiet("torch"), undone([*owners, *state.container.modules()], parameters) as changed, mode:
             stand_ins = [mode.from_tensor(value, static_shapes=True) for value in real]
-            program = make_fx(step, tracing_mode="real")(*stand_ins)
+            program = make_fx(step, tracing_mode="real", record_stack_traces=traces)(*stand_ins)
         if changed:
             raise NotCapturedError("forward and backward", changed[0])
         if constant := written_constant(program):

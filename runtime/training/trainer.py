@@ -20,8 +20,12 @@ import torch
 from torch import nn
 
 from ...errors import BackendError, InputError
+from ..capture import input_names
 from ..config import GraphConfig
+from ..journal import Journal, operations_text
+from ..recompiles import Recompile
 from ..structure import Structure, flatten
+from .kinds import StepKind
 from .options import StepRecord, TrainingOptions
 from .state import TrainingState, kind
 from .step import CapturedStep, NotCapturedError, capture_step
@@ -32,7 +36,7 @@ log = logging.getLogger("penstock.training")
 _WAYS = ("eager", "captured", "inductor")
 _TURNS = 3  # timed steps of each way before one is chosen
 _SLOWER = 1.02  # captured keeps its place until it takes so many times as long as eager: steps of one kind vary by that
-_KEPT = 8  # captured steps per graph: shapes of the inputs, times the phases of accumulation
+_PHASES = 2  # kinds of step that each shape of the inputs may bring: with the update, and without
 _MOST_SETTINGS = 4  # captures for changed hyperparameters, after which the update stays in Python
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -57,6 +61,7 @@ class Trainer:
         optimizer: torch.optim.Optimizer,
         options: TrainingOptions,
         config: GraphConfig,
+        journal: Journal,
     ) -> None:
         if config.backend not in (None, *_WAYS):
             raise BackendError(f"a training graph runs {', '.join(_WAYS)}; {config.backend!r} is for inference")
@@ -72,11 +77,14 @@ class Trainer:
         self.optimizer, self.options, self.config = optimizer, options, config
         self.state = TrainingState(modules, optimizer)
         self.updates = 0
+        self.captures = 0
+        self.recompiles: list[Recompile] = []
+        self._journal = journal
         self._build = build
         self._owners = [owner] if (owner := getattr(build, "__self__", None)) is not None else []
         self._compiled = torch.compile(build) if config.backend == "inductor" else build
         self._micro = 0  # backward passes since the last update
-        self._kinds: dict[Hashable, _Kind] = {}
+        self._kinds: dict[StepKind, _Kind] = {}
         self._settings: set[Hashable] = set()
 
     @property
@@ -88,8 +96,8 @@ class Trainer:
         """Forward, backward and, every `accumulate`-th time, the update. What build returns comes back without its history."""
         updates = self._micro + 1 >= self.options.accumulate
         self.state.look()
-        item = self._kind(inputs, updates)
-        leaves, structure = self._run(item, inputs, updates)
+        key = self._key(inputs, updates)
+        leaves, structure = self._run(key, inputs, updates)
         self._micro = 0 if updates else self._micro + 1
         if updates:
             self.updates += 1
@@ -122,21 +130,36 @@ class Trainer:
         self.state.look()
         self.state.set_gradients(state["gradients"])
 
-    def _kind(self, inputs: Sequence[torch.Tensor], updates: bool) -> _Kind:
-        key = (
+    def _key(self, inputs: Sequence[torch.Tensor], updates: bool) -> StepKind:
+        return StepKind(
             tuple(kind(value) for value in inputs),
             updates,
             self.state.layout(),
             self.state.hyperparameters(),
             _autocast(inputs[0].device.type),
         )
-        item = self._kinds.pop(key, None) or _Kind(StepRecord(tuple(tuple(value.shape) for value in inputs)))
+
+    def _kind(self, key: StepKind) -> _Kind:
+        item = self._kinds.pop(key, None) or _Kind(StepRecord(tuple(tuple(value[0]) for value in key.inputs)))
         self._kinds[key] = item  # at the end: the first one is the one longest unused
-        while len(self._kinds) > _KEPT:
+        while len(self._kinds) > _PHASES * self.config.max_captures:
             self._kinds.pop(next(iter(self._kinds)))
         return item
 
-    def _run(self, item: _Kind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
+    def _count(self, key: StepKind) -> None:
+        """Count a capture, and find what made it needed: what differs from the captured step that it is most like."""
+        self.captures += 1
+        names = input_names(self._build, len(key.inputs))
+        others = [other for other, item in self._kinds.items() if item.tried and other != key]
+        differences = min((key.differences(other, names) for other in others), key=len, default=[])
+        why = "; ".join(differences) or "the steps captured before were dropped"
+        if self.captures > 1:
+            self.recompiles.append(Recompile(self.captures, why))
+        shapes = ", ".join(f"{name} {list(value[0])}" for name, value in zip(names, key.inputs, strict=True))
+        self._journal.say(1, f"capture {self.captures}, of a step for {shapes}" + (f": {why}" if self.captures > 1 else ""))
+
+    def _run(self, key: StepKind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
+        item = self._kind(key)
         if self.config.backend in ("eager", "inductor"):
             item.record.way, item.record.why = self.config.backend, "as configured"
             return self._eagerly(inputs, updates, self._compiled)
@@ -145,7 +168,13 @@ class Trainer:
             return self._eagerly(inputs, updates, self._build)
         if not item.tried:
             item.tried = True
-            return self._capture(item, inputs, updates)
+            self._count(key)
+            begin = time.perf_counter()
+            result = self._capture(item, inputs, updates)
+            self._journal.say(1, f"{item.record}, after {time.perf_counter() - begin:.2f} s with the eager step that proves it")
+            if item.captured is not None and self._journal.level >= 3:
+                self._journal.say(3, f"operations captured:\n{operations_text(item.captured.program.graph.nodes)}")
+            return result
         if item.captured is None:
             return self._eagerly(inputs, updates, self._build)
         way = self._turn(item)
@@ -215,7 +244,7 @@ class Trainer:
             return self._eagerly(inputs, updates, self._build)
         for update in [self._traced_update, None] if updates and not self._stays_in_python(reasons) else [None]:
             try:
-                step = capture_step(forward, self.state, inputs, scale, update, self._owners)
+                step = capture_step(forward, self.state, inputs, scale, update, self._owners, traces=self._journal.level >= 3)
                 record.update = "captured" if update else "after"
                 break
             except NotCapturedError as error:
@@ -291,6 +320,7 @@ class Trainer:
             )
             if record.captured_ms > _SLOWER * record.eager_ms:
                 record.way, record.why = "eager", "; ".join(filter(None, [record.why, "eager is faster"]))
+            self._journal.say(1, f"timed: {record}")
 
 
 def _refuse(where: str, value: object) -> None:

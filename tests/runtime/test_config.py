@@ -38,6 +38,10 @@ def test_buckets_may_be_any_sequence():
         ("tolerance", float("inf")),
         ("threads", 0),
         ("threads", 1.5),
+        ("max_captures", 0),
+        ("max_captures", True),
+        ("max_captures", 2.5),
+        ("max_captures", None),
     ],
 )
 def test_a_bad_value_names_its_field(field, value):

@@ -112,7 +112,7 @@ def test_the_number_of_kept_captures_is_bounded(conv_net):
     graph = Classify(conv_net, GraphConfig(backend="eager", buckets=(1,)))
     for size in (4, 5, 6, 7, 8):
         graph(torch.randn(1, 3, size, size))
-    assert len(graph._compiled) == 4
+    assert len(graph._kept) == 4
     graph(torch.randn(1, 3, 8, 8))
     assert graph.captures == 5
 

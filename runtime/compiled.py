@@ -1,0 +1,226 @@
+"""A captured graph with its plan and sessions, and how it is made: captured, rewritten, and tuned or found in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import BackendError, ParityError
+from ..specs import Preprocessing
+from .cache import Cached, cache_key, look_up, store
+from .capture import CapturedGraph, capture, input_names
+from .config import GraphConfig
+from .given import GivenImages
+from .journal import Journal, measurements_text, operations_text, passes_text, plan_text
+from .passes import PassRecord, run_passes
+from .plan import Plan
+from .runner import Runner
+from .source import CapturedSource
+from .tune import Progress, tune
+from .uint8_input import as_rows, fold_preprocessing
+from .watch import Watch
+
+# What a call that must be planned for measures with at most: rows (more are run in parts, which costs a CPU nothing) and
+# seconds, because its caller waits for the answer.
+_MOST_ROWS = {"cpu": 16, "cuda": 128}
+_MOST_SECONDS = 8.0
+
+# Capture puts modules into evaluation mode for a moment, and a measurement beside another measures both: one at a time.
+_ALONE = threading.RLock()
+
+
+@dataclass(eq=False)
+class Compiled:
+    """One captured and tuned graph: for one shape of row, dtype and device of each input."""
+
+    captured: CapturedGraph
+    passes: tuple[PassRecord, ...]
+    plan: Plan
+    runner: Runner
+    folder: tempfile.TemporaryDirectory[str]
+    watch: Watch
+    key: str | None = None  # of the cache; None where the plan was not made by a call
+
+    @functools.cached_property
+    def optimised(self) -> CapturedGraph:
+        """The graph after the passes; made when it is needed, since a cached plan brings its files along."""
+        return run_passes(self.captured)[0]
+
+    def close(self) -> None:
+        """Close its sessions and remove its files."""
+        self.runner.close()
+        self.folder.cleanup()
+
+
+class Computation(torch.nn.Module):  # type: ignore[misc]
+    """A graph's `build` as a module, so that its modules' parameters are the exported program's.
+
+    `title` names it in errors; `described` is the function whose parameters name the inputs.
+    """
+
+    def __init__(
+        self, build: Callable[..., Any], modules: Sequence[torch.nn.Module], *, title: str, described: Callable[..., Any]
+    ) -> None:
+        super().__init__()
+        for index, module in enumerate(modules):
+            self.add_module(f"module_{index}", module)
+        self._build = (build,)
+        self.captured_as = title
+        self.source_of_forward = described
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self._build[0](*inputs)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """Makes compiled graphs, and measures them for more batch sizes, as configured and with these images.
+
+    With `preprocessing`, its arithmetic becomes part of what is captured.
+    """
+
+    config: GraphConfig
+    given: GivenImages
+    preprocessing: Preprocessing | None
+    journal: Journal
+
+    def capture(self, computation: Computation, inputs: Sequence[torch.Tensor]) -> CapturedGraph:
+        """Capture for inputs like these. Raises CaptureError."""
+        names, inside = input_names(computation.source_of_forward, len(inputs)), self.preprocessing
+        begin = time.perf_counter()
+        with _alone(inputs):
+            if inside is None:
+                captured = capture(computation, inputs, names=names)
+            else:
+                rows = [as_rows(value, inside) for value in inputs]
+                captured = fold_preprocessing(capture(computation, rows, names=names), inside)
+        self.journal.say(1, f"captured in {time.perf_counter() - begin:.2f} s")
+        if self.journal.level >= 3:
+            self.journal.say(3, f"operations captured:\n{operations_text(captured.program.graph.nodes)}")
+        return captured
+
+    def compile(
+        self,
+        captured: CapturedGraph,
+        watch: Watch,
+        *,
+        rows: int,
+        buckets: tuple[int, ...] | None = None,
+        progress: Progress | None = None,
+        stale: Compiled | None = None,
+    ) -> Compiled:
+        """Plan it for `buckets`; for None, for a call with that many rows.
+
+        The plan of a `stale` one, whose weights changed, is used again where it suits the new weights.
+        """
+        begin = time.perf_counter()
+        device = self.config.device if self.config.device != "auto" else captured.device
+        if buckets is None:
+            config = self._for_a_call(self.config.buckets or (_own_bucket(rows, device),))
+        else:
+            config = replace(self.config, buckets=buckets)
+        folder = tempfile.TemporaryDirectory(prefix="penstock-")
+        directory = Path(folder.name)
+        # A call may use what an earlier process measured; whoever compiles ahead asks for a measurement.
+        key = cache_key(captured, config) if buckets is None and stale is None and not self.given.images else None
+        try:
+            cached = look_up(key, directory) if key is not None else None
+            if cached is not None and (self.config.buckets is None or set(self.config.buckets) <= set(cached.plan.choices)):
+                plan, records, how = cached.plan, cached.passes, "as an earlier process measured"
+            else:
+                with _alone(captured.example):
+                    optimised, records = run_passes(captured)
+                self.journal.say(1, f"passes: {passes_text(records)}")
+                keep = stale.plan if stale else None
+                plan, how = self._tuned(captured, optimised, config, directory, device, progress, keep)
+                if key is not None:
+                    store(key, Cached(plan, records), directory)
+        except BaseException:
+            folder.cleanup()
+            raise
+        self._tell(plan, plan.buckets, how, begin)
+        return Compiled(captured, records, plan, Runner(captured.signature, plan, directory), folder, watch, key)
+
+    def extend_for_call(self, compiled: Compiled, rows: int) -> None:
+        """Measure for a call's batch size too, when the plan has none near it; unless the user chose the buckets."""
+        if self.config.buckets is not None:
+            return
+        wanted, near = _own_bucket(rows, compiled.plan.device), compiled.plan.bucket(rows)
+        if not near / 4 < wanted <= near:
+            self.extend(compiled, (wanted,), during_call=True)
+
+    def extend(self, compiled: Compiled, buckets: Sequence[int], *, during_call: bool = False) -> None:
+        """Add the buckets that the plan lacks. Files that were written for it are used again."""
+        lacking = tuple(bucket for bucket in buckets if bucket not in compiled.plan.choices)
+        if not lacking:
+            return
+        begin = time.perf_counter()
+        config = self._for_a_call(lacking) if during_call else replace(self.config, buckets=lacking)
+        runner = compiled.runner
+        more, how = self._tuned(compiled.captured, compiled.optimised, config, runner.directory, compiled.plan.device, None)
+        compiled.plan = runner.plan = replace(
+            compiled.plan,
+            choices={**compiled.plan.choices, **more.choices},
+            measurements=compiled.plan.measurements + more.measurements,
+        )
+        if compiled.key is not None:
+            store(compiled.key, Cached(compiled.plan, compiled.passes), runner.directory)
+        self._tell(more, lacking, how, begin)
+
+    def _tell(self, plan: Plan, buckets: Sequence[int], how: str, begin: float) -> None:
+        self.journal.say(1, f"planned in {time.perf_counter() - begin:.2f} s, {how}: {plan_text(plan, buckets)}")
+        if self.journal.level >= 2:
+            self.journal.say(2, f"candidates:\n{measurements_text(plan)}")
+
+    def _for_a_call(self, buckets: tuple[int, ...]) -> GraphConfig:
+        return replace(self.config, buckets=buckets, max_tuning_seconds=min(_MOST_SECONDS, self.config.max_tuning_seconds))
+
+    def _tuned(
+        self,
+        captured: CapturedGraph,
+        optimised: CapturedGraph,
+        config: GraphConfig,
+        directory: Path,
+        device: str,
+        progress: Progress | None,
+        keep: Plan | None = None,
+    ) -> tuple[Plan, str]:
+        """The plan, and in words how it was come by."""
+        given = self.given.for_graph(captured.signature)
+
+        def run(keep: Plan | None) -> Plan:
+            return tune(
+                CapturedSource(captured, optimised), config, directory=directory, device=device, images=given.images,
+                labels=given.labels, calibration=given.calibration, progress=progress, keep=keep,
+            )  # fmt: skip
+
+        with _alone(captured.example):
+            if keep is None:
+                return run(None), "measured now"
+            try:
+                return run(keep), "the choices as before, held to parity again"
+            except (BackendError, ParityError) as error:
+                return run(None), f"measured anew, because the choices before do not suit the new weights ({error})"
+
+
+@contextlib.contextmanager
+def _alone(inputs: Sequence[object]) -> Iterator[None]:
+    """Alone in the process, and without an autocast of the caller's: precisions are the plan's to choose."""
+    devices = {value.device.type for value in inputs if isinstance(value, torch.Tensor)}
+    with _ALONE, contextlib.ExitStack() as stack:
+        for device in devices:
+            stack.enter_context(torch.autocast(device, enabled=False))
+        yield
+
+
+def _own_bucket(rows: int, device: str) -> int:
+    return min(rows, _MOST_ROWS[device])

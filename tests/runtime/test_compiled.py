@@ -1,0 +1,206 @@
+"""Capturing and planning leave torch, Python and the user's modules as they were, in every thread."""
+
+import contextlib
+import gc
+import random
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import penstock
+from penstock import GraphConfig
+from penstock.runtime import backends
+
+BACKENDS = [name for name, item in backends.discover().items() if item.missing() is None and name != "inductor"]
+
+
+def surroundings():
+    """What belongs to the process or the thread and could be disturbed."""
+    return {
+        "torch's random numbers": torch.get_rng_state().tolist(),
+        "Python's random numbers": random.getstate(),
+        "NumPy's random numbers": np.random.get_state()[1].tolist(),
+        "default dtype": torch.get_default_dtype(),
+        "gradients": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def inside(module):
+    """Everything that a module holds, by identity, and the versions of its tensors."""
+    return [
+        (
+            name,
+            item.training,
+            {key: id(value) for key, value in vars(item).items() if key != "training"},
+            {
+                kind: {key: id(value) for key, value in vars(item)[kind].items()}
+                for kind in ("_parameters", "_buffers", "_modules")
+            },
+            {key: [id(hook) for hook in value.values()] for key, value in vars(item).items() if key.endswith("hooks")},
+            [(value._version, value.requires_grad, value.grad) for value in [*item.parameters(), *item.buffers()]],
+        )
+        for name, item in module.named_modules()
+    ]
+
+
+@contextlib.contextmanager
+def default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("backend", "mode"),
+    [*((name, torch.enable_grad) for name in BACKENDS), ("eager", torch.no_grad), ("eager", torch.inference_mode)],
+)
+def test_what_surrounds_a_capture_is_as_it_was(conv_net, backend, mode):
+    seen = []
+    conv_net.append = None  # an attribute of the user's own
+    conv_net.train()
+    conv_net.norm1.eval()
+    conv_net.head.weight.requires_grad_(False)
+    conv_net.head.register_forward_hook(lambda module, given, result: seen.append(1))
+    conv_net.stem.register_forward_pre_hook(lambda module, given: (given[0] * 1.0,))
+    conv_net.register_state_dict_pre_hook(lambda *_: None)
+    images = torch.randn(3, 3, 12, 12)
+    config = GraphConfig(backend=backend, buckets=(1, 2), threads=1)
+    with default_dtype(torch.float64), two_threads(), mode():
+        module, around = inside(conv_net), surroundings()
+        graph = penstock.compile(conv_net, images, config=config)
+        result = graph(images)
+        assert surroundings() == around
+        assert inside(conv_net) == module
+    count = len(seen)
+    graph(images)
+    assert len(seen) == count  # replayed without the module
+    with torch.no_grad():
+        torch.testing.assert_close(result.clone(), conv_net.eval()(images), atol=1e-5, rtol=1e-5)
+
+
+def test_random_numbers_of_the_user_go_on_as_without_the_graph(conv_net):
+    def draws(between):
+        torch.manual_seed(5)
+        random.seed(5)
+        np.random.seed(5)
+        between()
+        return torch.rand(3).tolist(), random.random(), np.random.rand()
+
+    graph = penstock.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1, 2)))
+    images = torch.ones(2, 3, 10, 10)
+    assert draws(lambda: graph(images)) == draws(lambda: None)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_autocast_around_the_call_changes_nothing(conv_net, backend):
+    images = torch.randn(3, 3, 12, 12)
+    with torch.no_grad():
+        expected = conv_net(images)
+    config = GraphConfig(backend=backend, buckets=(1, 2), threads=1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        graph = penstock.compile(conv_net, images, config=config)
+        result = graph(images)
+        assert torch.is_autocast_enabled("cpu")
+    for actual in (result, graph(images)):
+        torch.testing.assert_close(actual, expected, atol=1e-5, rtol=1e-5)
+
+
+def together(*functions):
+    """Run them at once, each in a thread of its own; an error of any is raised here."""
+    with ThreadPoolExecutor(len(functions)) as pool:
+        for future in [pool.submit(function) for function in functions]:
+            future.result()
+
+
+def test_many_threads_with_several_shapes_while_parameters_change_in_between(conv_net):
+    graph = penstock.compile(conv_net, config=GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1))
+    rounds, sizes = 2, (8, 10, 12)
+    barrier = threading.Barrier(2 * len(sizes))
+
+    def work(index):
+        size = sizes[index % len(sizes)]
+        try:
+            for turn in range(rounds):
+                for batch in (1, 3, 4, 6):
+                    images = torch.randn(batch, 3, size, size)
+                    with torch.no_grad():
+                        expected = conv_net(images)
+                    torch.testing.assert_close(graph(images), expected, atol=1e-5, rtol=1e-5)
+                if barrier.wait() == 0:
+                    with torch.no_grad():
+                        conv_net.head.bias.add_(turn + 1)
+                        conv_net.stem.weight = nn.Parameter(conv_net.stem.weight.flip(0).clone())
+                barrier.wait()
+        except BaseException:
+            barrier.abort()
+            raise
+
+    together(*(lambda index=index: work(index) for index in range(2 * len(sizes))))
+    assert graph.captures == rounds * len(sizes)
+    assert sum("model.stem.weight was replaced" in item.reason for item in graph.recompiles) == (rounds - 1) * len(sizes)
+
+
+def test_threads_that_drop_each_others_captures_still_get_their_own_answers(conv_net):
+    graph = penstock.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1, max_captures=1))
+
+    def work(size):
+        for batch in (1, 2, 3):
+            images = torch.randn(batch, 3, size, size)
+            with torch.no_grad():
+                torch.testing.assert_close(graph(images), conv_net(images), atol=1e-5, rtol=1e-5)
+            assert repr(graph)
+
+    together(*(lambda size=size: work(size) for size in (7, 9, 11)))
+    assert 3 <= graph.captures <= 9
+    assert len(graph._kept) == 1
+
+
+def test_graphs_that_share_a_module_captured_at_once_leave_it_in_its_mode(conv_net):
+    conv_net.train()
+    before = {name: value.clone() for name, value in conv_net.state_dict().items()}
+    graphs = [penstock.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1)) for _ in range(4)]
+    images, results = torch.randn(3, 3, 10, 10), {}
+    together(*(lambda item=item: results.update({item: item(images)}) for item in graphs))
+    assert all(item.training for item in conv_net.modules())
+    assert all(torch.equal(value, before[name]) for name, value in conv_net.state_dict().items())
+    with torch.no_grad():
+        expected = conv_net.eval()(images)
+    for item in graphs:
+        torch.testing.assert_close(results[item], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_graph_that_nobody_needs_is_freed_at_once(conv_net):
+    graph = penstock.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1)).debug(0)
+    graph(torch.randn(2, 3, 8, 8))
+    known, folder = weakref.ref(graph), graph._latest.folder.name
+    gc.collect()
+    gc.disable()
+    try:
+        del graph
+        assert known() is None
+        assert not Path(folder).exists()
+    finally:
+        gc.enable()
