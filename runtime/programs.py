@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.export import Dim, ExportedProgram
+from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from .quiet import quiet
@@ -23,12 +23,8 @@ def runnable(program: ExportedProgram) -> Callable[..., Sequence[torch.Tensor]]:
 
 
 def in_float64(program: ExportedProgram) -> ExportedProgram:
-    """The same program in float64: what an algebraic rewrite is proved on."""
-    return _converted(program, torch.float64)
-
-
-def _converted(program: ExportedProgram, dtype: torch.dtype) -> ExportedProgram:
-    """The program with its floating-point weights, constants and conversions in another dtype."""
+    """The same program in float64, with its weights, constants and conversions: what an algebraic rewrite is proved on."""
+    dtype = torch.float64
 
     def cast(value: Any) -> Any:
         return value.detach().to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
@@ -97,35 +93,3 @@ def isolated(program: ExportedProgram) -> ExportedProgram:
         torch.export.save(anonymous(program), buffer)
         buffer.seek(0)
         return torch.export.load(buffer)
-
-
-def in_precision(program: ExportedProgram, example: Sequence[torch.Tensor], precision: str) -> ExportedProgram:
-    """The program with weights and activations in that precision, still float32 at its inputs and outputs.
-
-    Every operator runs in it, which is faster and less accurate than autocast; parity decides whether it may be used.
-    """
-    if precision == "fp32":
-        return program
-    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-    flat = _Reduced(runnable(_converted(program, dtype)), dtype)
-    shapes = (tuple({0: Dim("batch", min=1, max=_largest_batch(program))} for _ in example),)
-    device = next(iter(program.state_dict.values()), example[0]).device
-    with quiet("torch"):
-        return torch.export.export(flat, tuple(value.to(device) for value in example), dynamic_shapes=shapes, strict=False)
-
-
-class _Reduced(torch.nn.Module):  # type: ignore[misc]
-    """A graph in a reduced precision between float32 inputs and outputs."""
-
-    def __init__(self, inner: Any, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.inner = inner
-        self.dtype = dtype
-
-    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        outputs = self.inner(*(value.to(self.dtype) if value.is_floating_point() else value for value in inputs))
-        return tuple(value.float() if value.dtype == self.dtype else value for value in outputs)
-
-
-def _largest_batch(program: ExportedProgram) -> int:
-    return max(int(limits.upper) for limits in program.range_constraints.values())

@@ -13,19 +13,18 @@ from ..errors import BackendError
 from .capture import MAX_BATCH
 from .session import Target
 
-_LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_LOW = (torch.bfloat16, torch.float16)
 
 
 class TorchSession:
-    """Runs `function(*tensors)` without gradients on the target's device, with its threads and, if asked, in autocast.
+    """Runs `function(*tensors)` without gradients on the target's device, with its threads.
 
     Outputs in a reduced precision come back as float32. More than `MAX_BATCH` rows are run in parts.
     """
 
-    def __init__(self, function: Callable[..., Sequence[torch.Tensor]], target: Target, *, autocast: bool = False) -> None:
+    def __init__(self, function: Callable[..., Sequence[torch.Tensor]], target: Target) -> None:
         self._function: Callable[..., Sequence[torch.Tensor]] | None = function
         self._target = target
-        self._autocast = _LOW.get(target.precision) if autocast else None
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
         """See `Session.run`."""
@@ -42,7 +41,7 @@ class TorchSession:
             raise BackendError("this session is closed; open another")
         device = torch.device(self._target.device)
         parts = []
-        with torch.no_grad(), thread_count(self._target.thread_count, device), self._precision(device):
+        with torch.no_grad(), thread_count(self._target.thread_count, device), _without_autocast(device):
             for start in range(0, inputs[0].shape[0], MAX_BATCH):
                 part = [value[start : start + MAX_BATCH].to(device) for value in inputs]
                 try:
@@ -50,7 +49,7 @@ class TorchSession:
                 except Exception as error:
                     message = f"the model failed on inputs of shape {[tuple(value.shape) for value in part]}: {error}"
                     raise BackendError(message) from error
-                parts.append([value.float() if value.dtype in _LOW.values() else value for value in results])
+                parts.append([value.float() if value.dtype in _LOW else value for value in results])
         return parts[0] if len(parts) == 1 else [torch.cat(values) for values in zip(*parts, strict=True)]
 
     @property
@@ -61,12 +60,6 @@ class TorchSession:
     def close(self) -> None:
         """See `Session.close`."""
         self._function = None
-
-    def _precision(self, device: torch.device) -> contextlib.AbstractContextManager[Any]:
-        if self._autocast is None:  # an autocast around the call is not ours: the plan chose the precision
-            inside = torch.is_autocast_enabled(device.type)
-            return torch.autocast(device.type, enabled=False) if inside else contextlib.nullcontext()
-        return torch.autocast(device.type, dtype=self._autocast)
 
 
 @contextlib.contextmanager
@@ -81,3 +74,9 @@ def thread_count(count: int, device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _without_autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """An autocast around the call is not ours: the plan chose the precision."""
+    inside = torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if inside else contextlib.nullcontext()

@@ -128,6 +128,11 @@ def captured_graph(graph: CapturedGraph | PortableGraph) -> CapturedGraph:
     return graph
 
 
+def first_line(error: Exception) -> str:
+    """What an error says, without the pages that compilers append."""
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
 def no_torch_target(target: Target) -> str | None:
     """Why torch cannot use the target's device or precision here; None when it can."""
     if target.device == "cpu":

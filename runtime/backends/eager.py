@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
-from . import captured_graph, no_torch_target, unsupported
+from . import captured_graph, first_line, no_torch_target, unsupported
 
 if TYPE_CHECKING:
     from ..capture import CapturedGraph
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EagerBackend:
-    """Runs the program's operators one by one; bf16 and fp16 are torch's autocast."""
+    """Runs the program's operators one by one: in fp32 exactly the module's own."""
 
     name: str = "eager"
     format: str = "torch"
@@ -39,15 +39,28 @@ class EagerBackend:
         """Write the program with its weights. Source locations stay behind: they name paths on the user's machine."""
         import torch
 
+        from ..layout import CHANNELS_LAST, channels_last
+        from ..precision import in_precision
         from ..programs import anonymous, on_device
         from ..quiet import quiet
 
-        name = "model.pt2" if target.device == "cpu" else f"model-{target.device}.pt2"
-        if not (directory / name).exists():
-            aside = directory / f".{os.getpid()}-{name}"
-            with quiet("torch"):
-                torch.export.save(anonymous(on_device(captured_graph(captured).program, target.device)), aside)
-            aside.replace(directory / name)
+        lossy = target.precision != "fp32"
+        parts = ["model", *([] if target.device == "cpu" else [target.device]), *([target.precision] if lossy else [])]
+        name = f"{'-'.join(parts)}.pt2"
+        graph = captured_graph(captured)
+        if (directory / name).exists():
+            return [name]
+        program = on_device(graph.program, target.device)
+        if lossy:
+            try:
+                program = in_precision(program, target.precision)
+                program = channels_last(program) if CHANNELS_LAST else program
+            except Exception as error:
+                raise BackendError(f"this graph cannot be brought into {target.precision}: {first_line(error)}") from error
+        aside = directory / f".{os.getpid()}-{name}"
+        with quiet("torch"):
+            torch.export.save(anonymous(program), aside)
+        aside.replace(directory / name)
         return [name]
 
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
@@ -64,7 +77,7 @@ class EagerBackend:
                 module: Any = torch.export.load(path).module()
         except Exception as error:
             raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
-        return TorchSession(module, target, autocast=True)
+        return TorchSession(module, target)
 
 
 BACKEND = EagerBackend()

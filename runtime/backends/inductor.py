@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
-from . import captured_graph, no_torch_target, unsupported
+from . import captured_graph, first_line, no_torch_target, unsupported
 
 if TYPE_CHECKING:
     from ..capture import CapturedGraph
@@ -49,7 +49,9 @@ class InductorBackend:
         import torch
         from torch._inductor import aoti_compile_and_package
 
-        from ..programs import in_precision, isolated, on_device
+        from ..layout import CHANNELS_LAST, channels_last
+        from ..precision import in_precision
+        from ..programs import isolated, on_device
         from ..quiet import quiet
 
         graph = captured_graph(captured)
@@ -59,11 +61,12 @@ class InductorBackend:
         aside = directory / f".{os.getpid()}-{name}"
         try:
             with quiet("torch"), torch.no_grad():
-                program = in_precision(isolated(on_device(graph.program, target.device)), graph.example, target.precision)
+                program = in_precision(isolated(on_device(graph.program, target.device)), target.precision)
+                if CHANNELS_LAST and target.precision != "fp32":
+                    program = channels_last(program)
                 aoti_compile_and_package(program, package_path=str(aside), inductor_configs=_settings(target))
         except Exception as error:
-            lines = [line for line in str(error).splitlines() if line.strip()]
-            raise BackendError(f"inductor cannot compile this graph: {lines[0] if lines else type(error).__name__}") from error
+            raise BackendError(f"inductor cannot compile this graph: {first_line(error)}") from error
         aside.replace(directory / name)
         return [name]
 
