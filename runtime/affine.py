@@ -62,7 +62,7 @@ class AffineLayer:
         return self.weight.shape[0] if self._is_transposed else self.weight.shape[1] * self._groups
 
     def take_after(self, editor: ProgramEditor, name: str, scale: torch.Tensor, shift: torch.Tensor) -> bool:
-        """Do what multiplies its result by scale [out] and adds shift [out], both float64; False when weights would overflow."""
+        """Do what multiplies its result by scale [out] and adds shift [out], in float64; False when weights would overflow."""
         bias = shift if self.bias is None else self.bias.double() * scale + shift
         keeps_none = self.bias is None and not shift.any()
         return self._store(editor, name, self._by_output(scale), None if keeps_none else bias)

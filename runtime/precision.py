@@ -23,30 +23,32 @@ from .rewrite import ProgramEditor
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 _aten = torch.ops.aten
-_PRODUCTS = frozenset(
-    """conv1d conv2d conv3d convolution _convolution conv_transpose1d conv_transpose2d conv_transpose3d prelu addmm addmv addr
-    matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot scaled_dot_product_attention""".split()
-)
-_NORMALISATIONS = frozenset("layer_norm native_layer_norm group_norm native_group_norm rms_norm instance_norm".split())
-_RESAMPLING = frozenset(
-    """upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_PRODUCTS = _names("""
+    conv1d conv2d conv3d convolution _convolution conv_transpose1d conv_transpose2d conv_transpose3d prelu addmm addmv addr
+    matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul linalg_multi_dot scaled_dot_product_attention""")
+_NORMALISATIONS = _names("layer_norm native_layer_norm group_norm native_group_norm rms_norm instance_norm")
+_RESAMPLING = _names("""
+    upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d upsample_nearest3d
     _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d
-    upsample_bicubic2d _upsample_bicubic2d_aa""".split()
-)
-_IN_FLOAT32 = (
-    frozenset(
-        """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus softmax log_softmax
-        _softmax _log_softmax frobenius_norm nuclear_norm norm cosine_similarity dist pdist cdist renorm logsumexp prod cumprod
-        cumsum linalg_vector_norm linalg_matrix_norm sum""".split()
-    )
-    | frozenset("exp2 square mean var std var_mean std_mean logcumsumexp".split())
-    | _NORMALISATIONS
-    | _RESAMPLING
+    upsample_bicubic2d _upsample_bicubic2d_aa""")
+_IN_FLOAT32 = _NORMALISATIONS.union(
+    _RESAMPLING,
+    _names("""
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus softmax log_softmax _softmax
+    _log_softmax frobenius_norm nuclear_norm norm cosine_similarity dist pdist cdist renorm logsumexp prod cumprod cumsum
+    linalg_vector_norm linalg_matrix_norm sum"""),
+    _names("exp2 square mean var std var_mean std_mean logcumsumexp"),  # not in autocast's lists
 )
 # The input may be in a lower precision than the statistics, here and in autocast.
-_STATISTICS_APART = frozenset(["batch_norm", "_native_batch_norm_legit_no_training"])
+_STATISTICS_APART = _names("batch_norm _native_batch_norm_legit_no_training")
 _GRID = {"grid_sampler": 1, "grid_sampler_2d": 1, "grid_sampler_3d": 1}  # which argument holds positions
-_WHOLE = frozenset("floor ceil round trunc frac floor_divide fmod remainder bucketize searchsorted".split())
+_WHOLE = _names("floor ceil round trunc frac floor_divide fmod remainder bucketize searchsorted")
 
 
 def in_precision(program: ExportedProgram, precision: str) -> ExportedProgram:
@@ -209,7 +211,7 @@ class _Reduction:
         return node if self._editor.tensor(node) is not None else None
 
     def _holds(self, node: Node) -> bool:
-        """Whether the precision can hold a weight: each finite element stays finite, and is off by a rounding of the largest."""
+        """Whether the precision can hold a weight: finite elements stay finite, and are off by a rounding of the largest."""
         weight = self._weight(node)
         if weight is None:
             return True
@@ -239,9 +241,10 @@ def _without_shared_writes(program: ExportedProgram) -> ExportedProgram:
     for node in program.graph.nodes:
         if node.op != "call_function" or not getattr(getattr(node.target, "_schema", None), "is_mutable", False):
             continue
-        written = node.args[0] if node.args else None
-        plain = isinstance(written, Node) and written.op == "call_function" and not getattr(written.target, "is_view", False)
-        if not plain or len(written.users) > 1 or _name(written) == "getitem":
+        written = node.args[0]
+        assert isinstance(written, Node)
+        apart = written.op == "call_function" and not getattr(written.target, "is_view", False) and _name(written) != "getitem"
+        if not apart or len(written.users) > 1:
             with quiet("torch"):
                 return program.run_decompositions({})
     return program

@@ -1,7 +1,7 @@
 """Merge what scales or shifts channels by constants into the convolution or linear layer before it, or else after it.
 
-A layer scale (ConvNeXt, CaiT: gamma * x), affine layers (ResMLP), division by a standard deviation, and batch normalisation that
-no layer precedes directly: each is s x + t per channel, which the weights of a neighbour can take over exactly (`affine`).
+A layer scale (ConvNeXt, CaiT: gamma * x), an affine layer (ResMLP), division by a standard deviation, and batch normalisation
+that no layer precedes directly: each is s x + t per channel, which the weights of a neighbour can take over exactly (`affine`).
 Between the two may stand what only moves elements. A layer after it cannot take over a shift if it pads with zeros.
 Weights are new tensors, computed in float64; whatever else reads a value in between keeps everything as it is.
 """
@@ -208,7 +208,7 @@ def _moved(dim: int | None, moves: Any) -> int | None:
 
 
 def _reshaped(dim: int, before: Sequence[Any], after: Sequence[Any]) -> int | None:
-    """Elements keep their order, so a dimension is the same where its size is and as many elements lie within one step of it."""
+    """Elements keep their order: a dimension is the same where its size is, and as many elements lie within one step of it."""
     inner = _product(before[dim + 1 :])
     if inner is None or not isinstance(before[dim], int):
         return None

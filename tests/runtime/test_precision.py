@@ -40,7 +40,9 @@ class Attention(nn.Module):
         self.patches = nn.Conv2d(3, width, 4, stride=4)
         self.token = nn.Parameter(torch.randn(1, 1, width))
         self.positions = nn.Parameter(torch.randn(1, 17, width))
-        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(width, 2, 32, batch_first=True, norm_first=True) for _ in range(2)])
+        self.layers = nn.ModuleList(
+            [nn.TransformerEncoderLayer(width, 2, 32, batch_first=True, norm_first=True) for _ in range(2)]
+        )
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
         self.head = nn.Linear(width, classes)
 
@@ -60,15 +62,14 @@ def program_of(module, *shape, optimised=True):
 
 
 def worst(expected, actual):
-    return float((expected - actual.double()).abs().max() / expected.abs().max())
+    return float(((expected - actual.double()).abs().max() / expected.abs().max()).detach())
 
 
-def errors(module, rows, precision, *, optimised=True):
+def errors(module, program, rows, precision):
     """Ours and autocast's, as shares of the outputs' range in float64."""
-    program = in_precision(program_of(module, *rows.shape[1:], optimised=optimised), precision)
     with torch.no_grad():
         exact = copy.deepcopy(module).double()(rows.double())
-        (ours,) = runnable(program)(rows)
+        (ours,) = runnable(in_precision(program, precision))(rows)
         with torch.autocast("cpu", dtype=DTYPES[precision]):
             autocast = module(rows)
     assert ours.dtype == torch.float32
@@ -89,21 +90,27 @@ def test_fp32_is_the_program_itself(conv_net):
     assert in_precision(program, "fp32") is program
 
 
-@pytest.mark.parametrize("optimised", [True, False])
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("name", ["conv", "mlp", "attention"])
-def test_about_as_accurate_as_autocast(settled, conv_net, name, precision, optimised):
+def test_about_as_accurate_as_autocast(settled, conv_net, name):
     """Sums over seeds; bf16 rounds the residual stream, where autocast promotes it once a parameter in float32 joins in."""
-    make = {"conv": lambda seed: settled(type(conv_net)(), seed), "mlp": lambda seed: Mlp(), "attention": lambda seed: Attention()}
+    make = {
+        "conv": lambda seed: settled(type(conv_net)(), seed),
+        "mlp": lambda seed: Mlp(),
+        "attention": lambda seed: Attention(),
+    }
     shape = {"conv": (3, 9, 7), "mlp": (12,), "attention": (3, 16, 16)}[name]
-    found = []
+    found = {(precision, optimised): [] for precision in DTYPES for optimised in (True, False)}
     for seed in range(3):
         torch.manual_seed(seed)
         module = make[name](seed).eval()
-        found.append(errors(module, torch.randn((1, 5, 2)[seed], *shape), precision, optimised=optimised))
-    ours, autocast = (sum(values) for values in zip(*found, strict=True))
-    assert ours < 3 * (0.03 if precision == "bf16" else 0.003)
-    assert ours < 2.5 * autocast
+        captured, rows = capture(module, torch.randn(2, *shape)), torch.randn((1, 5, 2)[seed], *shape)
+        programs = {True: run_passes(captured)[0].program, False: captured.program}
+        for (precision, optimised), pairs in found.items():
+            pairs.append(errors(module, programs[optimised], rows, precision))
+    for (precision, _), pairs in found.items():
+        ours, autocast = (sum(values) for values in zip(*pairs, strict=True))
+        assert ours < 3 * (0.03 if precision == "bf16" else 0.003)
+        assert ours < 2.5 * autocast
 
 
 def test_weights_are_converted_once_and_back_to_back_conversions_are_none():
@@ -137,59 +144,59 @@ class Overflows(nn.Module):
 
     def __init__(self, kind):
         super().__init__()
-        self.kind, self.linear, self.head = kind, nn.Linear(8, 64), nn.Linear(64, 5)
-        self.gamma = nn.Parameter(torch.full((64,), 3e-7))
-        self.register_buffer("mask", torch.zeros(64).masked_fill(torch.arange(64) > 50, -1e9))
+        self.kind, self.linear, self.head = kind, nn.Linear(8, 256), nn.Linear(256, 5)
+        self.gamma = nn.Parameter(torch.linspace(3e-8, 3e-7, 256))
+        self.register_buffer("mask", torch.zeros(256).masked_fill(torch.arange(256) > 50, -1e9))
 
     def forward(self, x):
-        x = 3000 * self.linear(x)
+        x = 9000 * self.linear(x)
         if self.kind == "mean":
             x = x - x.abs().mean(-1, keepdim=True)
         elif self.kind == "sum":
             x = x / x.abs().sum(-1, keepdim=True)
         elif self.kind == "rms":
-            x = x * torch.rsqrt((x * 1.0).pow(2).mean(-1, keepdim=True) + 1e-6)
+            x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
         elif self.kind == "norm":
             x = x / x.norm(dim=-1, keepdim=True)
         elif self.kind == "normalize":
             x = nn.functional.normalize(x, dim=-1)
         elif self.kind == "layer norm":
-            x = nn.functional.layer_norm(x, (64,))
+            x = nn.functional.layer_norm(x, (256,))
         elif self.kind == "variance":
-            x = (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)
+            x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + 1e-5).sqrt()
         elif self.kind == "exp":
             x = (x / 1000).exp() / (x / 1000).exp().sum(-1, keepdim=True)
         elif self.kind == "large mask":
-            x = (x + self.mask).softmax(-1)
+            x = (x / 9000 + self.mask).softmax(-1)
         elif self.kind == "masked fill":
-            x = x.masked_fill(self.mask < 0, -1e9).softmax(-1)
+            x = (x / 9000).masked_fill(self.mask < 0, -1e9).softmax(-1)
         elif self.kind == "tiny scale":
-            x = 1e3 * (self.gamma * x)
+            x = 1e3 * (self.gamma * (x / 100))
         elif self.kind == "tiny number":
-            x = 1e3 * (x * 1e-7)
+            x = 1e6 * (x * 1e-10)
         return self.head(x)
 
 
-OVERFLOWS = ["mean", "sum", "rms", "norm", "normalize", "layer norm", "variance", "exp", "large mask", "masked fill", "tiny scale", "tiny number"]
+NAIVELY_RIGHT = ["mean", "layer norm", "large mask"]  # torch's kernels for a CPU take care of it
+NAIVELY_WRONG = ["sum", "rms", "norm", "normalize", "variance", "exp", "masked fill", "tiny scale", "tiny number"]
 
 
-@pytest.mark.parametrize("precision", ["fp16", "bf16"])
-@pytest.mark.parametrize("kind", OVERFLOWS)
-def test_what_would_overflow_or_vanish_stays_in_float32(kind, precision):
+@pytest.mark.parametrize("kind", [*NAIVELY_RIGHT, *NAIVELY_WRONG])
+def test_what_would_overflow_or_vanish_stays_in_float32(kind):
     torch.manual_seed(0)
     module, rows = Overflows(kind).eval(), torch.randn(3, 8)
-    exact = copy.deepcopy(module).double()(rows.double())
-    (ours,) = runnable(in_precision(program_of(module, 8), precision))(rows)
-    assert torch.isfinite(ours).all()
-    assert worst(exact, ours) < (0.1 if precision == "bf16" else 0.01)
-
-
-def test_the_naive_conversion_would_have_overflowed():
-    torch.manual_seed(0)
-    module, rows = Overflows("rms").eval(), torch.randn(3, 8)
-    naive = copy.deepcopy(module).half()(rows.half())
-    exact = copy.deepcopy(module).double()(rows.double())
-    assert not worst(exact, naive) < 0.5
+    program = program_of(module, 8, optimised=False)
+    with torch.no_grad():
+        exact = copy.deepcopy(module).double()(rows.double())
+        for precision, most in (("fp16", 0.005), ("bf16", 0.04)):
+            (ours,) = runnable(in_precision(program, precision))(rows)
+            assert torch.isfinite(ours).all()
+            assert worst(exact, ours) < most
+        try:
+            naive = worst(exact, copy.deepcopy(module).half()(rows.half()))
+        except RuntimeError:  # a number that fp16 does not have
+            naive = float("inf")
+    assert (not naive < 0.01) == (kind in NAIVELY_WRONG)
 
 
 class Positions(nn.Module):
@@ -259,7 +266,8 @@ class Writes(nn.Module):
 @pytest.mark.parametrize("shared", [True, False])
 def test_values_that_are_written_to(shared, precision):
     torch.manual_seed(0)
-    ours, autocast = errors(Writes(shared).eval(), torch.randn(5, 6), precision)
+    module = Writes(shared).eval()
+    ours, autocast = errors(module, program_of(module, 6), torch.randn(5, 6), precision)
     assert ours < 3 * max(autocast, 1e-3 if precision == "fp16" else 1e-2)
 
 

@@ -125,7 +125,9 @@ BEFORE = {
     "scaled, transposed convolution": (
         lambda layer, c, x: layer(x * c), nn.ConvTranspose2d(4, 6, 3, groups=2), (4, 1, 1), (4, 7, 5),
     ),
-    "two readers of the source": (lambda layer, c, x: layer(x * c).mean((2, 3)).sum(1) + x.sum((1, 2, 3)), conv(), (4, 1, 1), (4, 7, 5)),
+    "two readers of the source": (
+        lambda layer, c, x: layer(x * c).sum((1, 2, 3)) + x.sum((1, 2, 3)), conv(), (4, 1, 1), (4, 7, 5),
+    ),
 }  # fmt: skip
 
 
@@ -204,7 +206,11 @@ def test_it_runs_after_batch_normalisation_is_folded(settled):
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
-            self.conv, self.norm, self.gamma = nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Parameter(torch.rand(4, 1, 1))
+            self.conv, self.norm, self.gamma = (
+                nn.Conv2d(4, 4, 3, padding=1),
+                nn.BatchNorm2d(4),
+                nn.Parameter(torch.rand(4, 1, 1)),
+            )
 
         def forward(self, x):
             return x + self.gamma * self.norm(self.conv(x))
