@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
@@ -232,7 +233,8 @@ class _Reduction:
     def _infer(self, node: Node) -> None:
         """The shape and dtype of a result, as export keeps them in its metadata, without new guards on the batch."""
         values = map_arg((node.args, node.kwargs), lambda item: item.meta["val"])
-        with torch.no_grad(), self._mode, self._mode.shape_env.suppress_guards():
+        # Without the Python dispatcher some operators refuse a symbolic batch.
+        with torch.no_grad(), self._mode, self._mode.shape_env.suppress_guards(), enable_python_dispatcher():
             node.meta["val"] = node.target(*values[0], **values[1])  # type: ignore[operator]
 
 

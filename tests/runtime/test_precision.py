@@ -139,6 +139,28 @@ def test_which_operators_compute_in_which_precision(settled, conv_net):
         assert found["mean"] == [torch.float32]
 
 
+class Affine(nn.Module):
+    """ResMLP's: a product and a sum in one operator, before and beside a linear layer over the tokens."""
+
+    def __init__(self):
+        super().__init__()
+        self.alpha, self.beta = nn.Parameter(torch.rand(1, 1, 6)), nn.Parameter(torch.rand(1, 1, 6))
+        self.stem, self.tokens = nn.Linear(6, 6), nn.Linear(5, 5)
+
+    def forward(self, x):
+        x = self.stem(x)
+        x = x + self.alpha * self.tokens(torch.addcmul(self.beta, self.alpha, x).transpose(1, 2)).transpose(1, 2)
+        return x.mean(1)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+def test_operators_on_activations_and_parameters(precision):
+    torch.manual_seed(0)
+    module = Affine().eval()
+    ours, autocast = errors(module, program_of(module, 5, 6), torch.randn(3, 5, 6), precision)
+    assert ours < 3 * max(autocast, 1e-3 if precision == "fp16" else 1e-2)
+
+
 class Overflows(nn.Module):
     """Values of some ten thousands, whose sums and squares are beyond fp16, and factors far below it."""
 
