@@ -64,7 +64,7 @@ def test_every_candidate_is_in_the_plan_with_its_outcome(conv_net, tuned):
             assert item.repetitions >= 3
             assert item.spread_ms >= 0
             assert item.parity.passed
-            assert item.parity.batches == (1, 2, 5)
+            assert {1, 2, 5} <= set(item.parity.batches)
     assert [fraction for fraction, _ in seen] == sorted(fraction for fraction, _ in seen)
     assert seen[-1][0] == 1.0
 
