@@ -10,6 +10,7 @@ import torch
 from ..errors import ArtifactError, BackendError, InputError
 from ..specs import Signature
 from .artifact import Artifact, load_artifact
+from .call import check_tensors
 from .describe import framed, parity_line, pass_lines, plan_lines, signature_lines
 from .graph import Graph
 from .parity import ParityRecord
@@ -31,8 +32,10 @@ class LoadedGraph(Graph):
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         wanted = self._runner.signature.inputs
-        if len(inputs) != len(wanted) or not all(isinstance(value, torch.Tensor) for value in inputs):
-            raise InputError(f"this graph takes {len(wanted)} tensors: {', '.join(spec.name for spec in wanted)}")
+        if len(inputs) != len(wanted):
+            names = ", ".join(spec.name for spec in wanted)
+            raise InputError(f"this graph takes {len(wanted)} tensors ({names}), got {len(inputs)}")
+        check_tensors(inputs)
         with self._lock:
             return self._structure.rebuild(self._runner.run(inputs))
 

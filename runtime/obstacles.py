@@ -12,7 +12,7 @@ PG108  a submodule is compiled TorchScript
 PG109  the forward pass is random, or counts its calls
 PG110  a parameter or buffer holds NaN or infinity
 PG111  the graph and the module compute different values
-PG112  weights are quantised already, sparse or nested
+PG112  weights are quantised already, sparse, nested, or made in inference mode
 PG120  Python needs a tensor's value
 PG121  the code fixes the batch size
 PG122  an operation cannot be captured
@@ -90,6 +90,9 @@ def in_module(module: nn.Module, device: torch.device) -> list[Obstacle]:
         elif value.device != device:
             message = f"{name} is on {value.device}, the inputs on {device}; move one with .to()"
             found.append(Obstacle("PG102", message))
+        elif isinstance(value, nn.Parameter) and value.is_inference():  # torch.export cannot use it
+            message = f"{name} was made in inference mode; make the model outside of torch.inference_mode(), or copy its weights"
+            found.append(Obstacle("PG112", message))
         elif value.is_nested or value.is_quantized or value.layout != torch.strided:
             kind = "nested" if value.is_nested else "quantised" if value.is_quantized else _short(value.layout)
             found.append(Obstacle("PG112", f"{name} is {kind}; store it dense, with .to_dense() or .dequantize()"))

@@ -45,9 +45,10 @@ def rehearse(module: torch.nn.Module, example: Sequence[torch.Tensor]) -> Heard:
 
 
 def _heard(module: torch.nn.Module, example: Sequence[torch.Tensor]) -> tuple[Heard, Heard]:
-    noting = _Noting(module)
+    inputs = [value.clone() for value in example]
+    noting = _Noting(module, inputs)
     with contextlib.suppress(Exception), noting:
-        module(*(noting.marked(value.clone()) for value in example))
+        module(*inputs)
     listening = _Listening()
     pretence = FakeTensorMode(shape_env=listening, allow_non_fake_inputs=True)
     with contextlib.suppress(Exception):
@@ -60,17 +61,13 @@ def _heard(module: torch.nn.Module, example: Sequence[torch.Tensor]) -> tuple[He
 class _Noting(TorchFunctionMode):  # type: ignore[misc]
     """Passes every call on; notes the values that leave tensors, and the places of those that came from an input."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> None:
         super().__init__()
         self.heard: Heard = []
         self.values: list[tuple[str, Any]] = []
         # By id, and held so that no id is used again: what depends on an input, and what does not.
-        self._from_inputs: dict[int, torch.Tensor] = {}
+        self._from_inputs = {id(value): value for value in inputs}
         self._others = {id(value): value for value in (*module.parameters(), *module.buffers())}
-
-    def marked(self, value: torch.Tensor) -> torch.Tensor:
-        self._from_inputs[id(value)] = value
-        return value
 
     def _is_derived(self, leaf: Any) -> bool:
         if not isinstance(leaf, torch.Tensor) or id(leaf) in self._others:
