@@ -13,6 +13,7 @@ import torch
 
 from ..errors import ArtifactError, BackendError, InputError
 from ..specs import Labels, Preprocessing, Signature
+from .atomic import old_model_stays
 from .call import check_tensors
 from .capture import input_names
 from .compiled import Compiled, Compiler, Computation
@@ -206,6 +207,7 @@ class Graph:
         """How the plan's choices compare with eager: the worst of their records. Raises BackendError before the first call."""
         return self.plan.worst_parity()
 
+    @old_model_stays
     def save(
         self,
         path: str | Path,

@@ -37,16 +37,12 @@ class EagerBackend:
 
     def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
         """Write the program with its weights. Source locations stay behind: they name paths on the user's machine."""
-        import torch
-
-        from ..programs import anonymous, on_device
-        from ..quiet import quiet
+        from ..programs import anonymous, on_device, write_program
 
         name = "model.pt2" if target.device == "cpu" else f"model-{target.device}.pt2"
         if not (directory / name).exists():
             aside = directory / f".{os.getpid()}-{name}"
-            with quiet("torch"):
-                torch.export.save(anonymous(on_device(captured_graph(captured).program, target.device)), aside)
+            write_program(anonymous(on_device(captured_graph(captured).program, target.device)), aside)
             aside.replace(directory / name)
         return [name]
 
