@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch.export import ExportedProgram
 
@@ -37,8 +39,10 @@ def in_behaviour(
     alone: list[torch.Tensor] = []
     for batch in batches:
         inputs = tuple(value[:batch].clone() for value in rows)
+        drawn = _python_random_numbers()
         try:
             expected = _tensors(module, inputs)
+            draws = drawn != _python_random_numbers()
             actual = graph(*inputs)
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is reported with its place
             return [from_exception(error, code="PG111", prefix=f"captured, but it fails with {batch} rows: ", module=module)]
@@ -50,12 +54,14 @@ def in_behaviour(
             message = f"with {batch} rows the module returns {_shapes(expected)}, the graph {_shapes(actual)}; {_TESTS_BATCH}"
             return [Obstacle("PG111", message, *place)]
         if (worst := _difference(expected, actual)) > _LIMIT:
-            if any(_difference(expected, _tensors(module, inputs)) > _LIMIT for _ in range(_REPEATED)):
+            if _varies(module, inputs, expected):
                 return [Obstacle("PG109", _VARIES, *place)]
             if decided := [value_needed(*place) for kind, place in rehearse(module, example) if kind == "value"]:
                 return decided  # where the code caught what torch.export raised there
             message = f"with {batch} rows the graph differs from the module by {worst:.1e} of its range; {_TESTS_BATCH}"
             return [Obstacle("PG111", message, *place)]
+        if draws and _varies(module, inputs, expected):  # the same by chance
+            return [Obstacle("PG109", _VARIES, *place)]
         mixed = max(largest_difference(a, b[: a.shape[0]]) for a, b in zip(alone, expected, strict=True))
         if mixed > _LIMIT and _rows_mix(program, rows):
             return values_taken(program) or [Obstacle("PG107", _MIXES, *place)]
@@ -65,6 +71,16 @@ def in_behaviour(
 def _tensors(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> list[Any]:
     returned = module(*(value.clone() for value in inputs))
     return flatten(returned, torch.is_tensor, lambda where, value: None)[0]
+
+
+def _varies(module: torch.nn.Module, inputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
+    return any(_difference(expected, _tensors(module, inputs)) > _LIMIT for _ in range(_REPEATED))
+
+
+def _python_random_numbers() -> tuple[Any, ...]:
+    """The state of the generators whose numbers torch.export takes for constants."""
+    _, keys, position, *_ = np.random.get_state(legacy=True)
+    return random.getstate(), bytes(np.asarray(keys)), position
 
 
 def _difference(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tensor]) -> float:

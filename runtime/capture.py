@@ -5,9 +5,8 @@ The module is never changed: modes, attributes and weights are put back even whe
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +21,7 @@ from .calibration import Calibration
 from .diagnosis import diagnose, printing_suppressed
 from .graph_obstacles import in_program, written_inputs
 from .places import of_forward
+from .plainly import plainly
 from .quiet import quiet
 from .structure import LEAF, Structure, flatten
 from .undisturbed import undisturbed
@@ -98,7 +98,7 @@ def capture(
     refuse("the module or its example inputs cannot be used", obstacles.in_arguments(module, inputs, _DTYPES))
     title = getattr(module, "captured_as", type(module).__name__)
     refuse(f"{title} cannot be captured", obstacles.in_module(module, inputs[0].device))
-    with _plainly(), undisturbed(module):
+    with plainly(), undisturbed(module):
         given = tuple(value.detach().clone() for value in inputs)
         example = tuple(_two_rows(value) for value in given)
         before = {name: value.detach().clone() for name, value in module.named_parameters()}
@@ -130,18 +130,6 @@ def refuse(summary: str, problems: Sequence[Obstacle]) -> None:
     """Raise CaptureError if there is any obstacle; each is listed once, in file and line order."""
     if problems:
         raise CaptureError(summary, sorted(dict.fromkeys(problems), key=lambda item: (item.path, item.line, item.code)))
-
-
-@contextlib.contextmanager
-def _plainly() -> Iterator[None]:
-    """No gradients, no inference mode, no autocast: what the caller has switched on must not become part of a graph."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.no_grad())
-        for device in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(device):
-                stack.enter_context(torch.autocast(device, enabled=False))
-        yield
 
 
 def _two_rows(value: torch.Tensor) -> torch.Tensor:

@@ -384,7 +384,9 @@ def compile(
     See `Graph.compile` for images, labels, calibration and preprocessing.
     """
     if not isinstance(model, torch.nn.Module):
-        raise InputError(f"compile takes an nn.Module, got a {type(model).__name__}; a penstock.Graph's build may be any function")
+        raise InputError(
+            f"compile takes an nn.Module, got a {type(model).__name__}; a penstock.Graph's build may be any function"
+        )
     graph = ModuleGraph(model, config=config)
     if example_inputs is None and images is None:
         return graph

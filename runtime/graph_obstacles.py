@@ -12,9 +12,7 @@ from ..errors import Obstacle
 from . import places
 from .obstacles import value_needed, writes
 
-_RANDOM = (
-    "random numbers are drawn in evaluation mode; give F.dropout training=self.training, and make layers in __init__ only"
-)
+_RANDOM = "random numbers are drawn in evaluation mode; give F.dropout training=self.training, and make layers in __init__ only"
 _LASTING = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
@@ -28,18 +26,21 @@ def in_program(program: ExportedProgram, names: Sequence[str]) -> list[Obstacle]
     for node, name in _written(program):
         if name in lasting:
             found.append(writes(_public(lasting[name]), *places.of_node(node)))
-    for node in nodes.values():
-        if _is_random(node):
-            found.append(Obstacle("PG109", _RANDOM, *places.of_node(node)))
+    random = (node for node in nodes.values() if node.users and _is_random(node))
+    found += [Obstacle("PG109", _RANDOM, *places.of_node(node)) for node in random]
     batches = {str(node.meta["val"].shape[0]) for node in nodes.values() if node.name in program.graph_signature.user_inputs}
     for node_name, name in zip(program.graph_signature.user_outputs, names, strict=True):
         value, place = nodes[node_name].meta["val"], places.of_node(nodes[node_name])
         if any(not isinstance(size, int) for size in value.shape[1:]):
-            message = f"the shape of output {name}, {tuple(value.shape)}, depends on values or the batch; give it fixed dimensions"
+            message = (
+                f"the shape of output {name}, {tuple(value.shape)}, depends on values or the batch; give it fixed dimensions"
+            )
             found.append(Obstacle("PG105", message, *place))
         elif str(value.shape[0]) not in batches:
             code = "PG104" if isinstance(value.shape[0], int) else "PG105"
-            message = f"the first dimension of output {name} is {value.shape[0]}, not the batch; return a row per row of the input"
+            message = (
+                f"the first dimension of output {name} is {value.shape[0]}, not the batch; return a row per row of the input"
+            )
             found.append(Obstacle(code, message, *place))
     return found
 

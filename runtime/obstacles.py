@@ -91,7 +91,9 @@ def in_module(module: nn.Module, device: torch.device) -> list[Obstacle]:
             message = f"{name} is on {value.device}, the inputs on {device}; move one with .to()"
             found.append(Obstacle("PG102", message))
         elif isinstance(value, nn.Parameter) and value.is_inference():  # torch.export cannot use it
-            message = f"{name} was made in inference mode; make the model outside of torch.inference_mode(), or copy its weights"
+            message = (
+                f"{name} was made in inference mode; make the model outside of torch.inference_mode(), or copy its weights"
+            )
             found.append(Obstacle("PG112", message))
         elif value.is_nested or value.is_quantized or value.layout != torch.strided:
             kind = "nested" if value.is_nested else "quantised" if value.is_quantized else _short(value.layout)

@@ -21,12 +21,13 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from .places import Place, innermost, is_users
+from .places import NOWHERE, Place, innermost
 
 _VALUES = ("__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "item", "tolist")
 _ARRAYS = ("numpy", "__array__")
-_THROUGH = tuple(str(Path(torch.__file__).parent / name) for name in ("_tensor.py", "overrides.py"))
-_SYMBOLS = (str(Path(torch.__file__).parent / "__init__.py"), str(Path(torch.fx.__file__).parent / "experimental"))
+_TORCH = Path(torch.__file__).parent
+_TENSOR = str(_TORCH / "_tensor.py")
+_THROUGH = tuple(str(_TORCH / part) for part in ("__init__.py", "overrides.py", "fx/experimental"))
 
 Heard = list[tuple[str, Place]]
 """What was heard, and where: "value", "array", or how the batch size is fixed, such as "Eq(batch, 2)"."""
@@ -82,8 +83,8 @@ class _Noting(TorchFunctionMode):  # type: ignore[misc]
         if name in (*_VALUES, *_ARRAYS):
             # A tensor in pretence makes its list of the elements' values.
             self.values += [("item", value) for value in pytree.tree_leaves(result)] if name == "tolist" else [(name, result)]
-            place = _direct_place()
-            if derived and place is not None:
+            direct, place = _caller()
+            if derived and direct:  # torch.export knows its way where torch's own code takes a value
                 self.heard.append(("array" if name in _ARRAYS else "value", place))
         else:
             known = self._from_inputs if derived else self._others
@@ -119,14 +120,13 @@ class _Listening(ShapeEnv):  # type: ignore[misc]
         if known is not None or hint is None:
             return known if known is not None else super().evaluate_expr(orig_expr, hint, *args, **options)
         boolean = isinstance(orig_expr, sympy.core.relational.Relational | sympy.logic.boolalg.BooleanFunction)
-        fixes = not boolean or (isinstance(orig_expr, sympy.Eq) and bool(hint))
-        frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_stack()[:-1]]
-        callers = [frame for frame in frames if not frame[0].startswith((*_SYMBOLS, __file__))]
-        if fixes or (callers and is_users(callers[-1][0])):  # torch's own comparisons hold for other batches too
+        fixes = isinstance(orig_expr, sympy.Eq) and bool(hint)
+        direct, place = _caller()
+        if fixes or direct:  # torch's own comparisons and conversions hold for other batches too
             text = str(orig_expr)
             for symbol in orig_expr.free_symbols:
                 text = text.replace(str(symbol), "batch")
-            self.heard.append((text if boolean else f"{text} as a number", innermost(frames)))
+            self.heard.append((text if boolean else f"{text} as a number", place))
         return sympy.sympify(hint)
 
 
@@ -134,8 +134,16 @@ def _symbolic(value: torch.Tensor) -> StatelessSymbolicContext:
     return StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] + [DimDynamic.STATIC] * (value.ndim - 1))
 
 
-def _direct_place() -> Place | None:
-    """The user's line that took a value out, or None when torch's own code did: torch.export knows its way there."""
-    frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_stack()]
-    callers = [frame for frame in frames if not frame[0].startswith((__file__, *_THROUGH))]
-    return callers[-1] if callers and is_users(callers[-1][0]) else None
+def _caller() -> tuple[bool, Place]:
+    """The module's innermost line that is the user's own, and whether that line itself asked, and not torch's code below it.
+
+    A tensor's own methods (`len(x)`, `for row in x`) count as the user's line.
+    """
+    stack = traceback.extract_stack()
+    runs = (index for index, frame in enumerate(stack) if frame.filename == __file__ and frame.name == _heard.__name__)
+    start = max(runs, default=0)  # a thread of the module's own has no such frame
+    frames = [(frame.filename, frame.lineno or 0) for frame in stack[start:]]
+    place = innermost(frames)
+    below = frames[max(index for index, frame in enumerate(frames) if frame == place) + 1 :] if place != NOWHERE else frames
+    torchs_own = [path for path, _ in below if not path.startswith((__file__, *_THROUGH))]
+    return place != NOWHERE and (not torchs_own or torchs_own[0] == _TENSOR), place

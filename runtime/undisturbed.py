@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 _KINDS = ("_parameters", "_buffers", "_modules")
-_CONTAINERS = list | dict | set | collections.deque
+_CONTAINERS = (list, dict, set, collections.deque)
 
 
 @contextlib.contextmanager
@@ -54,7 +54,7 @@ def _collect(value: Any, containers: dict[int, tuple[Any, Any]], tensors: dict[i
     """Note the containers and tensors in an attribute's value, with a copy of what each container holds."""
     if isinstance(value, torch.Tensor):
         tensors.setdefault(id(value), value)
-    elif isinstance(value, _CONTAINERS | tuple) and id(value) not in containers:
+    elif isinstance(value, (*_CONTAINERS, tuple)) and id(value) not in containers:
         if not isinstance(value, tuple):
             containers[id(value)] = (value, dict(value) if isinstance(value, dict) else list(value))
         for inner in list(value.values() if isinstance(value, dict) else value):
@@ -87,11 +87,11 @@ def _write_back(value: torch.Tensor, copy: torch.Tensor) -> None:
 
 @contextlib.contextmanager
 def _same_random_numbers() -> Iterator[None]:
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global generator is what must not move
+    python, numpy = random.getstate(), np.random.get_state()
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices):
         try:
             yield
         finally:
             random.setstate(python)
-            np.random.set_state(numpy)  # noqa: NPY002
+            np.random.set_state(numpy)
