@@ -240,13 +240,6 @@ class BuiltLate(nn.Module):
         return self.head(x)
 
 
-class Threads(nn.Module):
-    def forward(self, x):  # PG122
-        with ThreadPoolExecutor(2) as pool:
-            one, other = pool.map(lambda value: value * 2, [x, x + 1])
-        return one + other
-
-
 class Exits(nn.Module):
     def forward(self, x):
         sys.exit(3)  # PG100
@@ -338,6 +331,18 @@ def test_every_obstacle_is_named_at_its_line_and_nothing_else(kind):
     for item in found:
         assert item.path == __file__
         assert re.search(r"[;:(]", item.message), "what is wrong, and what to do about it"
+
+
+def test_what_other_threads_compute_is_refused():
+    class Threads(nn.Module):
+        def forward(self, x):
+            with ThreadPoolExecutor(2) as pool:
+                one, other = pool.map(lambda value: value * 2, [x, x + 1])
+            return one + other
+
+    (found,) = refused(Threads(), torch.randn(3, 4))  # which of the two depends on how the threads are scheduled
+    assert found.code in ("PG120", "PG122")
+    assert found.path == __file__
 
 
 def test_the_message_lists_all_in_the_order_of_their_lines():
