@@ -10,25 +10,27 @@ import torch
 from ..errors import InputError
 
 
-def check_tensors(inputs: Sequence[Any], *, batched: bool = True) -> None:
+def check_tensors(inputs: Sequence[Any], names: Sequence[str] = (), *, batched: bool = True) -> None:
     """Raise InputError unless a graph can take these; what this graph takes is checked against its signature.
 
-    With `batched`, all must have equally many rows, at least one: a training step may take a number or two sizes.
+    `names` are the inputs', where they are known. With `batched`, all must have equally many rows, at least one: a training
+    step may take a number or two sizes.
     """
-    for index, value in enumerate(inputs):
+    called = names or [f"input {index}" for index in range(len(inputs))]
+    for name, value in zip(called, inputs, strict=True):
         if not isinstance(value, torch.Tensor):
             remedy = "torch.as_tensor makes one of an array; a penstock.Graph's build puts tensors together to a dict or list"
-            raise InputError(f"a graph takes tensors, got a {type(value).__name__} as input {index}; {remedy}")
+            raise InputError(f"a graph takes tensors, got a {type(value).__name__} as {name}; {remedy}")
         if value.is_nested or value.layout != torch.strided or value.is_quantized:
             kind = "nested" if value.is_nested else "quantised" if value.is_quantized else str(value.layout)
-            raise InputError(f"input {index} is {kind}; make it dense, with .to_dense(), .dequantize() or padding")
+            raise InputError(f"{name} is {kind}; make it dense, with .to_dense(), .dequantize() or padding")
         if value.device != inputs[0].device:
-            raise InputError(f"input {index} is on {value.device}, input 0 on {inputs[0].device}; move one with .to()")
+            raise InputError(f"{name} is on {value.device}, {called[0]} on {inputs[0].device}; move one with .to()")
         if value.is_meta:
-            raise InputError(f"input {index} is on the meta device and holds no values; make it on the CPU or a GPU")
+            raise InputError(f"{name} is on the meta device and holds no values; make it on the CPU or a GPU")
         if value.ndim and not value.shape[0]:
-            raise InputError(f"input {index} has no rows (shape {tuple(value.shape)}); give at least one")
+            raise InputError(f"{name} has no rows (shape {tuple(value.shape)}); give at least one")
         if batched and not value.ndim:
-            raise InputError(f"input {index} is a number; its first dimension must be the batch: value[None]")
+            raise InputError(f"{name} is a number; its first dimension must be the batch: value[None]")
         if batched and value.shape[0] != inputs[0].shape[0]:
-            raise InputError(f"input {index} has {value.shape[0]} rows, input 0 has {inputs[0].shape[0]}; give equally many")
+            raise InputError(f"{name} has {value.shape[0]} rows, {called[0]} has {inputs[0].shape[0]}; give equally many")

@@ -39,7 +39,7 @@ class LoadedGraph(Graph):
         if len(inputs) != len(wanted):
             names = ", ".join(spec.name for spec in wanted)
             raise InputError(f"this graph takes {len(wanted)} tensors ({names}), got {len(inputs)}")
-        check_tensors(inputs)
+        check_tensors(inputs, [spec.name for spec in wanted])
         with self._lock:
             return self._structure.rebuild(self._runner.run(inputs))
 

@@ -11,7 +11,6 @@ import torch
 from ..errors import BackendError
 from ..specs import Signature
 from . import backends
-from .plainly import without_autocast
 from .plan import Choice, Plan
 from .reference import check_input
 from .session import Session
@@ -34,10 +33,9 @@ class Runner:
         for spec, value in zip(self.signature.inputs, inputs, strict=True):
             check_input(spec, tuple(value.shape), str(value.dtype).removeprefix("torch."), "graph call")
         rows, largest = inputs[0].shape[0], max(self.plan.buckets)
-        with without_autocast():
-            if rows <= largest:
-                return self._run(inputs)
-            parts = [self._run([value[start : start + largest] for value in inputs]) for start in range(0, rows, largest)]
+        if rows <= largest:
+            return self._run(inputs)
+        parts = [self._run([value[start : start + largest] for value in inputs]) for start in range(0, rows, largest)]
         return [torch.cat(values) for values in zip(*parts, strict=True)]
 
     def close(self) -> None:

@@ -16,7 +16,6 @@ from .config import GraphConfig
 from .fingerprint import fingerprint
 from .measure import measure
 from .parity import Array, unusable_reference
-from .plainly import plainly
 from .plan import Choice, Plan
 from .reference import Images, Reference
 from .session import Target
@@ -34,7 +33,6 @@ _RELIEF_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats; o
 _LEAST_CALIBRATION, _MOST_CALIBRATION, _LEAST_JUDGED = 16, 128, 64  # images
 
 
-@plainly()
 def tune(
     source: Source,
     config: GraphConfig,
