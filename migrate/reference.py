@@ -117,11 +117,10 @@ def recipe_of(reference: str, checkpoint: Path | None) -> dict[str, Any]:
 
 def _checked(reference: str, answer: dict[str, Any]) -> dict[str, Any]:
     if not answer["ok"]:
-        where = f"{answer['where']}: " if answer.get("where") else ""
-        obstacles = "".join(
-            f"\n  {item['path']}:{item['line']}: {item['code']} {item['message']}" for item in answer.get("obstacles", [])
-        )
-        raise MigrateError(f"{reference}: {where}{answer['error']}{obstacles}")
+        told = str(answer["error"])  # a failed capture lists its obstacles here, each with its own place
+        place = answer.get("where")
+        where = f"{place}: " if place and not told.startswith(str(place)) else ""
+        raise MigrateError(f"{reference}: {where}{told}")
     return answer
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import os
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from ..errors import ArtifactError
 
@@ -20,6 +23,9 @@ except ImportError:  # not on Windows: two writers of one repository then have t
     fcntl = None  # type: ignore[assignment]
 
 _NEW, _OLD = ".penstock-new-", ".penstock-old-"
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+P = ParamSpec("P")
+R = TypeVar("R")
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
 
@@ -52,6 +58,24 @@ def replacing(parent: Path, names: Sequence[str], *, remove: Sequence[str] = ())
     except OSError as error:
         reason = f"{error.strerror or error} ({error.filename or parent})"
         raise ArtifactError(f"cannot write {parent / names[0]}: {reason}; nothing was changed") from error
+
+
+def old_model_stays(function: Callable[P, R]) -> Callable[P, R]:
+    """For a function that prepares files elsewhere and puts a model in its place at the very end: a disk that fails on the
+    way (full, over quota, read-only) becomes ArtifactError with the remedy."""
+
+    @functools.wraps(function)
+    def explained(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in _DISK:
+                raise
+            where = error.filename2 or error.filename or tempfile.gettempdir()
+            remedy = "nothing was changed; free space there, or name another temporary folder in TMPDIR"
+            raise ArtifactError(f"cannot write the model: {error.strerror} ({where}); {remedy}") from error
+
+    return explained
 
 
 def _swap_all(built: Sequence[Path], removed: Sequence[Path], *, prefix: str) -> None:

@@ -1,13 +1,12 @@
 """A module becomes one graph: torch.export with a symbolic batch dimension, proved against the module at several batches.
 
-The module is never changed: modes, attributes and buffers are put back even when its code fails.
+The module is never changed: modes, attributes and weights are put back even when its code fails.
 """
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +16,15 @@ from torch.export import Dim, ExportedProgram
 from ..errors import CaptureError, Obstacle
 from ..specs import Signature, TensorSpec
 from . import obstacles
+from .behaviour import in_behaviour
 from .calibration import Calibration
+from .diagnosis import diagnose, printing_suppressed
+from .graph_obstacles import in_program, written_inputs
+from .places import of_forward
+from .plainly import plainly
 from .quiet import quiet
 from .structure import LEAF, Structure, flatten
+from .undisturbed import undisturbed
 
 MAX_BATCH = 1024
 """Rows that one run of a graph accepts; torch's indexing stays in 32 bits for the usual images. Sessions split more."""
@@ -62,14 +67,19 @@ class CapturedGraph:
 
 
 class _Flat(torch.nn.Module):  # type: ignore[misc]
-    """The user's module with its outputs as a flat tuple of tensors, which is all that backends see."""
+    """The user's module with its outputs as a flat tuple of tensors, which is all that backends see.
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    Inputs at the positions `copied` are copied first, since the module computes in their place.
+    """
+
+    def __init__(self, module: torch.nn.Module, copied: Collection[int] = ()) -> None:
         super().__init__()
         self.module = module
+        self.copied = frozenset(copied)
 
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        leaves, _ = flatten(self.module(*inputs), torch.is_tensor, lambda where, value: None)
+        own = (value.clone() if index in self.copied else value for index, value in enumerate(inputs))
+        leaves, _ = flatten(self.module(*own), torch.is_tensor, lambda where, value: None)
         return tuple(leaves)
 
 
@@ -80,29 +90,38 @@ def capture(
 
     `example_inputs` is one tensor or one per argument of `forward`, each [batch, ...]; any batch will do, and values only
     set the range of those that the graph is proved with. `names` are the inputs' names; by default `forward`'s own.
-    Raises CaptureError with every obstacle that was found.
+    A graph never writes to its inputs, even where the module does. An autocast or inference mode around the call has no
+    effect: precision is the plan's. Raises CaptureError with every obstacle that was found.
     """
-    inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
-    refuse("the example inputs cannot be used", obstacles.in_inputs(inputs, _DTYPES))
+    given = tuple(example_inputs) if isinstance(example_inputs, list) else example_inputs
+    inputs = (given,) if isinstance(given, torch.Tensor) else given
+    refuse("the module or its example inputs cannot be used", obstacles.in_arguments(module, inputs, _DTYPES))
     title = getattr(module, "captured_as", type(module).__name__)
-    refuse(f"{title} cannot be captured", obstacles.in_module(module, inputs))
-    example = tuple(_two_rows(value.detach()) for value in inputs)
-    with undisturbed(module), torch.no_grad():
-        reference = _run_eagerly(module, example)
+    refuse(f"{title} cannot be captured", obstacles.in_module(module, inputs[0].device))
+    with plainly(), undisturbed(module):
+        given = tuple(value.detach().clone() for value in inputs)
+        example = tuple(_two_rows(value) for value in given)
+        before = {name: value.detach().clone() for name, value in module.named_parameters()}
+        reference = _run_eagerly(module, example, given, title)
+        state = obstacles.made_in_forward(module, before)
         problems: list[Obstacle] = []
         leaves, structure = flatten(
             reference, torch.is_tensor, lambda where, value: problems.append(obstacles.stray(where, value, module))
         )
-        problems += obstacles.in_outputs(leaves, structure.names(), example[0].shape[0], _DTYPES)
-        program, found = _export(_Flat(module), example)
+        if leaves or not problems:
+            problems += obstacles.in_outputs(leaves, structure.names(), example[0].shape[0], _DTYPES, module)
+        program, found = _export(module, example)
+        if state:  # what is only known to be somewhere in the module has its explanation
+            found = [item for item in found if (item.path, item.line) != of_forward(module)]
         problems += found
-        if program is None or problems:
-            refuse(f"{title} cannot become one graph", problems)
-        assert program is not None
-        problems = obstacles.in_program(program, structure.names())
+        if program is not None and not problems:
+            problems += in_program(program, structure.names())
+        known = {item.code for item in problems}
+        problems += [item for item in state if item.code not in known]
         refuse(f"{title} cannot become one graph", problems)
+        assert program is not None
         signature = _signature(module, example, leaves, structure, names)
-        problems = obstacles.in_behaviour(module, program, example, PROVED_BATCHES)
+        problems = in_behaviour(module, program, example, PROVED_BATCHES)
         refuse(f"the graph of {title} does not do what the module does", problems)
     return CapturedGraph(program, signature, structure, example, PROVED_BATCHES)
 
@@ -110,38 +129,7 @@ def capture(
 def refuse(summary: str, problems: Sequence[Obstacle]) -> None:
     """Raise CaptureError if there is any obstacle; each is listed once, in file and line order."""
     if problems:
-        raise CaptureError(summary, sorted(set(problems), key=lambda item: (item.path, item.line, item.code)))
-
-
-@contextlib.contextmanager
-def undisturbed(module: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode within the block; modes, attributes, submodules and buffers are put back after it, whatever happens.
-
-    The flags are set directly: a module's own `eval()` may do more than set them.
-    """
-    modules = list(module.modules())
-    attributes = [dict(item.__dict__) for item in modules]
-    members = [[dict(item.__dict__[kind]) for kind in ("_parameters", "_buffers", "_modules")] for item in modules]
-    buffers = {buffer: (buffer.detach().clone(), _version(buffer)) for buffer in module.buffers()}
-    try:
-        for item in modules:
-            item.training = False
-        yield
-    finally:
-        for item, saved, held in zip(modules, attributes, members, strict=True):
-            item.__dict__.clear()
-            item.__dict__.update(saved)
-            for kind, entries in zip(("_parameters", "_buffers", "_modules"), held, strict=True):
-                item.__dict__[kind].clear()
-                item.__dict__[kind].update(entries)
-        with torch.no_grad():
-            for buffer, (copy, version) in buffers.items():
-                if _version(buffer) != version:
-                    buffer.copy_(copy)
-
-
-def _version(value: torch.Tensor) -> int:
-    return 0 if value.is_inference() else value._version
+        raise CaptureError(summary, sorted(dict.fromkeys(problems), key=lambda item: (item.path, item.line, item.code)))
 
 
 def _two_rows(value: torch.Tensor) -> torch.Tensor:
@@ -149,21 +137,41 @@ def _two_rows(value: torch.Tensor) -> torch.Tensor:
     return (value[:2] if value.shape[0] > 1 else torch.cat([value, value])).contiguous().clone()
 
 
-def _run_eagerly(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> Any:
+def _run_eagerly(
+    module: torch.nn.Module, example: tuple[torch.Tensor, ...], given: tuple[torch.Tensor, ...], title: str
+) -> Any:
     try:
         return module(*(value.clone() for value in example))
-    except Exception as error:
-        found = obstacles.from_exception(error, code="PG100", prefix="the module itself fails on the example inputs: ")
-        raise CaptureError(f"{type(module).__name__} cannot be run", [found]) from error
+    except (Exception, SystemExit) as error:
+        what = ", ".join(f"{_DTYPES[value.dtype]} {list(value.shape)}" for value in example)
+        prefix = f"the module itself fails on inputs of {what}, so mend that first: "
+        failure = obstacles.from_exception(error, code="PG100", prefix=prefix, module=module)
+        if _runs(module, given):  # with as many rows as the caller gave, and not with two
+            how = f" (it runs with {given[0].shape[0]} rows and fails with {example[0].shape[0]})"
+            failure = obstacles.fixed_batch(how, failure.path, failure.line)
+        raise CaptureError(f"{title} cannot be run", [failure]) from error
 
 
-def _export(flat: _Flat, example: tuple[torch.Tensor, ...]) -> tuple[ExportedProgram | None, list[Obstacle]]:
-    shapes = (tuple({0: Dim("batch", min=1, max=MAX_BATCH)} for _ in example),)
+def _runs(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> bool:
     try:
-        with quiet("torch"), obstacles.printing_suppressed():
-            return torch.export.export(flat, example, dynamic_shapes=shapes, strict=False), []
+        module(*(value.clone() for value in inputs))
+    except (Exception, SystemExit):  # noqa: BLE001 - the user's code may raise anything, and has been asked only whether it does
+        return False
+    return True
+
+
+def _export(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> tuple[ExportedProgram | None, list[Obstacle]]:
+    shapes = (tuple({0: Dim("batch", min=1, max=MAX_BATCH)} for _ in example),)
+    flat = _Flat(module)
+    try:
+        with quiet("torch"), printing_suppressed():
+            program = torch.export.export(flat, example, dynamic_shapes=shapes, strict=False)
+            if written := written_inputs(program):
+                flat = _Flat(module, written)
+                program = torch.export.export(flat, example, dynamic_shapes=shapes, strict=False)
+            return program, []
     except Exception as error:  # noqa: BLE001 - torch.export raises what the user's code and its own internals raise
-        return None, obstacles.diagnose(flat, example, shapes, error)
+        return None, diagnose(flat, module, example, shapes, error)
 
 
 def _signature(

@@ -13,6 +13,8 @@ import torch
 
 from ..errors import ArtifactError, BackendError, InputError
 from ..specs import Labels, Preprocessing, Signature
+from .atomic import old_model_stays
+from .call import check_tensors
 from .capture import input_names
 from .compiled import Compiled, Compiler, Computation
 from .config import GraphConfig
@@ -146,11 +148,7 @@ class Graph:
         An autocast around the call changes nothing in inference: `GraphConfig(precision=...)` and the plan choose.
         Raises CaptureError when `build` cannot become one graph, InputError when an input is no tensor or has no rows.
         """
-        for value in inputs:
-            if not isinstance(value, torch.Tensor):
-                raise InputError(f"a graph takes tensors, got a {type(value).__name__}")
-            if value.ndim and not value.shape[0]:
-                raise InputError(f"an input has no rows (shape {tuple(value.shape)}); give at least one")
+        check_tensors(inputs, batched=self._trainer is None)
         with self._lock:
             if self._trainer is not None:
                 return self._trainer.step(inputs)
@@ -177,6 +175,7 @@ class Graph:
         `progress(fraction, text)` is told how far it is.
         """
         self._refuse_training("compile")
+        check_tensors(example_inputs)
         with self._lock:
             examples = example_inputs or first_rows(images)
             if not examples:
@@ -208,6 +207,7 @@ class Graph:
         """How the plan's choices compare with eager: the worst of their records. Raises BackendError before the first call."""
         return self.plan.worst_parity()
 
+    @old_model_stays
     def save(
         self,
         path: str | Path,
@@ -383,10 +383,15 @@ def compile(
 
     See `Graph.compile` for images, labels, calibration and preprocessing.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(
+            f"compile takes an nn.Module, got a {type(model).__name__}; a penstock.Graph's build may be any function"
+        )
     graph = ModuleGraph(model, config=config)
     if example_inputs is None and images is None:
         return graph
-    examples = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs or ())
+    given = () if example_inputs is None else example_inputs
+    examples = tuple(given) if isinstance(given, tuple | list) else (given,)
     return graph.compile(
         *examples, images=images, labels=labels, calibration=calibration, preprocessing=preprocessing, progress=progress
     )

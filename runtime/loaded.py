@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ import torch
 from ..errors import ArtifactError, BackendError, InputError
 from ..specs import Signature
 from .artifact import Artifact, load_artifact
+from .call import check_tensors
 from .describe import framed, parity_line, pass_lines, plan_lines, signature_lines
 from .graph import Graph
+from .manifest import MANIFEST
 from .parity import ParityRecord
 from .passes import PassRecord
 from .plan import Plan
@@ -26,13 +30,16 @@ class LoadedGraph(Graph):
         super().__init__()
         self.artifact = artifact
         outputs = artifact.provenance.get("outputs")
-        self._structure = Structure.from_json(outputs) if outputs else _plain_structure(artifact.signature)
+        with _read_from(artifact):
+            self._structure = Structure.from_json(outputs) if outputs else _plain_structure(artifact.signature)
         self._runner = Runner(artifact.signature, artifact.plan_here(), artifact.path)
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         wanted = self._runner.signature.inputs
-        if len(inputs) != len(wanted) or not all(isinstance(value, torch.Tensor) for value in inputs):
-            raise InputError(f"this graph takes {len(wanted)} tensors: {', '.join(spec.name for spec in wanted)}")
+        if len(inputs) != len(wanted):
+            names = ", ".join(spec.name for spec in wanted)
+            raise InputError(f"this graph takes {len(wanted)} tensors ({names}), got {len(inputs)}")
+        check_tensors(inputs, [spec.name for spec in wanted])
         with self._lock:
             return self._structure.rebuild(self._runner.run(inputs))
 
@@ -49,11 +56,13 @@ class LoadedGraph(Graph):
 
     @property
     def parity(self) -> ParityRecord:
-        return ParityRecord.from_json(self.artifact.parity)
+        with _read_from(self.artifact):
+            return ParityRecord.from_json(self.artifact.parity)
 
     @property
     def passes(self) -> tuple[PassRecord, ...]:
-        return tuple(PassRecord(**record) for record in self.artifact.provenance.get("passes", ()))
+        with _read_from(self.artifact):
+            return tuple(PassRecord(**record) for record in self.artifact.provenance.get("passes", ()))
 
     def save(self, path: str | Path, **_: Any) -> Path:
         raise ArtifactError(f"a loaded graph is saved already; copy {self.artifact.path.parent} to {path}")
@@ -74,6 +83,16 @@ def load(path: str | Path) -> LoadedGraph:
     """A graph from a model folder that `Graph.save` or `penstock migrate` wrote. Raises ArtifactError, or BackendError
     when nothing installed here can run it."""
     return LoadedGraph(load_artifact(path))
+
+
+@contextlib.contextmanager
+def _read_from(artifact: Artifact) -> Iterator[None]:
+    """What the manifest holds beside what every reader needs is read when it is asked for."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        where = artifact.path / MANIFEST
+        raise ArtifactError(f"{where} holds what this version of Penstock cannot read: {error!r}; package it again") from error
 
 
 def _plain_structure(signature: Signature) -> Structure:

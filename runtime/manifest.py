@@ -63,19 +63,25 @@ def read_manifest(path: Path) -> tuple[dict[str, Any], bytes | None]:
         raw = file.read(_MAX_MANIFEST + 1)
     if len(raw) > _MAX_MANIFEST:
         raise ArtifactError(f"{where} is larger than {_MAX_MANIFEST:,} bytes; it was not written by Penstock")
+    content: Any = None
     try:
         content = json.loads(raw)
         self_digest = content.pop("self")
         intact = self_digest == _digest_of(content) and raw == _render({**content, "self": self_digest})
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
         intact = False
-    if not intact:
-        raise DigestError(f"{where} is not as it was written; package the model again, or restore it from a copy")
-    if content.get("format") != FORMAT:
-        raise ArtifactError(
-            f"{where} has format {content.get('format')!r}, and this version of Penstock reads format {FORMAT}; "
-            f"it was written by Penstock {content.get('penstock')!r}: use that version, or package the model again"
+    other = ""  # another format may also have another way to be verified
+    if isinstance(content, dict) and (type(content.get("format")) is not int or content["format"] != FORMAT):
+        written_by = f"it was written by Penstock {content['penstock']!r}: use that" if "penstock" in content else "use another"
+        other = (
+            f"has format {content.get('format')!r}, and this version of Penstock reads format {FORMAT}; "
+            f"{written_by} version, or package the model again"
         )
+    if not intact:
+        remedy = "package the model again, or restore it from a copy"
+        raise DigestError(f"{where} is not as it was written{f', or {other}' if other else f'; {remedy}'}")
+    if other:
+        raise ArtifactError(f"{where} {other}")
     labels = None
     if not isinstance(content.get("digests"), dict):
         raise ArtifactError(f"{where} lists no files")
@@ -115,11 +121,10 @@ def _open(path: Path) -> BinaryIO:
     except OSError as error:
         reason = "it is a symbolic link" if path.is_symlink() else error.strerror
         raise ArtifactError(f"{path} cannot be read: {reason}") from error
-    file = os.fdopen(handle, "rb")
     if not stat.S_ISREG(os.fstat(handle).st_mode):
-        file.close()
-        raise ArtifactError(f"{path} is not a regular file")
-    return file
+        os.close(handle)
+        raise ArtifactError(f"{path} is not a regular file; package the model again, or restore it from a copy")
+    return os.fdopen(handle, "rb")
 
 
 def _digest_of(content: Mapping[str, Any]) -> str:

@@ -6,21 +6,25 @@ import torch
 
 
 def fresh_rows(example: torch.Tensor, count: int, *, seed: int = 0) -> torch.Tensor:
-    """`count` new rows shaped like the example's: floats normal with its mean and spread, others drawn from its range."""
-    generator = torch.Generator().manual_seed(seed)
+    """`count` new rows shaped like the example's: floats normal with its mean and spread, others drawn from its range.
+
+    NaN and infinity in the example do not count. Drawn on the CPU, whatever torch's default device is.
+    """
+    generator = torch.Generator("cpu").manual_seed(seed)
     shape = (count, *example.shape[1:])
     if example.is_floating_point():
         values = example.detach().double().cpu()
+        values = values[values.isfinite()]
         spread = float(values.std(correction=0)) if values.numel() > 1 else 0.0
-        return (torch.randn(shape, generator=generator) * (spread or 1.0) + float(values.mean())).to(
-            example.device, example.dtype
-        )
+        mean = float(values.mean()) if values.numel() else 0.0
+        drawn = torch.randn(shape, generator=generator, device="cpu") * (spread or 1.0) + mean
+        return drawn.to(example.device, example.dtype)
     if example.dtype == torch.bool:
-        return torch.randint(0, 2, shape, generator=generator).to(example.device, torch.bool)
+        return torch.randint(0, 2, shape, generator=generator, device="cpu").to(example.device, torch.bool)
     low, high = int(example.min()), int(example.max())
     if example.dtype == torch.uint8 and low == high:
         low, high = 0, 255
-    return torch.randint(low, high + 1, shape, generator=generator).to(example.device, example.dtype)
+    return torch.randint(low, high + 1, shape, generator=generator, device="cpu").to(example.device, example.dtype)
 
 
 def padded_rows(value: torch.Tensor, count: int) -> torch.Tensor:

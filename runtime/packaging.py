@@ -16,6 +16,7 @@ from ..errors import ArtifactError, BackendError, ParityError
 from ..specs import Preprocessing
 from . import backends
 from .artifact import check_target, checked_labels
+from .atomic import old_model_stays
 from .capture import CapturedGraph, capture
 from .config import GraphConfig
 from .inspection import output_kind
@@ -65,6 +66,7 @@ class Packaged:
     plan: Plan
 
 
+@old_model_stays
 def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packaged:
     """Package a model that is in evaluation mode. `tell(fraction, text)` hears of progress from 0 to 1.
 

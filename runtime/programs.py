@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -83,6 +84,14 @@ def anonymous(program: ExportedProgram) -> ExportedProgram:
             node.meta.pop(key, None)
     blank = pytree.tree_map_only(torch.Tensor, torch.zeros_like, program.example_inputs)  # AOTInductor wants some
     return rebuilt(program, graph_module, example_inputs=blank)
+
+
+def write_program(program: ExportedProgram, path: Path) -> None:
+    """Write a program to a file. Through memory: where torch itself finds the disk full, it ends the process."""
+    buffer = io.BytesIO()
+    with quiet("torch"):
+        torch.export.save(program, buffer)
+    path.write_bytes(buffer.getbuffer())
 
 
 def isolated(program: ExportedProgram) -> ExportedProgram:

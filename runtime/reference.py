@@ -169,7 +169,7 @@ def _rounded_elsewhere(value: torch.Tensor, seed: int) -> torch.Tensor:
     if not value.is_floating_point():
         return value
     generator = torch.Generator().manual_seed(seed)
-    steps = torch.randint(-1, 2, value.shape, generator=generator).to(value.device, value.dtype)
+    steps = torch.randint(-1, 2, value.shape, generator=generator, device="cpu").to(value.device, value.dtype)
     return value * (1 + steps * torch.finfo(value.dtype).eps)
 
 

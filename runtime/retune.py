@@ -17,7 +17,7 @@ from ..errors import ArtifactError, BackendError
 from ..specs import Signature
 from . import backends
 from .artifact import Artifact, load_artifact
-from .atomic import replacing
+from .atomic import old_model_stays, replacing
 from .backends import Backend
 from .calibration import Calibration
 from .config import GraphConfig
@@ -84,6 +84,7 @@ class PortableSource:
         raise BackendError(f"nothing here runs the portable graph: {'; '.join(refusals)}")
 
 
+@old_model_stays
 def retune(
     folder: Path, config: GraphConfig, *, images: Path | None = None, progress: Progress | None = None
 ) -> tuple[Artifact, Plan]:

@@ -62,7 +62,7 @@ class Trial:
         try:
             self.choice = replace(self.choice, files=tuple(self.backend.prepare(graph, self.target, directory)))
             self.session = self.backend.open(directory, self.target, self.choice.files)
-        except BackendError as error:
+        except (BackendError, OSError) as error:  # a full disk, too: what another candidate writes may fit
             self.status, self.why = "failed", str(error)
             return
         self._judge(reference, config)

@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,13 +130,16 @@ def _failure(error: BaseException, root: str | None, stage: str) -> dict[str, An
     cause = error.__cause__ if isinstance(error, SandboxError) and error.__cause__ is not None else error
     text = str(error).strip() or type(error).__name__
     obstacles = error.obstacles if isinstance(error, CaptureError) else ()
+    obstacles = tuple(replace(item, path=_relative(item.path, root)) for item in obstacles)
+    if obstacles:
+        text = str(CaptureError(text.splitlines()[0], obstacles))
     return {
         "ok": False,
         "stage": stage,
         "error": text if isinstance(error, PenstockError) else f"{type(error).__name__}: {text}",
         "where": _where(cause, root),
         "traceback": "".join(traceback.format_exception(cause))[-_TRACEBACK:],
-        "obstacles": [{**vars(obstacle), "path": _relative(obstacle.path, root)} for obstacle in obstacles],
+        "obstacles": [dict(vars(obstacle)) for obstacle in obstacles],
     }
 
 

@@ -98,6 +98,30 @@ def test_compile_writes_a_model_that_loads_and_computes_the_same(tmp_path):
     assert plans[0]["measurements"]
 
 
+def test_compile_lists_each_obstacle_once_with_its_place(tmp_path):
+    source = (
+        MODEL
+        + """
+
+class Both(Tiny):
+    def forward(self, images):
+        if images.sum() > 0:
+            images = images * 2
+        return torch.from_numpy(super().forward(images).numpy())
+"""
+    )
+    (tmp_path / "tiny.py").write_text(source)
+    done = penstock("compile", "tiny.py:Both", "--input-size", "3,8,8", "--out", "models", cwd=tmp_path)
+    assert done.returncode == 2
+    lines = source.splitlines()
+    wanted = {
+        "PG120": next(number for number, line in enumerate(lines, 1) if "images.sum()" in line),
+        "PG122": next(number for number, line in enumerate(lines, 1) if "from_numpy" in line),
+    }
+    told = [line.split() for line in done.stderr.splitlines() if " PG1" in line]
+    assert [(place, code) for place, code, *_ in told] == [(f"tiny.py:{line}:", code) for code, line in wanted.items()]
+
+
 def test_compile_says_which_input_sizes_fit_when_none_is_given(tmp_path):
     (tmp_path / "tiny.py").write_text(MODEL)
     done = penstock("compile", "tiny.py:tiny", "--out", "models", cwd=tmp_path)

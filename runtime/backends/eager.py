@@ -37,12 +37,9 @@ class EagerBackend:
 
     def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
         """Write the program with its weights. Source locations stay behind: they name paths on the user's machine."""
-        import torch
-
         from ..layout import CHANNELS_LAST, channels_last
         from ..precision import in_precision
-        from ..programs import anonymous, on_device
-        from ..quiet import quiet
+        from ..programs import anonymous, on_device, write_program
 
         lossy = target.precision != "fp32"
         parts = ["model", *([] if target.device == "cpu" else [target.device]), *([target.precision] if lossy else [])]
@@ -58,8 +55,7 @@ class EagerBackend:
             except Exception as error:
                 raise BackendError(f"this graph cannot be brought into {target.precision}: {first_line(error)}") from error
         aside = directory / f".{os.getpid()}-{name}"
-        with quiet("torch"):
-            torch.export.save(anonymous(program), aside)
+        write_program(anonymous(program), aside)
         aside.replace(directory / name)
         return [name]
 

@@ -174,6 +174,63 @@ def test_other_formats_are_told_from_damage(write):
     assert not isinstance(caught.value, DigestError)
 
 
+@pytest.mark.parametrize("number", [0, 2, None, "1", 1.0, True])
+def test_any_other_format_is_refused(write, number):
+    path = write()
+    forge(path, format=number)
+    with pytest.raises(ArtifactError, match="this version of Penstock reads format 1") as caught:
+        load_artifact(path)
+    assert not isinstance(caught.value, DigestError)
+
+
+def test_a_missing_format_and_one_that_is_verified_in_another_way_are_refused(write):
+    path = write()
+    content = forge(path)
+    del content["format"]
+    manifest.write_manifest(path / "1", content)
+    with pytest.raises(ArtifactError, match="has format None"):
+        load_artifact(path)
+    (path / "1/penstock.json").write_text('{"format": 7, "penstock": "9.9", "sealed": "differently"}')
+    with pytest.raises(
+        DigestError, match=r"not as it was written, or has format 7.*written by Penstock '9\.9': use that version"
+    ):
+        load_artifact(path)
+
+
+def test_another_versions_artifact_of_this_format_is_used_with_a_note(write):
+    path = write()
+    forge(path, penstock="0.0.7", plans=[plan(where={**fingerprint(), "penstock": "0.0.7"}).to_json()])
+    found = load_artifact(path).plan_here()
+    assert found.portable
+    assert "penstock 0.0.7 there" in found.reason
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\xff\xfe\x00", b"null", b"[]", b"3", b'{"self": 1}', b'{"self": {}}'])
+def test_a_manifest_that_is_none_is_damage(write, content):
+    path = write()
+    (path / "1/penstock.json").write_bytes(content)
+    with pytest.raises(DigestError, match=r"penstock\.json is not as it was written.*package the model again"):
+        load_artifact(path)
+
+
+def test_a_manifest_cut_short_anywhere_is_damage(write):
+    path = write()
+    intact = (path / "1/penstock.json").read_bytes()
+    for length in np.random.default_rng(7).integers(0, len(intact), 40):
+        (path / "1/penstock.json").write_bytes(intact[:length])
+        with pytest.raises(DigestError, match=r"penstock\.json"):
+            load_artifact(path)
+
+
+@pytest.mark.parametrize("file", ["1/model.onnx", "1/penstock.json", "labels.txt", "config.pbtxt"])
+def test_a_folder_in_place_of_a_file_is_named(write, file):
+    path = write()
+    (path / file).unlink()
+    (path / file).mkdir()
+    with pytest.raises(ArtifactError, match=Path(file).name.replace(".", r"\.")):
+        load_artifact(path)
+
+
 @pytest.mark.parametrize(
     "name",
     [

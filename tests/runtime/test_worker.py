@@ -244,7 +244,11 @@ def test_a_failed_capture_lists_its_obstacles(ask, tmp_path):
     assert answer["obstacles"]
     for obstacle in answer["obstacles"]:
         assert set(obstacle) == {"code", "message", "path", "line"}
-    assert any(obstacle["path"] == "model.py" and obstacle["line"] for obstacle in answer["obstacles"])
+    assert {(obstacle["path"], obstacle["code"]) for obstacle in answer["obstacles"]} == {("model.py", "PG120")}
+    summary, *listed = answer["error"].splitlines()
+    assert summary == "Branches cannot become one graph"
+    assert [line.split(": ")[0].strip() for line in listed] == [f"model.py:{item['line']}" for item in answer["obstacles"]]
+    assert len(listed) == 2
     assert not (tmp_path / "models").exists()
 
 
