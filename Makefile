@@ -20,7 +20,7 @@ demo: setup
 	@$(BIN)/python examples/demo.py
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 # mypy needs the package under its import name, and the checkout may be called anything: a folder of links stands for it.
 PARTS := $(wildcard *.py) py.typed kernels migrate runtime serving

@@ -152,9 +152,9 @@ def run(
         concurrent.futures.ThreadPoolExecutor(jobs) as pool,
     ):
         task = progress.add_task("zoo", total=len(families), completed=len(families) - len(wanted))
-        # A process dies with the thread that started it, and these threads live as long as the pool does.
-        running = [pool.submit(run_family, catalogue, family, limits, threads=threads, stop=stop) for family in wanted]
-        try:
+        try:  # whatever ends this, from the first submission on, must stop the threads: the pool waits for them
+            # A process dies with the thread that started it, and these threads live as long as the pool does.
+            running = [pool.submit(run_family, catalogue, family, limits, threads=threads, stop=stop) for family in wanted]
             for done in concurrent.futures.as_completed(running):
                 outcome = done.result()
                 assert outcome is not None, "only the way out sets `stop`"
