@@ -161,7 +161,7 @@ def _tune(
     prepared: dict[Choice, Choice] = {}
     for choice in sorted(set(plan.choices.values()), key=lambda choice: choice.backend):  # eager before inductor, as above
         graph = captured if choice.backend == "eager" else optimised
-        target = Target(device=device, precision=choice.precision, threads=plan.threads, batch=choice.batch)
+        target = choice.target(device, plan.threads)
         files = backends.get(choice.backend).prepare(graph, target, directory)
         prepared[choice] = replace(choice, files=tuple(files))
     return replace(plan, choices={bucket: prepared[choice] for bucket, choice in plan.choices.items()}), other
@@ -209,7 +209,7 @@ def _joined(
     images, outputs = _compared(order)
     agreements = [original.top1_agreement, parity.top1_agreement]
     for choice in set(plan.choices.values()):
-        target = Target(device=device, precision=choice.precision, threads=plan.threads, batch=choice.batch)
+        target = choice.target(device, plan.threads)
         results = _run(backends.get(choice.backend).open(directory, target, choice.files), images)
         agreements.append(top1_agreement(outputs, results[primary]))
     return replace(

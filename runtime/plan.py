@@ -16,7 +16,8 @@ _STATUSES = ("won", "lost", "refused", "failed", "skipped")
 class Choice:
     """One way to run the model: a backend, a precision, and the files (names in the version's directory) it opens.
 
-    `batch` is the one batch size that the session is compiled for; None for any. `variant` tells what else is special about
+    `batch` is the one batch size that the session is compiled for; None for any. `streams` compute equal parts of it side by
+    side. `variant` tells what else is special about
     it, such as layers kept in floats.
     """
 
@@ -24,10 +25,11 @@ class Choice:
     precision: str
     files: tuple[str, ...] = ()
     batch: int | None = None
+    streams: int = 1
     variant: str = ""
 
     def __str__(self) -> str:
-        special = [self.variant, "fixed batch" if self.batch else ""]
+        special = [self.variant, "fixed batch" if self.batch else "", f"{self.streams} streams" if self.streams > 1 else ""]
         return ", ".join([f"{self.backend} {self.precision}", *filter(None, special)])
 
     def to_json(self) -> dict[str, Any]:
@@ -36,8 +38,13 @@ class Choice:
             "precision": self.precision,
             "files": list(self.files),
             "batch": self.batch,
+            "streams": self.streams,
             "variant": self.variant,
         }
+
+    def target(self, device: str, threads: int | None) -> Target:
+        """What to open it with."""
+        return Target(device=device, precision=self.precision, threads=threads, batch=self.batch, streams=self.streams)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Choice:
@@ -46,6 +53,7 @@ class Choice:
             precision=data["precision"],
             files=tuple(data["files"]),
             batch=data.get("batch"),
+            streams=data.get("streams", 1),
             variant=data.get("variant", ""),
         )
 
@@ -148,8 +156,7 @@ class Plan:
 
     def target(self, batch: int, *, threads: int | None = None) -> Target:
         """The target to open `choice(batch)` with; `threads` overrides the plan's own."""
-        choice = self.choice(batch)
-        return Target(device=self.device, precision=choice.precision, threads=threads or self.threads, batch=choice.batch)
+        return self.choice(batch).target(self.device, threads or self.threads)
 
     def worst_parity(self) -> ParityRecord:
         """One record for all choices: that of the first winner that did not pass, else of the one that differs most.

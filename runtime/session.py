@@ -20,13 +20,15 @@ class Target:
     """Where and how precisely a session computes. `threads` counts CPU threads; None is `default_threads()`.
 
     "int8+bf16" computes in bf16 what is not quantised. `batch` asks for a session compiled for that many rows alone: fewer are
-    padded, more are run in parts. None takes any batch as it comes.
+    padded, more are run in parts. None takes any batch as it comes. With `streams` such a batch is cut into that many equal
+    parts, which are computed side by side, each by its share of the threads.
     """
 
     device: str = "cpu"
     precision: str = "fp32"
     threads: int | None = None
     batch: int | None = None
+    streams: int = 1
 
     def __post_init__(self) -> None:
         if self.device not in _DEVICES:
@@ -37,6 +39,8 @@ class Target:
             raise ValueError(f"target: threads must be at least 1, got {self.threads}")
         if self.batch is not None and self.batch < 1:
             raise ValueError(f"target: batch must be at least 1, got {self.batch}")
+        if self.streams < 1 or (self.streams > 1 and (self.batch is None or self.batch % self.streams)):
+            raise ValueError(f"target: streams must divide batch, got {self.streams} for {self.batch}")
 
     @property
     def thread_count(self) -> int:

@@ -68,12 +68,12 @@ class Trial:
         self._judge(reference, config)
         self.memory_mb = max(0.0, (psutil.Process().memory_info().rss - before) / _MEGABYTE)
 
-    def fixed(self, bucket: int) -> Trial:
-        """The same, compiled for one batch size alone; not prepared yet."""
+    def fixed(self, bucket: int, streams: int = 1) -> Trial:
+        """The same, compiled for one batch size alone, whose parts so many streams compute; not prepared yet."""
         return replace(
             self,
-            target=replace(self.target, batch=bucket),
-            choice=replace(self.choice, batch=bucket),
+            target=replace(self.target, batch=bucket, streams=streams),
+            choice=replace(self.choice, batch=bucket, streams=streams),
             session=None,
             parity=None,
             memory_mb=None,
@@ -88,8 +88,10 @@ class Trial:
         return replace(
             self,
             calibration=calibration,
-            target=replace(self.target, batch=None),
-            choice=replace(self.choice, batch=None, variant=f"{calibration.share_in_floats:.0%} of layers in floats"),
+            target=replace(self.target, batch=None, streams=1),
+            choice=replace(
+                self.choice, batch=None, streams=1, variant=f"{calibration.share_in_floats:.0%} of layers in floats"
+            ),
             session=None,
             parity=None,
             status="",

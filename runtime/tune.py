@@ -28,7 +28,8 @@ Progress = Callable[[float, str], None]
 # behind the best.
 _LOSSY_HANDICAP = 1.03
 _FIXED_HANDICAP = 1.02  # a session for one batch size alone costs a set of weights of its own,
-_FIXED_HOPE = 1.5  # and is not tried where its sibling for any batch takes so many times the best
+_FIXED_HOPE = 1.5  # and is not tried where its sibling for any batch takes so many times the best,
+_STREAMS_HOPE = 1.2  # nor in streams where one stream does
 _RELIEF_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats; other candidates need the rest
 _LEAST_CALIBRATION, _MOST_CALIBRATION, _LEAST_JUDGED = 16, 128, 64  # images
 
@@ -131,7 +132,7 @@ def _trials(
     choices = _choices(config, device, have_images) if keep is None else sorted(set(keep.choices.values()), key=str)
     trials = []
     for choice in choices:
-        target = Target(device=device, precision=choice.precision, threads=config.threads, batch=choice.batch)
+        target = choice.target(device, config.threads)
         trial = Trial(backends.get(choice.backend), target, replace(choice, files=()))
         why = trial.backend.supports(target)
         if not why and choice.precision.startswith("int8"):
@@ -264,6 +265,17 @@ class _Race:
         ]
         if hopeful and (time.monotonic() < self.deadline):
             self._join([trial.fixed(bucket) for trial in hopeful], bucket)
+            self._try_streams(bucket)
+
+    def _try_streams(self, bucket: int) -> None:
+        fixed = [trial for trial in self._able(bucket) if bucket in trial.samples and trial.target.batch]
+        streams = _streams(bucket, Target(threads=self.config.threads).thread_count)
+        best = min((trial.samples[bucket].median_ms for trial in fixed), default=0.0)
+        hopeful = [
+            trial for trial in fixed if trial.backend.streams and trial.samples[bucket].median_ms <= _STREAMS_HOPE * best
+        ]
+        if streams > 1 and hopeful and time.monotonic() < self.deadline:
+            self._join([trial.fixed(bucket, streams) for trial in hopeful], bucket)
 
     def _winner(self, bucket: int) -> Trial | None:
         """The fastest that may be used, with handicaps; None when none may."""
@@ -292,7 +304,7 @@ class _Race:
         begin = time.monotonic()
         within = self.seconds_on_relief < _RELIEF_SHARE * self.config.max_tuning_seconds and begin < self.deadline
         if within or (self.config.precision == "int8" and not left):
-            self._join([relieved, *([relieved.fixed(bucket)] if refused.target.batch else [])], bucket)
+            self._join([relieved, *([relieved.fixed(bucket, refused.target.streams)] if refused.target.batch else [])], bucket)
             self.seconds_on_relief += time.monotonic() - begin
 
     def _plan(self, winners: dict[int, Trial], device: str) -> Plan:
@@ -307,7 +319,8 @@ class _Race:
         for bucket in set(self.config.planned) - set(measured):
             nearest = min(measured, key=lambda known: abs(known - bucket))
             choice = winners[nearest].choice
-            choices[bucket] = replace(choice, batch=bucket if choice.batch else None)
+            streams = choice.streams if bucket % choice.streams == 0 else 1
+            choices[bucket] = replace(choice, batch=bucket if choice.batch else None, streams=streams)
             why = f"max_tuning_seconds={self.config.max_tuning_seconds:g} was used up; batch {nearest} decides"
             measurements += [
                 trial.unmeasured(bucket, trial.why or why, trial.status or "skipped")
@@ -321,6 +334,11 @@ class _Race:
             threads=Target(threads=self.config.threads).thread_count,
             measurements=tuple(sorted(measurements, key=lambda item: (item.bucket, item.candidate))),
         )
+
+
+def _streams(bucket: int, threads: int) -> int:
+    """As many as there are threads, or the next fewer that divide the batch."""
+    return next(count for count in range(min(bucket, threads), 0, -1) if bucket % count == 0)
 
 
 def _handicapped_ms(trial: Trial, bucket: int) -> float:

@@ -52,6 +52,11 @@ class Backend(Protocol):
         ...
 
     @property
+    def streams(self) -> bool:
+        """Whether it can compute the parts of such a batch side by side (`Target.streams`)."""
+        ...
+
+    @property
     def preparation_seconds(self) -> float:
         """Roughly what `prepare` takes for a usual model on two cores, beyond the portable graph that every artifact has.
 

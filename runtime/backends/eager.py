@@ -25,6 +25,7 @@ class EagerBackend:
     name: str = "eager"
     format: str = "torch"
     fixed_batch: bool = False
+    streams: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
     precisions: tuple[str, ...] = ("fp32", "bf16", "fp16")
     preparation_seconds: float = 2.0

@@ -29,6 +29,7 @@ class InductorBackend:
     name: str = "inductor"
     format: str = "torch"
     fixed_batch: bool = False
+    streams: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
     precisions: tuple[str, ...] = ("fp32", "bf16", "fp16")
     preparation_seconds: float = 40.0

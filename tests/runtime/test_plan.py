@@ -13,7 +13,10 @@ def plan():
     lost = Measurement(backend="b", precision="fp32", bucket=1, status="skipped", why="not installed")
     return Plan(
         fingerprint={"cpu": "x"},
-        choices={8: Choice(backend="b", precision="fp32"), 1: Choice(backend="a", precision="fp32", files=("model.onnx",))},
+        choices={
+            8: Choice(backend="b", precision="fp32", batch=8, streams=2),
+            1: Choice(backend="a", precision="fp32", files=("model.onnx",)),
+        },
         threads=2,
         measurements=(won, lost),
     )
@@ -29,6 +32,7 @@ def test_a_batch_takes_the_next_larger_bucket_and_beyond_all_the_largest(plan):
     assert plan.choice(3).backend == "b"
     assert plan.target(3).threads == 2
     assert plan.target(3, threads=1).threads == 1
+    assert (plan.target(3).batch, plan.target(3).streams) == (8, 2)
 
 
 @pytest.mark.parametrize("rows", [0, -1])

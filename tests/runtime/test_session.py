@@ -8,7 +8,9 @@ from penstock.runtime.session import Target, _quota, default_threads
 
 
 def test_target_rejects_what_does_not_exist():
-    for fields in ({"device": "tpu"}, {"precision": "fp64"}, {"threads": 0}):
+    for fields in (
+        {"device": "tpu"}, {"precision": "fp64"}, {"threads": 0}, {"streams": 2}, {"batch": 3, "streams": 2}
+    ):  # fmt: skip
         with pytest.raises(ValueError, match="target"):
             Target(**fields)
 

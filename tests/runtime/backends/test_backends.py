@@ -123,6 +123,26 @@ def test_a_session_for_one_batch_size_takes_any(graph, conv_net, tmp_path, name)
         session.run([rows])
 
 
+@pytest.mark.parametrize("name", [name for name, backend in HERE.items() if backend.streams])
+@pytest.mark.parametrize("threads", [1, 2])  # fewer threads than streams must do
+def test_parts_side_by_side_are_the_batch(graph, conv_net, tmp_path, name, threads):
+    backend, target = backends.get(name), Target(threads=threads, batch=6, streams=2)
+    session = backend.open(tmp_path, target, backend.prepare(graph, target, tmp_path))
+    for batch in (6, 1, 5, 13):
+        rows = np.random.default_rng(batch).normal(size=(batch, 20, 3, 12)).astype(np.float32).transpose(0, 2, 1, 3)
+        with torch.no_grad():
+            expected = conv_net(torch.from_numpy(rows)).numpy()
+        first = session.run([rows])[0]
+        np.testing.assert_allclose(first, expected, atol=1e-5 * np.abs(expected).max())
+        session.run([rows + 1])
+        np.testing.assert_allclose(first, expected, atol=1e-5 * np.abs(expected).max())
+    with pytest.raises(BackendError, match=r"\(6, 4, 20, 12\)"):
+        session.run([np.zeros((2, 4, 20, 12), np.float32)])
+    session.close()
+    with pytest.raises(BackendError, match="closed"):
+        session.run([rows])
+
+
 @pytest.mark.parametrize("name", [name for name, backend in HERE.items() if "int8" in backend.precisions])
 def test_int8_without_calibration_is_an_error(graph, tmp_path, name):
     with pytest.raises(BackendError, match="real images"):
