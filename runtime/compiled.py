@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import torch
 
 from ..errors import BackendError, ParityError
 from ..specs import Preprocessing
+from .alone import alone
 from .cache import Cached, cache_key, look_up, store
 from .capture import CapturedGraph, capture, input_names
 from .config import GraphConfig
@@ -33,9 +32,6 @@ from .watch import Watch
 # seconds, because its caller waits for the answer.
 _MOST_ROWS = {"cpu": 16, "cuda": 128}
 _MOST_SECONDS = 8.0
-
-# Capture puts modules into evaluation mode for a moment, and a measurement beside another measures both: one at a time.
-_ALONE = threading.RLock()
 
 
 @dataclass(eq=False)
@@ -97,7 +93,7 @@ class Compiler:
         """Capture for inputs like these. Raises CaptureError."""
         names, inside = input_names(computation.source_of_forward, len(inputs)), self.preprocessing
         begin = time.perf_counter()
-        with _alone(inputs):
+        with alone(inputs):
             if inside is None:
                 captured = capture(computation, inputs, names=names)
             else:
@@ -137,7 +133,7 @@ class Compiler:
             if cached is not None and (self.config.buckets is None or set(self.config.buckets) <= set(cached.plan.choices)):
                 plan, records, how = cached.plan, cached.passes, "as an earlier process measured"
             else:
-                with _alone(captured.example):
+                with alone(captured.example):
                     optimised, records = run_passes(captured)
                 self.journal.say(1, f"passes: {passes_text(records)}")
                 keep = stale.plan if stale else None
@@ -203,23 +199,13 @@ class Compiler:
                 labels=given.labels, calibration=given.calibration, progress=progress, keep=keep,
             )  # fmt: skip
 
-        with _alone(captured.example):
+        with alone(captured.example):
             if keep is None:
                 return run(None), "measured now"
             try:
                 return run(keep), "the choices as before, held to parity again"
             except (BackendError, ParityError) as error:
                 return run(None), f"measured anew, because the choices before do not suit the new weights ({error})"
-
-
-@contextlib.contextmanager
-def _alone(inputs: Sequence[object]) -> Iterator[None]:
-    """Alone in the process, and without an autocast of the caller's: precisions are the plan's to choose."""
-    devices = {value.device.type for value in inputs if isinstance(value, torch.Tensor)}
-    with _ALONE, contextlib.ExitStack() as stack:
-        for device in devices:
-            stack.enter_context(torch.autocast(device, enabled=False))
-        yield
 
 
 def _own_bucket(rows: int, device: str) -> int:

@@ -42,7 +42,8 @@ class Graph:
     Subclass it, keep modules as attributes in `__init__` (after `super().__init__()`), and compute in `build`. Calls may come
     from several threads; they take turns. Modules run in evaluation mode and without gradients, and are never changed.
     A call with a new row shape, dtype or device, or after parameters changed, captures anew; `captures` counts that, and
-    `recompiles` says why. While it is captured a module is in evaluation mode: do not train it in another thread meanwhile.
+    `recompiles` says why. While one thread captures, no other may run modules of its own eagerly: torch traces every module
+    call of the process then, and the captured module is in evaluation mode. Graphs may be called at any time.
     """
 
     def __init__(self, *, config: GraphConfig | None = None) -> None:

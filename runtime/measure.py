@@ -16,6 +16,7 @@ _LEAST_ROUNDS = 3
 _USUAL_ROUNDS = 7
 _MOST_ROUNDS = 25
 _SAMPLE_SECONDS = 0.002  # shorter calls are timed several at a time
+_SETTLE_SECONDS = 0.1  # shorter calls would feel the spinning threads and cold caches that the session before leaves
 _HOPELESS = 2.0  # times the best median: not measured further after three rounds,
 _BEYOND_HOPE = 1.5  # times that, or after the first, if a call is so long
 _LONG_MS = 50.0  # that no hiccup makes it three times longer
@@ -47,14 +48,16 @@ def measure(
     measured further.
     """
     deadline = time.monotonic() + seconds
-    calls = [max(1, math.ceil(_SAMPLE_SECONDS / max(_timed(session, inputs, 1), 1e-9))) for session in sessions]
+    lengths = [max(_timed(session, inputs, 1, settle=False), 1e-9) for session in sessions]
+    calls = [max(1, math.ceil(_SAMPLE_SECONDS / length)) for length in lengths]
+    settle = [length < _SETTLE_SECONDS for length in lengths]
     samples = [Samples() for _ in sessions]
     running = list(range(len(sessions)))
     for round_number in range(_MOST_ROUNDS):
         # The order turns, so that no session always runs after the same other one.
         for offset in range(len(running)):
             index = running[(offset + round_number) % len(running)]
-            samples[index].seconds.append(_timed(sessions[index], inputs, calls[index]))
+            samples[index].seconds.append(_timed(sessions[index], inputs, calls[index], settle=settle[index]))
         best = min(samples[index].median_ms for index in running)
         running = [index for index in running if not _hopeless(samples[index].median_ms, best, round_number + 1, patience)]
         if round_number + 1 < _LEAST_ROUNDS:
@@ -71,9 +74,9 @@ def _hopeless(median_ms: float, best_ms: float, rounds: int, patience: float) ->
     return median_ms > patience * best_ms
 
 
-def _timed(session: Session, inputs: Sequence[Array], calls: int) -> float:
-    if calls > 1:
-        session.run(inputs)  # short calls would still feel the threads and caches of the session before them
+def _timed(session: Session, inputs: Sequence[Array], calls: int, *, settle: bool) -> float:
+    if settle:
+        session.run(inputs)
     start = time.perf_counter()
     for _ in range(calls):
         session.run(inputs)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+
+from .alone import ALONE
 
 _NAMED = 3  # names that an explanation lists
 
@@ -38,6 +41,10 @@ class Watch:
 
     def __init__(self, owner: object) -> None:
         self._owner = weakref.ref(owner)
+        with ALONE:  # another graph may have these modules under capture
+            self._remember(owner)
+
+    def _remember(self, owner: object) -> None:
         attributes = vars(owner)
         self._tops = [name for name, value in attributes.items() if any(True for _ in held_in({name: value}))]
         members: dict[nn.Module, str] = {}
@@ -58,7 +65,11 @@ class Watch:
 
     def changed(self) -> bool:
         """Whether anything is not as it was."""
-        return self._look() != self._state
+        with contextlib.suppress(RuntimeError):  # of tensors that stand in for the parameters while they are captured
+            if self._look() == self._state:
+                return False
+        with ALONE:
+            return self._look() != self._state
 
     def why(self) -> str:
         """What is not as it was, by its name: "parameter model.head.weight was replaced"; "" where all is."""

@@ -71,10 +71,11 @@ class EagerBackend:
         path = directory / files[0]
         try:
             with quiet("torch"):
-                module: Any = torch.export.load(path).module()
+                module: Any = torch.export.load(path).module(check_guards=False)
         except Exception as error:
             raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
-        return TorchSession(module, target)
+        # Not by calling the module: while another thread captures, torch traces every module call of the process.
+        return TorchSession(module.forward, target)
 
 
 BACKEND = EagerBackend()

@@ -93,8 +93,10 @@ class TrainingState:
 
 
 def kind(value: object) -> Hashable:
-    """Shape, strides where they matter, dtype and device of a tensor; the type of anything else."""
+    """Shape, strides ("contiguous" where they are), dtype and device of a tensor; the type of anything else."""
     if not isinstance(value, torch.Tensor):
         return type(value).__qualname__
-    strides = tuple(step for step, size in zip(value.stride(), value.shape, strict=True) if size > 1)
+    strides: Hashable = "contiguous"  # asked of every tensor at every step, so the usual case must be quick
+    if not value.is_contiguous():
+        strides = tuple(step for step, size in zip(value.stride(), value.shape, strict=True) if size > 1)
     return tuple(value.shape), strides, value.dtype, value.device

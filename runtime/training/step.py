@@ -157,7 +157,7 @@ def capture_step(
     except Exception as error:
         raise NotCapturedError(found["part"], _reason(error, found["part"])) from error
     counts = (len(names) + len(buffers), len(having))
-    return CapturedStep(_without_labels(program), found["structure"], slots, found["gradients"], counts)
+    return CapturedStep(_lean(program), found["structure"], slots, found["gradients"], counts)
 
 
 def _shadow(
@@ -200,10 +200,13 @@ def _refuse(where: str, value: object) -> None:
     raise BackendError(f"{where} of build is a {type(value).__name__}, not a tensor")
 
 
-def _without_labels(program: GraphModule) -> GraphModule:
-    """Drop the profiler's labels, which only cost time."""
+def _lean(program: GraphModule) -> GraphModule:
+    """Drop what only costs time: the profiler's labels, and what cuts autograd's history where none is written."""
     for node in reversed(list(program.graph.nodes)):
-        if node.op == "call_function" and "_record_function" in str(node.target) and not node.users:
+        if node.target is torch.ops.aten.detach.default:
+            node.replace_all_uses_with(node.args[0])
+            program.graph.erase_node(node)
+        elif node.op == "call_function" and "_record_function" in str(node.target) and not node.users:
             program.graph.erase_node(node)
     program.recompile()
     return program

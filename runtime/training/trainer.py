@@ -34,8 +34,7 @@ from .surroundings import ScaledBackward, checkpointed, difference, random_state
 log = logging.getLogger("penstock.training")
 
 _WAYS = ("eager", "captured", "inductor")
-_TURNS = 3  # timed steps of each way before one is chosen
-_SLOWER = 1.02  # captured keeps its place until it takes so many times as long as eager: steps of one kind vary by that
+_TURNS = 5  # timed steps of each way before the faster is chosen
 _PHASES = 2  # kinds of step that each shape of the inputs may bring: with the update, and without
 _MOST_SETTINGS = 4  # captures for changed hyperparameters, after which the update stays in Python
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -318,7 +317,7 @@ class Trainer:
             record.eager_ms, record.captured_ms = (
                 1000 * statistics.median(item.times[way][1:]) for way in ("eager", "captured")
             )
-            if record.captured_ms > _SLOWER * record.eager_ms:
+            if record.captured_ms > record.eager_ms:
                 record.way, record.why = "eager", "; ".join(filter(None, [record.why, "eager is faster"]))
             self._journal.say(1, f"timed: {record}")
 

@@ -129,53 +129,73 @@ def test_an_autocast_around_the_call_changes_nothing(conv_net, backend):
 
 
 def together(*functions):
-    """Run them at once, each in a thread of its own; an error of any is raised here."""
+    """Run them at once, each in a thread of its own; what went wrong in any is raised here."""
     with ThreadPoolExecutor(len(functions)) as pool:
-        for future in [pool.submit(function) for function in functions]:
-            future.result()
+        errors = [future.exception() for future in [pool.submit(function) for function in functions]]
+    errors = [error for error in errors if error is not None]
+    # A barrier that others broke off is not what went wrong.
+    for error in sorted(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError)):
+        raise error
 
 
 def test_many_threads_with_several_shapes_while_parameters_change_in_between(conv_net):
     graph = penstock.compile(conv_net, config=GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1))
     rounds, sizes = 2, (8, 10, 12)
-    barrier = threading.Barrier(2 * len(sizes))
+    images = {(size, batch): torch.randn(batch, 3, size, size) for size in sizes for batch in (1, 3, 4, 6)}
+    for turn in range(rounds):
+        with torch.no_grad():
+            conv_net.head.bias.add_(turn)
+            conv_net.stem.weight = nn.Parameter(conv_net.stem.weight.flip(0).clone())
+            expected = {key: conv_net(value) for key, value in images.items()}
 
-    def work(index):
-        size = sizes[index % len(sizes)]
-        try:
-            for turn in range(rounds):
-                for batch in (1, 3, 4, 6):
-                    images = torch.randn(batch, 3, size, size)
-                    with torch.no_grad():
-                        expected = conv_net(images)
-                    torch.testing.assert_close(graph(images), expected, atol=1e-5, rtol=1e-5)
-                if barrier.wait() == 0:
-                    with torch.no_grad():
-                        conv_net.head.bias.add_(turn + 1)
-                        conv_net.stem.weight = nn.Parameter(conv_net.stem.weight.flip(0).clone())
-                barrier.wait()
-        except BaseException:
-            barrier.abort()
-            raise
+        def work(size, expected=expected):
+            for key in expected:
+                if key[0] == size:
+                    torch.testing.assert_close(graph(images[key]), expected[key], atol=1e-5, rtol=1e-5)
 
-    together(*(lambda index=index: work(index) for index in range(2 * len(sizes))))
+        together(*(lambda size=size: work(size) for size in 2 * sizes))
     assert graph.captures == rounds * len(sizes)
     assert sum("model.stem.weight was replaced" in item.reason for item in graph.recompiles) == (rounds - 1) * len(sizes)
 
 
 def test_threads_that_drop_each_others_captures_still_get_their_own_answers(conv_net):
     graph = penstock.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1, max_captures=1))
+    images = {(size, batch): torch.randn(batch, 3, size, size) for size in (7, 9, 11) for batch in (1, 2, 3)}
+    with torch.no_grad():
+        expected = {key: conv_net(value) for key, value in images.items()}
 
     def work(size):
-        for batch in (1, 2, 3):
-            images = torch.randn(batch, 3, size, size)
-            with torch.no_grad():
-                torch.testing.assert_close(graph(images), conv_net(images), atol=1e-5, rtol=1e-5)
-            assert repr(graph)
+        for key, value in images.items():
+            if key[0] == size:
+                torch.testing.assert_close(graph(value), expected[key], atol=1e-5, rtol=1e-5)
+                assert repr(graph)
 
     together(*(lambda size=size: work(size) for size in (7, 9, 11)))
     assert 3 <= graph.captures <= 9
     assert len(graph._kept) == 1
+
+
+def test_a_graph_answers_while_another_captures(conv_net):
+    eager = GraphConfig(backend="eager", buckets=(1, 4), threads=1)
+    ready = penstock.compile(conv_net, torch.randn(4, 3, 8, 8), config=eager)
+    images = torch.randn(3, 3, 8, 8)
+    expected, captured, answers = ready(images), threading.Event(), []
+
+    def capture():
+        try:
+            for size in (9, 10, 11):
+                penstock.compile(conv_net, torch.randn(1, 3, size, size), config=eager)
+        finally:
+            captured.set()
+
+    def answer():
+        while not captured.is_set():
+            answers.append(ready(images))
+
+    together(capture, answer)
+    assert len(answers) > 1
+    for item in answers:
+        torch.testing.assert_close(item, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_graphs_that_share_a_module_captured_at_once_leave_it_in_its_mode(conv_net):

@@ -78,7 +78,7 @@ def test_other_inputs_and_autocast_are_reasons():
     assert [item.reason for item in graph.recompiles[before - 1 :]] == [
         "input rows has shape (3, 4), before (5, 4); input targets has shape (3, 2), before (5, 2)",
         "autocast is torch.bfloat16, before off",
-        "input rows has strides (1, 5), before (4, 1)",
+        "input rows has strides (1, 5), before contiguous",
     ]
     assert f"captures: {before + 3}" in str(graph)
 
