@@ -126,7 +126,7 @@ def _refused(module: Module, group: Group) -> Refusal | None:
                 return Refusal("this file registers hooks, which a graph would not call")
             if node.func.attr == "half" and receiver == group.model:
                 return Refusal("it is brought to half precision by hand")
-    if _bound_elsewhere(module):
+    if bound_elsewhere(module):
         return Refusal("the file uses the name penstock for something else")
     return None
 
@@ -156,7 +156,7 @@ def _taken_by_name(module: Module, site: CallSite) -> bool:
     return False
 
 
-def _bound_elsewhere(module: Module) -> bool:
+def bound_elsewhere(module: Module) -> bool:
     return module.imports.get("penstock", "penstock") != "penstock" or any(
         isinstance(node, ast.Name) and node.id == "penstock" and isinstance(node.ctx, ast.Store) for node in module.nodes
     )
