@@ -235,7 +235,8 @@ def _read_backward(module: Module, call: ast.Call) -> Backward | Refusal:
         started = started.args[0]
     divide = None
     if isinstance(started, ast.BinOp) and isinstance(started.op, ast.Div):
-        started, divide = started.left, started.right
+        divide = started.right
+        started = started.left
     if not isinstance(started, ast.Name):
         return Refusal("what back-propagates has no name of its own")
     return Backward(statement, started.id, divide, scaler)
@@ -302,9 +303,9 @@ def _divisor(statement: ast.stmt, name: str) -> ast.expr | None:
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Div) and dotted(statement.target) == name:
         return statement.value
     if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp):
-        value = statement.value
-        if isinstance(value.op, ast.Div) and dotted(value.left) == name and dotted(statement.targets[0]) == name:
-            return value.right
+        quotient = statement.value
+        if isinstance(quotient.op, ast.Div) and dotted(quotient.left) == name and dotted(statement.targets[0]) == name:
+            return quotient.right
     return None
 
 
