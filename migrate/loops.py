@@ -236,7 +236,8 @@ def _kind(
     trained = _back_propagates(module, loop if loop is not None else function)
     targets = _targets(loop, call) if loop is not None else None
     if loop is None:
-        return ("train" if trained else "predict"), None, trained or _trains_anywhere(module)
+        trains = trained and not _always_gradless(module, call, function)
+        return ("train" if trains else "predict"), None, trained or _trains_anywhere(module)
     gradless = _gradless(module, call, function) or _gradless_call_inside(scope)
     if trained and not gradless:
         return "train", targets, True

@@ -135,7 +135,8 @@ def compare_losses(
         if count < min(FEWEST, len(before)):
             return steps, worst, tolerance, f"the migrated loop {site} took {len(after)} steps, the original {len(before)}"
         one, other = before[:count], after[:count]
-        difference = np.abs(one - other) / np.maximum(np.abs(one), 1e-6)
+        with np.errstate(invalid="ignore"):
+            difference = np.abs(one - other) / np.maximum(np.abs(one), 1e-6)
         difference[(one == other) | (np.isnan(one) & np.isnan(other))] = 0.0  # infinite alike is alike
         steps += count
         worst = max(worst, float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0)))

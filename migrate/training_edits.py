@@ -155,7 +155,10 @@ def _construction(positions: Positions, loop: ast.stmt, name: str, parts: Sequen
     if len(indent) + len(line) <= _LINE:
         return line
     inner = indent + ("\t" if "\t" in indent else "    ")
-    return f"{name} = penstock.training_step({newline}{inner}{', '.join(parts)}{newline}{indent})"
+    together = ", ".join(parts)
+    if len(inner) + len(together) > _LINE:
+        together = f",{newline}{inner}".join(parts) + ","
+    return f"{name} = penstock.training_step({newline}{inner}{together}{newline}{indent})"
 
 
 def _free_name(module: Module) -> str:

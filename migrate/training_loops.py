@@ -96,7 +96,7 @@ def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep | Refusal:
     start = _index(block, cast or forward)
     if start >= _index(block, end):
         return Refusal("backward() stands before the forward pass")
-    read = _loss(module, loop, site, inner, block[start + 1 : _index(block, end)], backward[0].loss)
+    read = _loss(module, loop, site, inner, block[start + 1 : _index(block, end)], backward[0].loss, end.lineno)
     if isinstance(read, Refusal):
         return read
     loss, division, divisor = read
@@ -262,13 +262,17 @@ def _is_autocast(node: ast.expr) -> bool:
 
 
 def _loss(
-    module: Module, loop: ast.AST, site: CallSite, inner: list[ast.stmt], later: list[ast.stmt], name: str
+    module: Module, loop: ast.AST, site: CallSite, inner: list[ast.stmt], later: list[ast.stmt], name: str, last: int
 ) -> tuple[ast.Assign, ast.stmt | None, ast.expr | None] | Refusal:
     """The statement that computes the loss, and the one that divides it, if any, with its divisor."""
     forward = module.statement_of(site.call)
     here = inner[_index(inner, forward) :]
     own = [item for item in here if _binds(item, name)]
-    stores = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and node.id == name and _is_store(node)]
+    stores = [
+        node
+        for node in ast.walk(loop)
+        if isinstance(node, ast.Name) and node.id == name and _is_store(node) and node.lineno <= last
+    ]
     candidates = [*own, *(item for item in later if _binds(item, name) and not any(item is one for one in own))]
     if not candidates or not own or candidates[0] is not own[0]:
         return Refusal(f"{name} is not computed beside the forward pass")

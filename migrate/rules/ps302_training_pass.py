@@ -63,8 +63,10 @@ import penstock
 import torch
 
 train_step = penstock.training_step(
-    net, lambda logits, lam, a, b: (lam * criterion(logits, a) + (1 - lam) * criterion(logits, b)) / args.accumulate, \
-optimizer, update=False
+    net,
+    lambda logits, lam, a, b: (lam * criterion(logits, a) + (1 - lam) * criterion(logits, b)) / args.accumulate,
+    optimizer,
+    update=False,
 )
 for step, (images, target) in enumerate(loader):
     images, a, b, lam = mixup(images.cuda(), target.cuda())

@@ -204,6 +204,17 @@ trainer = Trainer(model)
 for epoch in range(3):
     trainer.run(batches(epoch))
 """,
+    "a loss that is bound again after the update": """\
+for epoch in range(3):
+    for inputs, targets in batches(epoch):
+        outputs = model(inputs)
+        loss = criterion(outputs, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        outputs, loss = outputs.float(), loss.float()
+        trace.append((loss.item(), outputs.sum().item()))
+""",
     "gradients are read": """\
 for epoch in range(3):
     for inputs, targets in batches(epoch):
@@ -216,6 +227,7 @@ for epoch in range(3):
 """,
 }
 WHOLE = {"plain", "statistics before the update, schedule and EMA after it", "mixup"}
+WHOLE.add("a loss that is bound again after the update")
 
 
 def executed(source, monkeypatch, backend="captured"):
