@@ -267,7 +267,7 @@ def _loss(
     """The statement that computes the loss, and the one that divides it, if any, with its divisor."""
     forward = module.statement_of(site.call)
     here = inner[_index(inner, forward) :]
-    own = [item for item in here if _binds(item, name)]
+    own = [item for item in here if _binds(item, name) and item.lineno <= last]
     stores = [
         node
         for node in ast.walk(loop)

@@ -226,8 +226,12 @@ for epoch in range(3):
         trace.append((loss.item(), model.fc.weight.grad.norm().item()))
 """,
 }
-WHOLE = {"plain", "statistics before the update, schedule and EMA after it", "mixup"}
-WHOLE.add("a loss that is bound again after the update")
+WHOLE = {
+    "plain",
+    "statistics before the update, schedule and EMA after it",
+    "mixup",
+    "a loss that is bound again after the update",
+}
 
 
 def executed(source, monkeypatch, backend="captured"):
