@@ -12,7 +12,7 @@ from .graph_mode import bound_elsewhere, import_edit
 from .loops import CallSite
 from .placement import Refusal
 from .rule import Context, Fix
-from .scopes import Module, dotted
+from .scopes import Function, Module, dotted
 from .training_loops import LoopStep, WholeStep, changing, read_step, whole_step
 
 _LINE = 120
@@ -46,7 +46,7 @@ def step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> lis
     module, positions = context.module, context.positions
     if bound_elsewhere(module):
         return Refusal("the file uses the name penstock for something else")
-    if not positions.starts_line(step.loop):
+    if not positions.starts_line(step.construct_at):
         return Refusal("the loop shares its line with another statement")
     read = _criterion(context, step)
     if isinstance(read, Refusal):
@@ -55,7 +55,7 @@ def step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> lis
     options = _options(step, whole)
     name = _free_name(module)
     model = step.site.fact.model
-    made = _construction(positions, step.loop, name, [model, criterion, step.optimizer, *options])
+    made = _construction(positions, step.construct_at, name, [model, criterion, step.optimizer, *options])
     invariant = _invariant(step, [model, step.optimizer, criterion, *options])
     if invariant is not None:
         return invariant
@@ -65,7 +65,7 @@ def step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> lis
     text = f"{loss}, {outputs} = {call}" if outputs is not None else f"{loss} = {call}[0]"
     gone = [*(whole.gone if whole is not None else _backwards(step))]
     gone += [item for item in (step.forward, step.loss, step.division) if item is not None and item is not step.call_at]
-    edits = [positions.insert_before(step.loop, made)]
+    edits = [positions.insert_before(step.construct_at, made)]
     start, end = positions.span(step.call_at)
     edits.append(Edit(start, end, text))
     if whole is None:
@@ -91,6 +91,8 @@ def _criterion(context: Context, step: LoopStep) -> tuple[str, list[str]] | Refu
         plain = not any(isinstance(item, ast.Starred) for item in rest) and all(_varies(item, names) for item in rest)
         if is_outputs and callee is not None and plain and not any(_reads_name(item, outputs) for item in rest):
             return callee, [_source(context, item) for item in rest]
+    if isinstance(step.loop, Function):  # which of its parameters are tensors, nothing says
+        return Refusal("the loss is more than a call of the criterion, in a function of one batch")
     body = copy.deepcopy(value) if step.loss is not step.forward else _with_outputs(value, step.site.call)
     name = outputs or "outputs"
     free = list(dict.fromkeys(node.id for node in ast.walk(body) if isinstance(node, ast.Name)))
@@ -137,7 +139,7 @@ def _options(step: LoopStep, whole: WholeStep | None) -> list[str]:
 
 def _invariant(step: LoopStep, texts: Sequence[str]) -> Refusal | None:
     """Whether what the construction reads stays the same in the loop, so that it may stand before it."""
-    names = changing(step.loop)
+    names = set() if isinstance(step.loop, Function) else changing(step.loop)
     for text in texts:
         node = ast.parse(
             text.partition("=")[2] if text.split("=")[0].isidentifier() and "=" in text else text, mode="eval"

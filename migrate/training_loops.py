@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from .loops import CallSite
 from .placement import Refusal
-from .scopes import Module, bound_names, dotted, last_name
+from .scopes import Function, Module, bound_names, dotted, last_name, local_names
 from .statements import blocks
 
 _AUTOCAST = frozenset(["autocast", "autocast_mode"])
@@ -18,6 +18,9 @@ _NO_OPTIMISER = re.compile(r"sched|warm|ema|scaler|meter|profil", re.I)
 _CLIPPING = {"clip_grad_norm_": "clip_grad_norm", "clip_grad_norm": "clip_grad_norm", "clip_grad_value_": "clip_grad_value"}
 _WRAPPERS = frozenset(["DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP"])
 _ENDINGS = frozenset(["exit", "_exit", "quit", "abort"])
+
+
+Scope = ast.For | ast.AsyncFor | Function
 
 
 @dataclass(frozen=True)
@@ -32,13 +35,13 @@ class Backward:
 
 @dataclass(kw_only=True)
 class LoopStep:
-    """The step of one loop. Statements of the user's own, by what they do; `after` are those between the call and `backward()`.
+    """The step of one loop, or of a function that trains on one batch. Statements of the user's own, by what they do; `after` are those between the call and `backward()`.
 
     `block` holds the backward pass, `inner` the forward pass: the same, or the body of an autocast block (`cast`) in it.
     """
 
     site: CallSite
-    loop: ast.For | ast.AsyncFor
+    loop: Scope
     block: list[ast.stmt]
     inner: list[ast.stmt]
     cast: ast.stmt | None
@@ -62,6 +65,11 @@ class LoopStep:
         return self.site.fact.outputs if self.forward is not self.loss else None
 
     @property
+    def construct_at(self) -> ast.stmt:
+        """The statement before which the graph is made: the loop, or in a function of one batch the call itself."""
+        return (self.cast or self.call_at) if isinstance(self.loop, Function) else self.loop
+
+    @property
     def end(self) -> ast.stmt:
         return self.branch or self.backward[0].statement
 
@@ -76,9 +84,9 @@ class WholeStep:
 
 def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep | Refusal:
     """The step around one training call, or why the loop is not understood."""
-    module, loop = site.module, site.loop
+    module, loop = site.module, site.loop or site.function
     if loop is None:
-        return Refusal("no loop over batches surrounds it in its function")
+        return Refusal("no loop over batches surrounds it")
     if (refusal := _out_of_bounds(module, site, loop, sites)) is not None:
         return refusal
     found = _backward(module, loop)
@@ -154,23 +162,23 @@ def block_of(module: Module, statement: ast.stmt) -> list[ast.stmt]:
     return next(found for found in blocks(parent) if any(item is statement for item in found))
 
 
-def changing(loop: ast.For | ast.AsyncFor) -> set[str]:
-    """The names, and attributes as written, that each round of a loop binds anew."""
+def changing(loop: Scope) -> set[str]:
+    """The names, and attributes as written, that each round of a loop, or each call of a function, binds anew."""
     attributes = {
         name
         for node in ast.walk(loop)
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and (name := dotted(node)) is not None
     }
-    return bound_names(loop) | attributes
+    return (local_names(loop) if isinstance(loop, Function) else bound_names(loop)) | attributes
 
 
-def _out_of_bounds(module: Module, site: CallSite, loop: ast.For | ast.AsyncFor, sites: Sequence[CallSite]) -> Refusal | None:
+def _out_of_bounds(module: Module, site: CallSite, loop: Scope, sites: Sequence[CallSite]) -> Refusal | None:
     model = site.fact.model
-    if isinstance(loop, ast.AsyncFor):
+    if isinstance(loop, ast.AsyncFor | ast.AsyncFunctionDef):
         return Refusal("the loop is asynchronous")
     if len(site.call.args) != 1 or site.call.keywords:
         return Refusal(f"{model} is called with more than one argument")
-    if len([other for other in sites if other.loop is loop and other.fact.kind == "train"]) > 1:
+    if len([other for other in sites if (other.loop or other.function) is loop and other.fact.kind == "train"]) > 1:
         return Refusal("the loop makes more than one forward pass that trains")
     for node in module.nodes:
         if isinstance(node, ast.Call) and last_name(node.func).endswith(("forward_hook", "forward_pre_hook", "backward_hook")):
@@ -190,7 +198,7 @@ def _out_of_bounds(module: Module, site: CallSite, loop: ast.For | ast.AsyncFor,
     return None
 
 
-def _backward(module: Module, loop: ast.For | ast.AsyncFor) -> tuple[list[Backward], ast.If | None] | Refusal:
+def _backward(module: Module, loop: Scope) -> tuple[list[Backward], ast.If | None] | Refusal:
     calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and last_name(node.func) == "backward"]
     if not calls:
         return Refusal("backward() is called in a function of its own, which the step's statements cannot be told from")

@@ -215,6 +215,41 @@ for epoch in range(3):
         outputs, loss = outputs.float(), loss.float()
         trace.append((loss.item(), outputs.sum().item()))
 """,
+    "a function of one batch": """\
+class Trainer:
+    def __init__(self, net, optimizer):
+        self.net, self.optimizer = net, optimizer
+
+    def run_batch(self, source, targets):
+        self.optimizer.zero_grad()
+        output = self.net(source)
+        loss = F.cross_entropy(output, targets)
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+
+trainer = Trainer(model, optimizer)
+for epoch in range(3):
+    for source, targets in batches(epoch):
+        trace.append((trainer.run_batch(source, targets),))
+""",
+    "batches without a for": """\
+def train(net, steps):
+    loader = iter(batches(0) * 3)
+    while steps:
+        x, y = next(loader)
+        optimizer.zero_grad()
+        outputs = net(x)
+        loss = criterion(outputs, y)
+        loss.backward()
+        optimizer.step()
+        steps -= 1
+        trace.append((loss.item(),))
+
+
+train(model, 18)
+""",
     "gradients are read": """\
 for epoch in range(3):
     for inputs, targets in batches(epoch):
@@ -231,6 +266,8 @@ WHOLE = {
     "statistics before the update, schedule and EMA after it",
     "mixup",
     "a loss that is bound again after the update",
+    "a function of one batch",
+    "batches without a for",
 }
 
 
