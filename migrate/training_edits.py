@@ -63,16 +63,21 @@ def step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> lis
     call = f"{name}({', '.join([_source(context, step.site.call.args[0]), *arguments])})"
     loss = step.backward[0].loss
     text = f"{loss}, {outputs} = {call}" if outputs is not None else f"{loss} = {call}[0]"
-    gone = [*(whole.gone if whole is not None else _backwards(step))]
+    removed = whole.gone if whole is not None else _backwards(step)
+    if isinstance(removed, Refusal):
+        return removed
+    gone = [*removed]
     gone += [item for item in (step.forward, step.loss, step.division) if item is not None and item is not step.call_at]
     edits = [positions.insert_before(step.construct_at, made)]
     start, end = positions.span(step.call_at)
+    # Gradients are dropped before the step, not in its middle.
+    early = [item for item in step.after if whole is None and any(item is zero for zero in step.zero_grads)]
+    gone += [item for item in early if not any(item is one for one in gone)]
+    if step.condition is not None:
+        text = _either(context, step, step.condition, [*(_source(context, item) for item in early), text])
+    else:
+        edits += [positions.insert_before(step.cast or step.call_at, _source(context, item)) for item in early]
     edits.append(Edit(start, end, text))
-    if whole is None:
-        for item in step.after:
-            if any(item is zero for zero in step.zero_grads):  # gradients are dropped before the step, not in its middle
-                gone.append(item)
-                edits.append(positions.insert_before(step.cast or step.call_at, _source(context, item)))
     unique = list({id(item): item for item in gone}.values())
     if (refusal := _unremovable(positions, [*unique, step.call_at], step.call_at)) is not None:
         return refusal
@@ -169,7 +174,26 @@ def _free_name(module: Module) -> str:
     return next(name for name in _NAMES if name not in taken)
 
 
-def _backwards(step: LoopStep) -> list[ast.stmt]:
+def _either(context: Context, step: LoopStep, condition: ast.If, trains: Sequence[str]) -> str:
+    """The step where the condition holds, and what stood there where it does not."""
+    positions = context.positions
+    line = step.call_at.lineno
+    indent, newline = positions.indent(line), positions.newline(line)
+    inner = indent + ("\t" if "\t" in indent else "    ")
+    kept = [item for item in (step.forward, step.loss, step.division) if item is not None]
+    unique = list({id(item): item for item in kept}.values())
+    lines = [f"if {_source(context, condition.test)}:", *(inner + item for item in trains)]
+    lines += [f"{indent}else:", *(inner + _source(context, item) for item in unique)]
+    return newline.join([lines[0], *lines[1:]])
+
+
+def _backwards(step: LoopStep) -> Sequence[ast.stmt] | Refusal:
+    if step.condition is not None:
+        zero = [item for item in step.condition.body if any(item is one for one in step.zero_grads)]
+        goes = [step.backward[0].statement, *(item for item in zero if item.lineno < step.backward[0].statement.lineno)]
+        if len(goes) < len(step.condition.body):
+            return [step.backward[0].statement]
+        return Refusal("backward() is all that its branch does") if step.condition.orelse else [step.condition]
     if step.branch is not None and len(step.branch.body) == len(step.branch.orelse) == 1:
         return [step.branch]
     return [item.statement for item in step.backward]

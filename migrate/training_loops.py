@@ -35,7 +35,9 @@ class Backward:
 
 @dataclass(kw_only=True)
 class LoopStep:
-    """The step of one loop, or of a function that trains on one batch. Statements of the user's own, by what they do; `after` are those between the call and `backward()`.
+    """The step of one loop, or of a function that trains on one batch: the user's own statements, by what they do.
+
+    `after` are those between the call and `backward()`.
 
     `block` holds the backward pass, `inner` the forward pass: the same, or the body of an autocast block (`cast`) in it.
     """
@@ -53,6 +55,8 @@ class LoopStep:
     backward: list[Backward]
     branch: ast.If | None
     """`if scaler is not None`, which holds both kinds of backward pass."""
+    condition: ast.If | None
+    """`if phase == "train"`, which holds the backward pass, where the forward pass serves evaluation too."""
     optimizer: str
     call_at: ast.stmt
     """The statement that the call replaces: that of the loss, or of the forward pass."""
@@ -71,7 +75,7 @@ class LoopStep:
 
     @property
     def end(self) -> ast.stmt:
-        return self.branch or self.backward[0].statement
+        return self.branch or self.condition or self.backward[0].statement
 
 
 @dataclass(frozen=True)
@@ -93,18 +97,20 @@ def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep | Refusal:
     if isinstance(found, Refusal):
         return found
     backward, branch = found
-    end = branch or backward[0].statement
     forward = module.statement_of(site.call)
+    condition = _condition(module, backward[0].statement, forward) if branch is None else None
+    end = branch or condition or backward[0].statement
     block, inner = block_of(module, end), block_of(module, forward)
     cast = None
     if inner is not block:
-        cast = _autocast_around(module, forward, block)
+        cast = _autocast_around(module, forward, block, enabled=condition is not None)
         if cast is None:
             return Refusal("the forward pass and backward() stand in different branches")
     start = _index(block, cast or forward)
     if start >= _index(block, end):
         return Refusal("backward() stands before the forward pass")
-    read = _loss(module, loop, site, inner, block[start + 1 : _index(block, end)], backward[0].loss, end.lineno)
+    last = min(item.statement.lineno for item in backward)
+    read = _loss(module, loop, site, inner, block[start + 1 : _index(block, end)], backward[0].loss, last)
     if isinstance(read, Refusal):
         return read
     loss, division, divisor = read
@@ -117,9 +123,17 @@ def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep | Refusal:
     moved = [item for item in inner[_index(inner, call_at) + 1 :] if item is not loss] if cast is not None else []
     first = _index(block, cast) if cast is not None else _index(block, call_at)
     moved += [item for item in block[first + 1 : _index(block, end)] if item is not loss]
+    inside = [one for item in backward for one in _before(module, item.statement)] if end is not backward[0].statement else []
+    if condition is not None and _mentions_bound(condition.test, [*moved, *inside]):
+        return Refusal("whether it back-propagates is decided between the forward pass and backward()")
+    if any(_binds(item, name) for item in inside for name in (backward[0].loss, site.fact.outputs or "")):
+        return Refusal(f"{backward[0].loss} is changed before backward()")
+    if branch is not None and any(_is_zero_grad(item) for item in inside):
+        return Refusal(".zero_grad stands between the loss and backward()")
+    moved += inside
     step = LoopStep(
         site=site, loop=loop, block=block, inner=inner, cast=cast, forward=forward, loss=loss, division=division,
-        divisor=divisor, backward=backward, branch=branch, optimizer=optimizer, call_at=call_at,
+        divisor=divisor, backward=backward, branch=branch, condition=condition, optimizer=optimizer, call_at=call_at,
         after=[item for item in moved if item is not division],
         zero_grads=[item for item in _statements(loop) if _is_zero_grad(item)],
     )  # fmt: skip
@@ -128,7 +142,7 @@ def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep | Refusal:
 
 def whole_step(step: LoopStep) -> WholeStep | None:
     """The step with its update, where zero_grad, clipping and the optimiser's step stand plainly beside it; else None."""
-    if step.cast is not None or step.branch is not None or step.backward[0].scaler is not None:
+    if step.end is not step.backward[0].statement or step.cast is not None or step.backward[0].scaler is not None:
         return None
     zero, update = step.zero_grads, _updates(step)
     if len(zero) != 1 or len(update) != 1 or any(_index(step.block, item) < 0 for item in (*zero, *update)):
@@ -250,17 +264,42 @@ def _read_backward(module: Module, call: ast.Call) -> Backward | Refusal:
     return Backward(statement, started.id, divide, scaler)
 
 
-def _autocast_around(module: Module, forward: ast.stmt, block: list[ast.stmt]) -> ast.stmt | None:
-    """The statement of `block` that holds the forward pass, if only autocast blocks stand between."""
+def _condition(module: Module, backward: ast.stmt, forward: ast.stmt) -> ast.If | None:
+    """The plain `if` around the backward pass, and not around the forward pass."""
+    parent = module.parents[backward]
+    if not isinstance(parent, ast.If) or not any(item is backward for item in parent.body):
+        return None
+    if any(node is forward for node in ast.walk(parent)) or any(isinstance(node, ast.Call) for node in ast.walk(parent.test)):
+        return None
+    return parent
+
+
+def _before(module: Module, statement: ast.stmt) -> list[ast.stmt]:
+    block = block_of(module, statement)
+    return block[: _index(block, statement)]
+
+
+def _mentions_bound(node: ast.AST, statements: Iterable[ast.stmt]) -> bool:
+    names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    return any(names & bound_names(item) for item in statements)
+
+
+def _autocast_around(module: Module, forward: ast.stmt, block: list[ast.stmt], *, enabled: bool) -> ast.stmt | None:
+    """The statement of `block` that holds the forward pass, if only autocast blocks stand between (or, with `enabled`, one
+    that says by `set_grad_enabled` when the forward pass trains)."""
     current: ast.AST = forward
     while True:
         current = module.parents[current]
         if not isinstance(current, ast.With):
             return None
-        if not all(_is_autocast(item.context_expr) for item in current.items):
+        if not all(_is_autocast(item.context_expr) or (enabled and _sets_grad(item.context_expr)) for item in current.items):
             return None
         if any(item is current for item in block):
             return current
+
+
+def _sets_grad(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "set_grad_enabled"
 
 
 def _is_autocast(node: ast.expr) -> bool:

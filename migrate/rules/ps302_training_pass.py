@@ -115,6 +115,40 @@ def train_one_epoch(model, criterion, optimizer, loader, args, scaler=None):
             optimizer.step()
         metric.update(loss=loss.item(), lr=optimizer.param_groups[0]["lr"])
 """
+_PHASES = """\
+import torch
+
+for phase in ["train", "val"]:
+    for inputs, labels in loaders[phase]:
+        optimizer.zero_grad()
+        with torch.set_grad_enabled(phase == "train"):
+            outputs = model(inputs)
+            _, preds = torch.max(outputs, 1)
+            loss = criterion(outputs, labels)
+            if phase == "train":
+                loss.backward()
+                optimizer.step()
+        running_loss += loss.item() * inputs.size(0)
+"""
+_GRAPH_PHASES = """\
+import penstock
+import torch
+
+for phase in ["train", "val"]:
+    train_step = penstock.training_step(model, criterion, optimizer, update=False)
+    for inputs, labels in loaders[phase]:
+        optimizer.zero_grad()
+        with torch.set_grad_enabled(phase == "train"):
+            if phase == "train":
+                loss, outputs = train_step(inputs, labels)
+            else:
+                outputs = model(inputs)
+                loss = criterion(outputs, labels)
+            _, preds = torch.max(outputs, 1)
+            if phase == "train":
+                optimizer.step()
+        running_loss += loss.item() * inputs.size(0)
+"""
 
 
 class TrainingPass(Rule):
@@ -128,14 +162,15 @@ class TrainingPass(Rule):
     `train_step = penstock.training_step(model, criterion, optimizer, update=False, grad_scaler=scaler)`.
 
     Fix safety: safe. Gradients are added to `.grad` as before; a `zero_grad()` between loss and backward moves before the call.
+    Where one forward pass serves training and evaluation, the call stands beside it, under the condition of backward().
     A loss that is more than one call of a criterion is handed over as the expression that it is.
     """
 
     code = "PS302"
     name = "training-pass"
     safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
-    VALID = (_GRAPH_AMP, _GRAPH_ACCUMULATION)
-    INVALID = ((_AMP, _GRAPH_AMP), (_ACCUMULATION, _GRAPH_ACCUMULATION), (_BRANCHES, _GRAPH_BRANCHES))
+    VALID = (_GRAPH_AMP, _GRAPH_ACCUMULATION, _GRAPH_PHASES)
+    INVALID = ((_AMP, _GRAPH_AMP), (_ACCUMULATION, _GRAPH_ACCUMULATION), (_BRANCHES, _GRAPH_BRANCHES), (_PHASES, _GRAPH_PHASES))
 
     def check(self, context: Context) -> Iterator[Fix]:
         for site, step, whole in training_sites(context):

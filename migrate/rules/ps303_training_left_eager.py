@@ -29,19 +29,6 @@ for images, labels in loader:
     criterion(model(images), labels).backward()
     optimizer.second_step(zero_grad=True)
 """
-_PHASES = """\
-import torch
-
-for phase in ["train", "val"]:
-    for inputs, labels in loaders[phase]:
-        optimizer.zero_grad()
-        with torch.set_grad_enabled(phase == "train"):
-            outputs = model(inputs)
-            loss = criterion(outputs, labels)
-            if phase == "train":
-                loss.backward()
-                optimizer.step()
-"""
 _PARALLEL = """\
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -77,8 +64,8 @@ for images, labels in loader:
 class TrainingLeftEager(Rule):
     """What it does: says that a training loop was left eager, and why.
 
-    Why: a loop is rewritten whole or not at all; where it back-propagates twice, exchanges gradients between processes, trains
-    and evaluates with the same call, or hands its loss to code of its own, one call could not stand for the step.
+    Why: a loop is rewritten whole or not at all; where it back-propagates twice, exchanges gradients between processes, or
+    hands its loss to code of its own, one call could not stand for the step.
 
     Example: a loop with two `backward()` of one batch, as sharpness-aware minimisation has, stays as it is.
 
@@ -89,7 +76,7 @@ class TrainingLeftEager(Rule):
     name = "training-left-eager"
     safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
     VALID = (_PLAIN,)
-    INVALID = ((_TWICE, None), (_PHASES, None), (_PARALLEL, None), (_NO_SYNC, None), (_OWN_SCALER, None))
+    INVALID = ((_TWICE, None), (_PARALLEL, None), (_NO_SYNC, None), (_OWN_SCALER, None))
 
     def check(self, context: Context) -> Iterator[Fix]:
         for site, step, whole in training_sites(context):

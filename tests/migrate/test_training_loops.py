@@ -250,6 +250,39 @@ def train(net, steps):
 
 train(model, 18)
 """,
+    "training and validation in one loop": """\
+for epoch in range(3):
+    for phase in ["train", "val"]:
+        model.train(phase == "train")
+        for inputs, labels in batches(epoch):
+            optimizer.zero_grad()
+            with torch.set_grad_enabled(phase == "train"):
+                outputs = model(inputs)
+                _, preds = torch.max(outputs, 1)
+                loss = criterion(outputs, labels)
+                if phase == "train":
+                    loss.backward()
+                    optimizer.step()
+            trace.append((loss.item(), (preds == labels).sum().item()))
+""",
+    "a function that trains or evaluates": """\
+def run(model, loader, is_train):
+    model.train(is_train)
+    for x, y in loader:
+        pred = model(x)
+        loss = criterion(pred, y)
+
+        if is_train:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        trace.append((loss.item(),))
+
+
+for epoch in range(3):
+    run(model, batches(epoch), True)
+    run(model, batches(epoch), False)
+""",
     "gradients are read": """\
 for epoch in range(3):
     for inputs, targets in batches(epoch):
@@ -330,6 +363,7 @@ LEFT = {
     "two optimisers": ("optimizer.step()", "optimizer.step()\n    optimizer_head.step()", "several optimisers"),
     "no optimiser": ("optimizer.step()", "update(model)", "no optimiser"),
     "a branch": ("loss.backward()", "if y.sum():\n        loss.backward()", "different branches"),
+    "a condition made late": ("loss.backward()", "good = loss < 3\n    if good:\n        loss.backward()", "decided between"),
     "a way out": ("loss.backward()", "if skip(loss):\n        break\n    loss.backward()", None),
     "a criterion made anew": ("loss = ", "criterion = choose(x)\n    loss = ", "criterion"),
     "one line": ("loss.backward()\n    optimizer.step()", "loss.backward(); optimizer.step()", "share a line"),
