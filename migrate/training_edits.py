@@ -55,8 +55,9 @@ def step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> lis
     options = _options(step, whole)
     name = _free_name(module)
     model = step.site.fact.model
-    made = _construction(positions, step.construct_at, name, [model, criterion, step.optimizer, *options])
-    invariant = _invariant(step, [model, step.optimizer, criterion, *options])
+    parts = [model, criterion, step.optimizer, *options]
+    made = _construction(positions, step.construct_at, name, parts)
+    invariant = _invariant(step, parts)
     if invariant is not None:
         return invariant
     outputs = step.outputs or ("_" if not _reads_underscore(module, step) else None)
@@ -68,13 +69,15 @@ def step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> lis
         return removed
     gone = [*removed]
     gone += [item for item in (step.forward, step.loss, step.division) if item is not None and item is not step.call_at]
-    edits = [positions.insert_before(step.construct_at, made)]
+    edits = [] if step.condition is not None else [positions.insert_before(step.construct_at, made)]
     start, end = positions.span(step.call_at)
     # Gradients are dropped before the step, not in its middle.
     early = [item for item in step.after if whole is None and any(item is zero for zero in step.zero_grads)]
     gone += [item for item in early if not any(item is one for one in gone)]
     if step.condition is not None:
-        text = _either(context, step, step.condition, [*(_source(context, item) for item in early), text])
+        # The graph too is made only there: an optimiser may well be None where nothing trains.
+        made = _construction(positions, step.call_at, name, parts, deeper=True)
+        text = _either(context, step, step.condition, [made, *(_source(context, item) for item in early), text])
     else:
         edits += [positions.insert_before(step.cast or step.call_at, _source(context, item)) for item in early]
     edits.append(Edit(start, end, text))
@@ -156,8 +159,10 @@ def _invariant(step: LoopStep, texts: Sequence[str]) -> Refusal | None:
     return None
 
 
-def _construction(positions: Positions, loop: ast.stmt, name: str, parts: Sequence[str]) -> str:
-    indent, newline = positions.indent(loop.lineno), positions.newline(loop.lineno)
+def _construction(positions: Positions, place: ast.stmt, name: str, parts: Sequence[str], *, deeper: bool = False) -> str:
+    indent, newline = positions.indent(place.lineno), positions.newline(place.lineno)
+    if deeper:
+        indent += "\t" if "\t" in indent else "    "
     line = f"{name} = penstock.training_step({', '.join(parts)})"
     if len(indent) + len(line) <= _LINE:
         return line

@@ -135,11 +135,11 @@ import penstock
 import torch
 
 for phase in ["train", "val"]:
-    train_step = penstock.training_step(model, criterion, optimizer, update=False)
     for inputs, labels in loaders[phase]:
         optimizer.zero_grad()
         with torch.set_grad_enabled(phase == "train"):
             if phase == "train":
+                train_step = penstock.training_step(model, criterion, optimizer, update=False)
                 loss, outputs = train_step(inputs, labels)
             else:
                 outputs = model(inputs)

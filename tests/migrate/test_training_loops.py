@@ -36,7 +36,7 @@ class Net(nn.Module):
 
 def batches(seed):
     generator = torch.Generator().manual_seed(seed)
-    sizes = [6, 6, 6, 6, 6, 5]
+    sizes = [5] * 6
     return [(torch.randn(n, 2, 7, 6, generator=generator), torch.randint(4, (n,), generator=generator)) for n in sizes]
 
 
@@ -266,7 +266,8 @@ for epoch in range(3):
             trace.append((loss.item(), (preds == labels).sum().item()))
 """,
     "a function that trains or evaluates": """\
-def run(model, loader, is_train):
+def run(model, loader, optimizer=None):
+    is_train = optimizer is not None
     model.train(is_train)
     for x, y in loader:
         pred = model(x)
@@ -280,8 +281,8 @@ def run(model, loader, is_train):
 
 
 for epoch in range(3):
-    run(model, batches(epoch), True)
-    run(model, batches(epoch), False)
+    run(model, batches(epoch), optimizer)
+    run(model, batches(epoch))
 """,
     "gradients are read": """\
 for epoch in range(3):
