@@ -42,14 +42,15 @@ def models_in_place(root: Path) -> Path:
 
 
 def write_in_place(root: Path, changes: Sequence[Change], models: Path | None = None) -> list[str]:
-    """Write the changed files and put the folder `models` in its place; the paths written, links followed.
+    """Write the changed files and put the folder `models` in its place; the paths written, links followed. Without a changed
+    file nothing is done.
 
     Raises MigrateError, with nothing changed, where a file is not as it was read, is a link out of the repository, or cannot
     be written. Whatever else ends this call before its end, KeyboardInterrupt too, leaves the old files.
     """
     root = root.resolve()
     wanted = _targets(root, [change for change in changes if change.changed])
-    if not wanted and models is None:
+    if not wanted:
         return []
     with _exclusive(root) as journal:
         entry = _prepare(root, journal, wanted, models)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from .evidence import agreements
 from .facts import Script
 from .output import apply
 from .resolved import Resolved
@@ -57,6 +58,7 @@ def run_migrated(space: Workspace, changes: Sequence[Change], originals: Origina
         apply(changes, space.tree)
         run = run_script(script, argv, space.shop)
         verdict = compare(original, run)
+        space.report.agreements += agreements(script.path, original.sites, run.sites)
         entry.executed, entry.why = verdict.status, space.plain(verdict.why) if verdict.why else None
         space.report.parity_failed |= verdict.parity_failed
         if verdict.status == "failed":
