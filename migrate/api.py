@@ -84,19 +84,13 @@ def migrate(
     extra = [*load_all([Path(file) for file in rules]), *named]
     told = told.with_known_codes([*all_rules(), *extra])
     try:
-        choose_rules([*select, *ignore], (), extra)
+        chosen = choose_rules(select or told.select, ignore or told.ignore, extra)
     except ValueError as error:
         raise MigrateError(str(error)) from None
     limits = Limits(timeout=timeout, memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
     with Stages(console) as stages:
         surveyed = survey(root, progress=stages.start("Reading the sources"))
-        changes = rewrite(
-            surveyed,
-            select=select or told.select,
-            ignore=ignore or told.ignore,
-            unsafe=unsafe or told.unsafe,
-            extra=extra,
-        )
+        changes = rewrite(surveyed, rules=chosen, unsafe=unsafe or told.unsafe)
         report = _first_report(root, surveyed, changes)
         report.findings += [*told.findings, *untrusted]
         if restored:

@@ -14,8 +14,14 @@ PS002 unreadable-file
     The file cannot be read or decoded. Check its permissions and its encoding declaration (PEP 263).
 PS003 skipped-file
     The file is too large or nested too deeply to be source that a person wrote; it was left out.
-PS005 failing-rule
-    A rule raised an error on this file and was left out for it; the other rules and files are as usual.
+PS010 weights-asked-for
+    The script must be told its weights on the command line. Give them with --checkpoint FILE.
+PS011 main-script-taken
+    Several scripts build models; the main one was taken. --entry chooses another.
+PS012 name-defined-twice
+    Several models have this name; the first one was taken. --entry and --model choose.
+PS013 transform-not-followed
+    The evaluation transform could not be followed from the model's call to where it is defined.
 PS014 neutral-argument
     A script requires an argument that the migrator had to fill with a neutral value. Give the right one with
     --entry "SCRIPT FLAG VALUE".

@@ -51,7 +51,8 @@ def agreements(script: str, original: Mapping[str, Recorded], migrated: Mapping[
         after = migrated.get(site)
         if after is None or after.outputs.shape != before.outputs.shape or not before.outputs.size:
             continue
-        one, other = (recorded.outputs.astype(np.float64).ravel() for recorded in (before, after))
+        one: np.ndarray = before.outputs.astype(np.float64).ravel()
+        other: np.ndarray = after.outputs.astype(np.float64).ravel()
         finite = np.isfinite(one) & np.isfinite(other)
         one, other = one[finite], other[finite]
         if not one.size:

@@ -24,8 +24,6 @@ class Change:
     after: bytes
     rules: list[str]
     findings: list[Finding]
-    offers: tuple[Fix, ...] = ()
-    """The remarks together with their edits, in characters of the text before."""
 
     @property
     def changed(self) -> bool:
@@ -38,15 +36,14 @@ def rewrite(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     unsafe: bool = False,
-    extra: Sequence[Rule] = (),
-    only: Sequence[Rule] | None = None,
+    rules: Sequence[Rule] | None = None,
 ) -> list[Change]:
     """The changes that the rules make to the surveyed files; nothing is written.
 
-    `select` and `ignore` are rule codes or prefixes of them ("PS2"); an unknown one raises ValueError. `extra` are rules beside
-    the built-in ones, `only` are rules instead of them. Files without a change appear only when a rule remarked something.
+    `select` and `ignore` are rule codes or prefixes of them ("PS2"); an unknown one raises ValueError. `rules`, where given,
+    are taken as they are instead. Files without a change appear only when a rule remarked something.
     """
-    rules = choose_rules(select, ignore, extra) if only is None else list(only)
+    rules = choose_rules(select, ignore) if rules is None else list(rules)
     known = knowledge(survey)
     changes = (_rewrite_file(survey, known, module, rules, unsafe) for module in known.repository.modules.values())
     return [change for change in changes if change is not None]
@@ -72,9 +69,8 @@ def _rewrite_file(survey: Survey, known: Knowledge, module: Module, rules: Seque
     edits: list[Edit] = []
     applied: list[str] = []
     findings: list[Finding] = []
-    offers: list[Fix] = []
     for rule in rules:
-        for fix in _fixes(rule, context):
+        for fix in rule.check(context):
             allowed = fix.finding.fix == "safe" or (unsafe and fix.finding.fix == "unsafe")
             if fix.edits and allowed and not _overlaps(edits, fix):
                 edits += [edit for edit in fix.edits if edit not in edits]
@@ -82,7 +78,6 @@ def _rewrite_file(survey: Survey, known: Knowledge, module: Module, rules: Seque
                 findings.append(replace(fix.finding, fix="applied"))
             else:
                 findings.append(fix.finding)
-            offers.append(replace(fix, finding=findings[-1]))
     if not findings:
         return None
     after = file.encode(apply_edits(text, edits)) if edits else file.data
@@ -91,16 +86,7 @@ def _rewrite_file(survey: Survey, known: Knowledge, module: Module, rules: Seque
         findings = [replace(item, fix="manual") if item.fix == "applied" else item for item in findings]
         findings.append(Finding(file.path, 1, 0, "PS000", message, "error"))
         return Change(file.path, file.data, file.data, [], sorted(findings))
-    return Change(file.path, file.data, after, sorted(set(applied)), sorted(findings), tuple(offers))
-
-
-def _fixes(rule: Rule, context: Context) -> list[Fix]:
-    """What a rule has to say; one that fails on a file says so, and stops neither the others nor the other files."""
-    try:
-        return list(rule.check(context))
-    except Exception as error:  # noqa: BLE001  a rule may be the user's own, and a file anything
-        message = f"the rule {rule.code} failed on this file: {type(error).__name__}: {error}; please report this to its author"
-        return [Fix(Finding(context.module.path, 1, 0, "PS005", message, "error"))]
+    return Change(file.path, file.data, after, sorted(set(applied)), sorted(findings))
 
 
 def _overlaps(edits: Sequence[Edit], fix: Fix) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
@@ -10,11 +11,11 @@ from urllib.parse import quote
 
 from .catalogue import parts
 from .codes import explained
-from .edits import Edit, Positions
 from .finding import Finding
 from .report import ERRORS, Report
 from .rewrite import Change
 from .rule import Rule, all_rules
+from .source import parse_source, split_lines
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ROOT = "REPOSITORY"
@@ -23,7 +24,8 @@ _ROOT = "REPOSITORY"
 def to_sarif(report: Report) -> dict[str, Any]:
     """One run with every finding of the report. Lines and columns count from 1, columns in Unicode code points.
 
-    Findings that a rewrite answers carry it as a fix: the applied ones too, because they are of the repository as it was.
+    A finding whose rewrite was made carries the rewriting of its whole file as a fix, because an import, a construction and
+    the calls go together; regions are of the repository as it was.
     """
     findings = sorted(report.findings)
     known = {rule.code: rule for rule in all_rules()}
@@ -70,7 +72,7 @@ def _descriptor(code: str, rule: Rule | None) -> dict[str, Any]:
 
 
 def _result(finding: Finding, index: int, change: Change | None) -> dict[str, Any]:
-    text = _text(change)
+    before, after = (None, None) if change is None else (_text(change.path, data) for data in (change.before, change.after))
     result: dict[str, Any] = {
         "ruleId": finding.code,
         "ruleIndex": index,
@@ -79,50 +81,48 @@ def _result(finding: Finding, index: int, change: Change | None) -> dict[str, An
         "properties": {"fix": finding.fix},
     }
     if finding.path:
-        place = {"artifactLocation": _artifact(finding.path), "region": _region(finding, text)}
+        place = {"artifactLocation": _artifact(finding.path), "region": _region(finding, before)}
         result["locations"] = [{"physicalLocation": place}]
-    if change is not None and text is not None and (edits := _edits(finding, change)):
-        positions = Positions(text)
-        replacements = [_replacement(positions, edit) for edit in edits]
+    if finding.fix == "applied" and change is not None and change.changed and before is not None and after is not None:
         result["fixes"] = [
             {
-                "description": {"text": f"{finding.code}: as penstock migrate rewrites it ({finding.fix})"},
-                "artifactChanges": [{"artifactLocation": _artifact(finding.path), "replacements": replacements}],
+                "description": {"text": f"Rewrite {finding.path} as penstock migrate does: {', '.join(change.rules)}"},
+                "artifactChanges": [
+                    {"artifactLocation": _artifact(finding.path), "replacements": _replacements(before, after)}
+                ],
             }
         ]
     return result
 
 
-def _text(change: Change | None) -> str | None:
-    """The source before, where it is one that regions can be given in (notebooks are edited by cell)."""
-    if change is None or not change.path.endswith(".py"):
-        return None
-    from .source import parse_source
-
-    return parse_source(change.path, change.before).text
-
-
-def _edits(finding: Finding, change: Change) -> tuple[Edit, ...]:
-    return next((offer.edits for offer in change.offers if offer.finding == finding), ())
+def _text(path: str, data: bytes) -> str | None:
+    """The source, where it is one that regions can be given in (notebooks are edited by cell)."""
+    return parse_source(path, data).text if path.endswith(".py") else None
 
 
 def _region(finding: Finding, text: str | None) -> dict[str, int]:
     line = max(1, finding.line)
     column = max(0, finding.column)
     if text is not None:
-        lines = Positions(text).lines
+        lines = split_lines(text)
         if line <= len(lines):
             column = len(lines[line - 1].encode()[:column].decode(errors="replace"))
     return {"startLine": line, "startColumn": column + 1}
 
 
-def _replacement(positions: Positions, edit: Edit) -> dict[str, Any]:
-    region = {}
-    for name, offset in (("start", edit.start), ("end", edit.end)):
-        line = max(number for number, start in enumerate(positions.starts) if start <= offset) if offset else 0
-        line = min(line, max(0, len(positions.lines) - 1))
-        region |= {f"{name}Line": line + 1, f"{name}Column": offset - positions.starts[line] + 1}
-    return {"deletedRegion": region, "insertedContent": {"text": edit.text}}
+def _replacements(before: str, after: str) -> list[dict[str, Any]]:
+    """The lines that differ, whole, each region ending at the start of the line after it."""
+    old, new = (split_lines(text) for text in (before, after))
+    made = []
+    for kind, i1, i2, j1, j2 in difflib.SequenceMatcher(a=old, b=new, autojunk=False).get_opcodes():
+        if kind != "equal":
+            region = {"startLine": i1 + 1, "startColumn": 1, "endLine": i2 + 1, "endColumn": 1}
+            if i2 == len(old) and old and not old[-1].endswith(("\n", "\r")):  # there is no line after it
+                region |= {"endLine": i2, "endColumn": len(old[-1]) + 1}
+                if i1 == i2:
+                    region |= {"startLine": i2, "startColumn": len(old[-1]) + 1}
+            made.append({"deletedRegion": region, "insertedContent": {"text": "".join(new[j1:j2])}})
+    return made
 
 
 def _artifact(path: str) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .plugins import FAILED
 from .rewrite import Change, rewrite
 from .rule import Rule
 from .survey import survey
@@ -64,6 +65,9 @@ def _invalid(rule: Rule, source: str, expected: str | None) -> str | None:
     findings = [finding for change in changes for finding in change.findings]
     if not findings:
         return "the rule has nothing to say about it"
+    failed = next((finding for finding in findings if finding.message.startswith(FAILED)), None)
+    if failed is not None:
+        return failed.message
     foreign = {finding.code for finding in findings} - {rule.code}
     if foreign:
         return next(f"remarked as {finding}" for finding in findings if finding.code in foreign)
@@ -86,7 +90,7 @@ def _run(rule: Rule, source: str) -> list[Change] | str:
         surveyed = survey(Path(folder))
         if surveyed.errors:
             return f"the example does not parse: {surveyed.errors[0]}"
-        return rewrite(surveyed, only=[rule], unsafe=rule.safety == "unsafe")
+        return rewrite(surveyed, rules=[rule], unsafe=rule.safety == "unsafe")
 
 
 def _diff(expected: str, found: str) -> str:

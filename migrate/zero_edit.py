@@ -89,7 +89,9 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console) -> i
         space.fresh_tree()
         apply(changes, space.tree)
         stages.start(f"Running {path} with graphs")
-        verdict = compare(original, run_recorded(found, arguments, space.shop, cwd=cwd))
+        migrated = run_recorded(found, arguments, space.shop, cwd=cwd)
+        verdict = compare(original, migrated)
+    sys.stdout.write(space.plain(migrated.done.stdout))
     if verdict.status != "passed":
         console.print(space.plain(f"differs: {verdict.why}"), style="red", markup=False, highlight=False)
         return PARITY

@@ -3,8 +3,8 @@
     python zero_edit_child.py DESCRIPTOR SCRIPT ARGS...
 
 The descriptor holds JSON: {real path: {"before": text, "after": text}}. A file of the table is compiled from its new text,
-wherever it is imported from, but with the line numbers of the old one, so that tracebacks, warnings and `inspect` show the lines
-that the user wrote. Nothing is patched: sources are exchanged where the import system reads them. Standard library only.
+wherever it is imported from, but with the line numbers of the old one, so that tracebacks, warnings and `inspect` show the
+lines that the user wrote. Nothing is patched: sources are exchanged where the import system reads them. Standard library only.
 """
 
 from __future__ import annotations
