@@ -53,7 +53,7 @@ def _tell(kind: type[BaseException], error: BaseException, trace: types.Tracebac
     """An uncaught error as the interpreter tells it, without the frames of this file."""
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
-    sys.__excepthook__(kind, error, trace)
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
 
 
 class Finder(importlib.abc.MetaPathFinder):

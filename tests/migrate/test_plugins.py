@@ -183,3 +183,11 @@ def test_named_rules_stay_inside_the_repository(root: Path, plugin: Path) -> Non
     with pytest.raises(MigrateError, match="outside the repository"):
         rules_of(root.resolve(), ["../my_rules.py"], trusted=True)
     assert rules_of(root, [], trusted=False) == ([], [])
+
+
+def test_the_rule_in_the_documentation_passes(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "migrate.md").read_text()
+    path = tmp_path / "documented.py"
+    path.write_text(page.partition("```python\n")[2].partition("```")[0])
+    (rule,) = load_rules(path)
+    assert [verdict.why for verdict in self_test(rule)] == [None, None, None]
