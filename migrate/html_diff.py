@@ -12,9 +12,6 @@ from pygments.lexers.python import PythonLexer
 from pygments.lexers.special import TextLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String, _TokenType
 
-from .rewrite import Change
-from .source import parse_source
-
 CONTEXT = 3
 _COLOURS = (
     (Comment, "c"), (String, "s"), (Number, "n"), (Keyword, "k"), (Name.Function, "f"), (Name.Class, "f"),
@@ -31,9 +28,9 @@ def safe(text: object) -> str:
     return html.escape(_TRICKS.sub(lambda found: f"\\u{ord(found[0]):04x}", str(text)), quote=True)
 
 
-def side_by_side(change: Change) -> str:
-    """The change as an HTML table: old line, old code, new line, new code; far from any change, lines are left out."""
-    before, after = (_lines(change.path, data) for data in (change.before, change.after))
+def side_by_side(old: str, new: str, *, python: bool) -> str:
+    """A change as an HTML table: old line, old code, new line, new code; far from any change, lines are left out."""
+    before, after = (_lines(text, python) for text in (old, new))
     rows: list[str] = []
     plain = [["".join(text for _, text in line) for line in lines] for lines in (before, after)]
     groups = difflib.SequenceMatcher(a=plain[0], b=plain[1], autojunk=False).get_grouped_opcodes(CONTEXT)
@@ -91,11 +88,8 @@ def _marked(fragments: list[Fragment], marked: Sequence[tuple[int, int]]) -> Ite
         position += len(text)
 
 
-def _lines(path: str, data: bytes) -> list[list[Fragment]]:
-    """The lines of a file as coloured fragments."""
-    python = path.endswith(".py")
-    text = parse_source(path, data).text if python else None
-    text = text if text is not None else data.decode("utf-8", "backslashreplace")
+def _lines(text: str, python: bool) -> list[list[Fragment]]:
+    """The lines of a source as coloured fragments."""
     lexer = (PythonLexer if python else TextLexer)(stripnl=False, ensurenl=False)
     lines: list[list[Fragment]] = [[]]
     for kind, value in lex(text, lexer):

@@ -13,6 +13,8 @@ from .html_diff import safe, side_by_side
 from .html_plots import histogram, scatter, speed_bars
 from .html_style import STYLE
 from .report import ModelReport, Report
+from .rewrite import Change
+from .source import parse_source
 
 # Should an escape ever be forgotten, the page still loads nothing and runs nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -224,14 +226,21 @@ def _finding(finding: Finding) -> list[str]:
 
 
 def _changes(report: Report) -> str:
-    return "".join(_change(report.changes))
+    parts = []
+    for change in (change for change in report.changes if change.changed):
+        for path, before, after in _views(change):
+            title = f'<span class="mono">{safe(path)}</span> <span class="soft">{safe(" ".join(change.rules))}</span>'
+            table = side_by_side(before, after, python=change.path.endswith(".py"))
+            parts.append(f"<details open><summary>{title}</summary>{table}</details>")
+    return "".join(parts)
 
 
-def _change(changes: Sequence[Any]) -> Iterator[str]:
-    for change in changes:
-        if change.changed:
-            title = f'<span class="mono">{safe(change.path)}</span> <span class="soft">{safe(" ".join(change.rules))}</span>'
-            yield f"<details open><summary>{title}</summary>{side_by_side(change)}</details>"
+def _views(change: Change) -> Iterator[tuple[str, str, str]]:
+    """(title, text before, text after), decoded as Python would."""
+    texts = [parse_source(change.path, data).text for data in (change.before, change.after)]
+    decoded = [data.decode("utf-8", "backslashreplace") for data in (change.before, change.after)]
+    before, after = (text if text is not None else plain for text, plain in zip(texts, decoded, strict=True))
+    yield change.path, before, after
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
