@@ -221,7 +221,7 @@ def _finding(finding: Finding) -> list[str]:
         f'<span class="mono">{safe(finding.code)}</span>',
         _pill(finding.severity),
         safe(finding.message),
-        _pill(finding.fix) if finding.fix != "manual" else '<span class="soft">yours</span>',
+        _pill(finding.fix) if finding.fix != "manual" else '<span class="soft">by hand</span>' * (finding.severity != "note"),
     ]
 
 

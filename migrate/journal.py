@@ -21,6 +21,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -208,7 +209,9 @@ def _recover(root: Path, journal: Path) -> list[str]:
 
 
 def _entries(journal: Path) -> list[Path]:
-    return sorted(path for path in journal.iterdir() if path.name.isdigit() and path.is_dir() and not path.is_symlink())
+    """The writes, oldest first."""
+    folders = (path for path in journal.iterdir() if re.fullmatch("[0-9]{4,18}", path.name) and not path.is_symlink())
+    return sorted((path for path in folders if path.is_dir()), key=lambda path: int(path.name))
 
 
 def _finished(entry: Path) -> bool:
