@@ -14,6 +14,10 @@ PS002 unreadable-file
     The file cannot be read or decoded. Check its permissions and its encoding declaration (PEP 263).
 PS003 skipped-file
     The file is too large or nested too deeply to be source that a person wrote; it was left out.
+PS004 notebook-left-out
+    The notebook cannot be read or migrated; it was left as it is.
+PS005 notebook-order
+    The notebook's cells were run in another order than they stand in; it was read in the order in which they stand.
 PS010 weights-asked-for
     The script must be told its weights on the command line. Give them with --checkpoint FILE.
 PS011 main-script-taken
@@ -38,6 +42,8 @@ PS402 script-not-run
     data or arguments that it needs.
 PS403 unproved
     The scripts were not run because of --no-verify; that they compute the same is unproved.
+PS404 repaired-first
+    The original scripts do not run as they came, so they ran with their repairs alone; the runs prove what was rewritten after.
 PS500 unresolved-model
     How the model is built could not be told, so it was not packaged; the scripts migrate nevertheless.
 PS501 model-not-built
@@ -64,6 +70,12 @@ PS510 write-recovered
     An earlier --write was interrupted; its files were given their old bytes before anything else.
 PS511 not-written
     The files could not be changed in place; they are as they were.
+PS512 repairs-compared
+    The model of the repaired sources was compared with that of the sources as they came; the message says with what result.
+PS513 repairs-differ
+    After the repairs the model computes something else than before them. Leave them out with --ignore, and please report it.
+PS520 model-left-out
+    One of the models that --all-models asks for could not be packaged; the message says why. The others are as usual.
 """
 
 CODES: dict[str, tuple[str, str]] = {
