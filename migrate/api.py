@@ -13,17 +13,16 @@ import psutil
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
 from .facts import Survey
 from .finding import Finding
-from .journal import models_in_place, recover, write_in_place
+from .in_place import write_if_proved
+from .journal import models_in_place, recover
 from .model import package_model
 from .output import check_output, models_folder, write_output
-from .plugins import load_all, rules_of
-from .preferences import read_preferences
+from .plugins import settle
 from .progress import Stages
-from .report import PARITY, ModelReport, Parity, Report, ScriptReport
+from .report import ModelReport, Parity, Report, ScriptReport
 from .resolve import resolve
 from .resolved import Resolved
-from .rewrite import Change, choose_rules, rewrite, unified_diff
-from .rule import all_rules
+from .rewrite import Change, rewrite, unified_diff
 from .sandbox import Limits
 from .survey import survey
 from .tree import Copied
@@ -79,23 +78,17 @@ def migrate(
     if target is not None:
         check_output(root, target)
     restored = recover(root)
-    told = read_preferences(root)
-    named, untrusted = rules_of(root, told.rules, trusted=trust_rules)
-    extra = [*load_all([Path(file) for file in rules]), *named]
-    told = told.with_known_codes([*all_rules(), *extra])
-    try:
-        chosen = choose_rules(select or told.select, ignore or told.ignore, extra)
-    except ValueError as error:
-        raise MigrateError(str(error)) from None
+    files = [Path(file) for file in rules]
+    told, chosen, remarks = settle(root, select=select, ignore=ignore, files=files, trusted=trust_rules)
+    if restored:
+        message = f"an interrupted --write was taken back first: {', '.join(restored)}"
+        remarks.append(Finding("", 1, 0, "PS510", message, "note"))
     limits = Limits(timeout=timeout, memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
     with Stages(console) as stages:
         surveyed = survey(root, progress=stages.start("Reading the sources"))
         changes = rewrite(surveyed, rules=chosen, unsafe=unsafe or told.unsafe)
         report = _first_report(root, surveyed, changes)
-        report.findings += [*told.findings, *untrusted]
-        if restored:
-            message = f"an interrupted --write was taken back first: {', '.join(restored)}"
-            report.findings.append(Finding("", 1, 0, "PS510", message, "note"))
+        report.findings += remarks
         weights = str(Path(checkpoint).resolve()) if checkpoint is not None else None
         resolved = _resolve(surveyed, report, entry or told.entry, model or told.model, weights)
         _list_models(surveyed, resolved, report)
@@ -119,7 +112,7 @@ def migrate(
             models = _try_everything(space, resolved, changes, folder)
             if write:
                 stages.start("Writing in place")
-                _write_in_place(root, changes, report, models)
+                write_if_proved(root, changes, report, models)
             elif target is not None:
                 _write(root, target, changes, report, models, stages.start("Writing the migrated copy"))
     return report
@@ -172,21 +165,6 @@ def _list_models(surveyed: Survey, resolved: Resolved | None, report: Report) ->
         if resolved is None or place != resolved.factory:
             unasked = Parity(why="not asked for; --model takes another model than the script's own")
             report.models.append(ModelReport(name=factory.name, factory=place, parity=unasked))
-
-
-def _write_in_place(root: Path, changes: Sequence[Change], report: Report, models: Path | None) -> None:
-    """Change the repository itself; not where a proof failed, for then the change is not what was promised."""
-    failed = [script.path for script in report.scripts if script.executed == "failed"]
-    if failed:
-        report.blocked = f"the migrated form of {', '.join(failed)} does not do what the original does"
-    elif report.exit_status & PARITY:
-        report.blocked = "the packaged model does not compute what the original does"
-    else:
-        try:
-            report.written = write_in_place(root, changes, models)
-        except MigrateError as error:
-            report.blocked = str(error)
-            report.findings.append(Finding("", 1, 0, "PS511", f"not written in place: {error}", "error"))
 
 
 def _write(

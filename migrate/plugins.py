@@ -10,6 +10,8 @@ from pathlib import Path
 
 from ..errors import MigrateError
 from .finding import Finding
+from .preferences import Preferences, read_preferences
+from .rewrite import choose_rules
 from .rule import Context, Fix, Rule, all_rules
 
 FAILED = "the rule failed on this file"
@@ -72,8 +74,26 @@ def load_all(paths: Sequence[Path]) -> list[Rule]:
     return rules
 
 
-def rules_of(root: Path, named: Sequence[str], *, trusted: bool) -> tuple[list[Rule], list[Finding]]:
-    """The rules in the files that a repository's own pyproject.toml names; without trust only the remark that it names them."""
+def settle(
+    root: Path, *, select: Sequence[str], ignore: Sequence[str], files: Sequence[Path], trusted: bool
+) -> tuple[Preferences, list[Rule], list[Finding]]:
+    """What the repository prefers, the rules that the command line and it choose together, and what there is to say about that.
+
+    Raises MigrateError for a code that no rule has, and for files that hold no good rule.
+    """
+    told = read_preferences(root)
+    named, untrusted = rules_of(root, told.rules, trusted=trusted)
+    extra = load_all([*files, *named])
+    told = told.with_known_codes([*all_rules(), *extra])
+    try:
+        chosen = choose_rules(select or told.select, ignore or told.ignore, extra)
+    except ValueError as error:
+        raise MigrateError(str(error)) from None
+    return told, chosen, [*told.findings, *untrusted]
+
+
+def rules_of(root: Path, named: Sequence[str], *, trusted: bool) -> tuple[list[Path], list[Finding]]:
+    """The files with rules that a repository's own pyproject.toml names; without trust only the remark that it names them."""
     if not named:
         return [], []
     if not trusted:
@@ -84,7 +104,7 @@ def rules_of(root: Path, named: Sequence[str], *, trusted: bool) -> tuple[list[R
         raise MigrateError(
             f"pyproject.toml names rules outside the repository: {', '.join(outside)}; give them with --rules FILE"
         )
-    return load_all([root / name for name in named]), []
+    return [root / name for name in named], []
 
 
 def _check_codes(rules: Sequence[Rule], where: str) -> None:
