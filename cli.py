@@ -57,6 +57,9 @@ def _options(
 def migrate(
     repository: Annotated[Path, typer.Argument(help="A folder with a PyTorch image-classification repository.")],
     out: Annotated[Path | None, typer.Option(help="Write a migrated, verified copy with its models/ here.")] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Change the repository in place; penstock undo takes it back.")
+    ] = False,
     entry: Annotated[str | None, typer.Option(help="The script to take the model from, e.g. evaluate.py.")] = None,
     model: Annotated[str | None, typer.Option(help="The model to take, where the repository has several.")] = None,
     input_size: Annotated[str | None, typer.Option(help="C,H,W, where the repository does not state it.")] = None,
@@ -66,23 +69,45 @@ def migrate(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if anything would change.")] = False,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not run the scripts; the report says unproved.")] = False,
     trust_checkpoint: Annotated[bool, typer.Option(help="Let checkpoints execute code while they load.")] = False,
-    format: Annotated[str, typer.Option(help="text or json.")] = "text",  # noqa: A002
+    select: Annotated[
+        list[str] | None, typer.Option(help="Only rules with these codes or beginnings of codes, e.g. PS2.")
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="No rules with these; comma-separated, may be repeated.")] = None,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Also make the changes that may alter behaviour.")] = False,
+    rules: Annotated[list[Path] | None, typer.Option(help="A file with rules of your own; may be repeated.")] = None,
+    trust_rules: Annotated[
+        bool, typer.Option("--trust-rules", help="Run the rules that the repository's pyproject.toml names.")
+    ] = False,
+    format: Annotated[str, typer.Option(help="text, json or sarif.")] = "text",  # noqa: A002
+    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write the report as one HTML page.")] = None,
 ) -> None:
     """Migrate a repository to graph mode, prove it, and package its model to be served.
 
-    Without --out, prints the diff and the findings and writes nothing. The exit status adds up: 1 findings or would
-    change, 2 errors, 4 parity failed.
+    Without --out or --write, prints the diff and the findings and writes nothing. The exit status adds up: 1 findings or
+    would change, 2 errors, 4 parity failed. Settings may stand in the repository's pyproject.toml, under [tool.penstock].
     """
     import json
 
-    if format not in ("text", "json"):
-        raise typer.BadParameter("must be text or json", param_hint="--format")
+    if format not in ("text", "json", "sarif"):
+        raise typer.BadParameter("must be text, json or sarif", param_hint="--format")
+    if out is not None and (write or check):
+        raise typer.BadParameter("goes with neither --write nor --check", param_hint="--out")
+    if write and check:
+        raise typer.BadParameter("--check writes nothing; choose one", param_hint="--write")
+    if report is not None and not report.absolute().parent.is_dir():
+        raise typer.BadParameter(f"{report.parent} is not a folder", param_hint="--report")
     from .migrate.api import migrate as run
 
-    console = _console(stderr=format == "json")
-    report = run(
+    console = _console(stderr=format != "text")
+    done = run(
         repository,
         out=out,
+        write=write,
+        select=_codes(select),
+        ignore=_codes(ignore),
+        unsafe=unsafe,
+        rules=rules or (),
+        trust_rules=trust_rules,
         entry=entry,
         model=model,
         input_size=_input_size(input_size),
@@ -94,13 +119,77 @@ def migrate(
         check=check,
         console=console,
     )
+    if report is not None:
+        from .migrate.html_report import write_html
+
+        write_html(done, report)
     if format == "json":
-        typer.echo(json.dumps(report.to_json(), indent=2))
+        typer.echo(json.dumps(done.to_json(), indent=2))
+    elif format == "sarif":
+        from .migrate.sarif import to_sarif
+
+        typer.echo(json.dumps(to_sarif(done), indent=2))
     else:
         from .migrate.render import render
 
-        render(report, console)
-    raise typer.Exit(report.exit_status)
+        render(done, console)
+    raise typer.Exit(done.exit_status)
+
+
+@app.command()
+def undo(
+    repository: Annotated[Path, typer.Argument(help="A repository that penstock migrate --write changed.")],
+) -> None:
+    """Take back the last migrate --write, byte for byte; refused where its files changed since, which are named."""
+    from .migrate.journal import undo as run
+
+    for path in run(repository):
+        typer.echo(f"restored {path}")
+
+
+@app.command()
+def rules(
+    code: Annotated[str | None, typer.Argument(help="The code of one rule or finding, for its page.")] = None,
+    test: Annotated[Path | None, typer.Option(metavar="FILE.py", help="Run the examples of the rules in this file.")] = None,
+) -> None:
+    """List the rules; with a code, show what it does, why, an example, and how safe its fix is."""
+    from .migrate.catalogue import page, table
+
+    if test is not None:
+        from .migrate.plugins import load_rules
+        from .migrate.selftest import self_test
+
+        verdicts = [verdict for rule in load_rules(test) for verdict in self_test(rule)]
+        for verdict in verdicts:
+            typer.echo(f"{verdict.code} {verdict.example}: {'passed' if verdict.why is None else 'FAILED: ' + verdict.why}")
+        raise typer.Exit(int(any(verdict.why for verdict in verdicts)))
+    console = _console()
+    if code is None:
+        console.print(table())
+        return
+    text = page(code)
+    if not console.is_terminal:
+        typer.echo(text)
+        return
+    from rich.markdown import Markdown
+
+    console.print(Markdown(text))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False})
+def run(
+    context: typer.Context,
+    script: Annotated[Path, typer.Argument(help="A Python script of a PyTorch repository, as it stands.")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Run a copy before and after instead, and compare; exit 4 where they differ.")
+    ] = False,
+) -> None:
+    """Run SCRIPT ARGS... with its models as graphs; no file is changed. The exit status is the script's own."""
+    from .migrate.zero_edit import run_script, verify_script
+
+    if verify:
+        raise typer.Exit(verify_script(script, context.args, console=_console(stderr=True)))
+    raise typer.Exit(run_script(script, context.args, console=_console(stderr=True)))
 
 
 @app.command("compile")
@@ -293,6 +382,11 @@ def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     return Console(stderr=stderr, soft_wrap=True)
+
+
+def _codes(given: list[str] | None) -> list[str]:
+    """The codes of a repeated, comma-separated option."""
+    return [code.strip() for text in given or () for code in text.split(",") if code.strip()]
 
 
 def _input_size(text: str | None) -> tuple[int, int, int] | None:

@@ -13,8 +13,11 @@ import psutil
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
 from .facts import Survey
 from .finding import Finding
+from .in_place import write_if_proved
+from .journal import models_in_place, recover
 from .model import package_model
 from .output import check_output, models_folder, write_output
+from .plugins import settle
 from .progress import Stages
 from .report import ModelReport, Parity, Report, ScriptReport
 from .resolve import resolve
@@ -34,6 +37,7 @@ def migrate(
     repository: str | os.PathLike[str],
     *,
     out: str | os.PathLike[str] | None = None,
+    write: bool = False,
     entry: str | None = None,
     model: str | None = None,
     input_size: tuple[int, int, int] | None = None,
@@ -47,16 +51,21 @@ def migrate(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     unsafe: bool = False,
+    rules: Sequence[str | os.PathLike[str]] = (),
+    trust_rules: bool = False,
     timeout: float = 600.0,
     memory_bytes: int | None = None,
     console: Console | None = None,
 ) -> Report:
     """Turn a PyTorch image-classification repository into its graph-mode form, prove it, and package the model.
 
-    With `out`, that folder gets the migrated copy, `models/` (a model repository to serve) and penstock-report.json; without,
-    everything is tried and proved in a temporary copy and nothing is written. `check` stops after the rewrite. `input_size`
-    is (channels, height, width); the fastest backend is sought for `tuning_seconds`. The user's code only runs in
-    subprocesses of at most `timeout` seconds and `memory_bytes` (three quarters of the machine's by default). `console`
+    With `out`, that folder gets the migrated copy, `models/` (a model repository to serve) and penstock-report.json. With
+    `write`, the repository itself is changed, unless a proof failed, and `penstock.migrate.journal.undo` gives it back; the
+    models go to `.penstock/models`. With neither, everything is tried and proved in a temporary copy and nothing is written.
+    `check` stops after the rewrite. `input_size` is (channels, height, width); the fastest backend is sought for
+    `tuning_seconds`. `select` and `ignore` are rule codes or beginnings of them, `rules` files with rules of your own, which
+    run in this process; `trust_rules` also runs those that the repository's pyproject.toml names. The repository's code only
+    runs in subprocesses of at most `timeout` seconds and `memory_bytes` (three quarters of the machine's by default). `console`
     shows progress.
 
     What goes wrong inside the repository is a finding of the report; raises AmbiguousError where a choice is yours,
@@ -64,21 +73,30 @@ def migrate(
     """
     root = Path(repository).resolve()
     target = Path(out) if out is not None else None
+    if target is not None and write:
+        raise MigrateError("--out writes a copy and --write the repository itself; choose one")
     if target is not None:
         check_output(root, target)
+    restored = recover(root)
+    files = [Path(file) for file in rules]
+    told, chosen, remarks = settle(root, select=select, ignore=ignore, files=files, trusted=trust_rules)
+    if restored:
+        message = f"an interrupted --write was taken back first: {', '.join(restored)}"
+        remarks.append(Finding("", 1, 0, "PS510", message, "note"))
     limits = Limits(timeout=timeout, memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
     with Stages(console) as stages:
         surveyed = survey(root, progress=stages.start("Reading the sources"))
-        changes = rewrite(surveyed, select=select, ignore=ignore, unsafe=unsafe)
+        changes = rewrite(surveyed, rules=chosen, unsafe=unsafe or told.unsafe)
         report = _first_report(root, surveyed, changes)
+        report.findings += remarks
         weights = str(Path(checkpoint).resolve()) if checkpoint is not None else None
-        resolved = _resolve(surveyed, report, entry, model, weights)
+        resolved = _resolve(surveyed, report, entry or told.entry, model or told.model, weights)
         _list_models(surveyed, resolved, report)
         if check:
             return report
         with tempfile.TemporaryDirectory(prefix="penstock-", ignore_cleanup_errors=True) as scratch:
             wishes = Wishes(
-                input_size=input_size,
+                input_size=input_size or told.input_size,
                 data=Path(data).resolve() if data is not None else None,
                 precision=precision,
                 tuning_seconds=tuning_seconds,
@@ -90,17 +108,21 @@ def migrate(
             space = Workspace(
                 scratch=Path(scratch), surveyed=surveyed, report=report, wishes=wishes, stages=stages, leave_out=leave_out
             )
-            models = _try_everything(space, resolved, changes)
-            if target is not None:
+            folder = models_folder(root) if not write else models_in_place(root).relative_to(root).as_posix()
+            models = _try_everything(space, resolved, changes, folder)
+            if write:
+                stages.start("Writing in place")
+                write_if_proved(root, changes, report, models)
+            elif target is not None:
                 _write(root, target, changes, report, models, stages.start("Writing the migrated copy"))
     return report
 
 
-def _try_everything(space: Workspace, resolved: Resolved | None, changes: Sequence[Change]) -> Path | None:
+def _try_everything(space: Workspace, resolved: Resolved | None, changes: Sequence[Change], folder: str) -> Path | None:
     """All that runs the user's code; the folder of packaged models, or None."""
     space.fresh_tree("Copying the repository")
     originals = run_originals(space, resolved)
-    packaged = resolved is not None and package_model(space, resolved, originals, models_folder(space.surveyed.root))
+    packaged = resolved is not None and package_model(space, resolved, originals, folder)
     if originals:
         run_migrated(space, changes, originals)
     return space.scratch / "models" if packaged else None
@@ -111,6 +133,7 @@ def _first_report(root: Path, surveyed: Survey, changes: Sequence[Change]) -> Re
     report = Report(repository=str(root), findings=list(dict.fromkeys(findings)))
     report.would_change = any(change.changed for change in changes)
     report.diff = unified_diff(changes)
+    report.changes = changes
     rules = {change.path: change.rules for change in changes if change.changed}
     for script in surveyed.scripts:
         touched = sorted({script.path, *(loop.path for loop in script.loops)} & rules.keys())

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import AmbiguousError, SandboxError
 from ..specs import Preprocessing
 from .checkpoint_report import report_checkpoints
+from .evidence import speeds
 from .instrument import site_of
 from .package import class_names, inspect, model_name, package, smoke_test
 from .report import ModelReport, Parity, PreprocessingReport
@@ -89,6 +90,7 @@ def package_model(space: Workspace, resolved: Resolved, originals: Originals, mo
     entry.captured, entry.artifact = True, f"{models_folder}/{entry.name}"
     entry.parity = Parity(**{key: parity[key] for key in ("status", "max_abs", "top1_agreement", "batches", "why")})
     space.report.faster = faster(made.get("plan") or {})
+    space.report.speeds += speeds(entry.name, made.get("plan") or {})
     space.stages.start("Loading the package in a fresh process")
     failure = smoke_test(space.scratch / "models" / entry.name, built.row, space.shop)
     entry.served = failure is None

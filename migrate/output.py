@@ -72,7 +72,10 @@ def write_output(
 
 
 def apply(changes: Sequence[Change], tree: Path) -> None:
-    """Write the changed files into a copy of the repository."""
+    """Write the changed files into a copy of the repository. A link that leads out of the copy becomes a file of it."""
     for change in changes:
+        place = tree / change.path
         if change.changed:
-            (tree / change.path).write_bytes(change.after)
+            if place.is_symlink() and not place.resolve().is_relative_to(tree.resolve()):
+                place.unlink()
+            place.write_bytes(change.after)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.syntax import Syntax
@@ -18,7 +18,7 @@ _COLOURS = {"passed": "green", "failed": "red", "not-run": "yellow", "error": "r
 
 def render(report: Report, console: Console) -> None:
     """Print `report`: the diff when nothing was written, the chain, models, scripts, findings, and one line to end on."""
-    if report.diff and report.out is None:
+    if report.diff and report.out is None and report.written is None:
         console.print(Syntax(report.diff, "diff", background_color="default", word_wrap=True))
     if report.chain:
         _chain(report, console)
@@ -30,6 +30,7 @@ def render(report: Report, console: Console) -> None:
         console.print(f"{others} more model factories were recognised; --model NAME takes another one.", style="dim")
     if report.scripts:
         _scripts(report, console)
+    _recovered(report, console)
     _findings(report, console)
     words = {
         "recognised": "recognised",
@@ -40,15 +41,33 @@ def render(report: Report, console: Console) -> None:
     }
     scores = report.scores()
     console.print("  ".join(f"{word} [bold]{scores[key][0]}/{scores[key][1]}[/]" for key, word in words.items()))
-    if report.out is not None:
-        console.print(f"Written to [bold]{escape(report.out)}[/]")
-        artifact = next((model.artifact for model in report.models if model.artifact), None)
-        if artifact is not None:
-            console.print(f"Serve it:  penstock serve {escape(report.out)}/{escape(artifact.rsplit('/', 1)[0])}")
+    _end(report, console)
+
+
+def _end(report: Report, console: Console) -> None:
+    """What was written, and the commands to go on with."""
+    artifact = next((model.artifact for model in report.models if model.artifact), None)
+    place = report.repository if report.out is None else report.out
+    if report.blocked is not None:
+        _say(console, f"Nothing was written in place, because {report.blocked}.")
+    elif report.written:
+        files = "1 file" if len(report.written) == 1 else f"{len(report.written)} files"
+        _say(console, f"Changed in place: {files}.", f"penstock undo {place}", "takes it back")
+    elif report.out is not None:
+        _say(console, f"Written to {place}")
+    elif report.would_change:
+        _say(console, "Nothing was written.", f"penstock migrate {place} --out DIR", "writes the migrated copy with its models")
     else:
-        console.print(
-            "Nothing was written; --out DIR writes the migrated copy." if report.would_change else "Nothing to change."
-        )
+        _say(console, "Nothing to change.")
+    if artifact is not None and (report.out is not None or report.written):
+        _say(console, "Serve it:", f"penstock serve {place}/{artifact.rsplit('/', 1)[0]}")
+    if any(model.parity.status == "failed" for model in report.models) or report.parity_failed:
+        _say(console, "Not the same answers:", "--report FILE.html", "shows where they part")
+
+
+def _say(console: Console, words: str, command: str = "", what: str = "") -> None:
+    bold = f"  [bold]{escape(command)}[/]" if command else ""
+    console.print(f"{escape(words)}{bold}{'  ' + escape(what) if what else ''}", highlight=False)
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -94,11 +113,41 @@ def _scripts(report: Report, console: Console) -> None:
     console.print(table, "")
 
 
+def _recovered(report: Report, console: Console) -> None:
+    """The preprocessing as one line of steps each, and the checkpoints."""
+    if report.preprocessing:
+        table = _table("Preprocessing", "where", "for", "steps")
+        for entry in report.preprocessing:
+            steps = " > ".join(_step(step) for step in entry.steps)
+            table.add_row(escape(entry.source), escape(", ".join(entry.for_models)), escape(steps))
+        console.print(table, "")
+    if report.checkpoints:
+        table = _table("Checkpoints", "where", "file", "key", "prefix", "loaded", "")
+        for found in report.checkpoints:
+            cells = (found.source, found.path, found.key or "", found.strip or "")
+            table.add_row(*map(escape, cells), _yes(found.loaded), escape(found.why or ""))
+        console.print(table, "")
+
+
+def _step(step: dict[str, Any]) -> str:
+    """`resize 32x32 bilinear`, `normalize`: the operation with its sizes and words, without its numbers."""
+    words = [str(step.get("op", ""))]
+    for key, value in step.items():
+        if key == "size" and isinstance(value, list | tuple):
+            words.append("x".join(map(str, value)))
+        elif key != "op" and isinstance(value, str):
+            words.append(value)
+    return " ".join(words)
+
+
 def _findings(report: Report, console: Console) -> None:
     if not report.findings:
         return
-    table = _table("Findings", "where", "code", "", "what", "fix")
-    for finding in sorted(report.findings):
+    ranks = {"error": 0, "warning": 1, "note": 2}
+    counts = [(severity, sum(finding.severity == severity for finding in report.findings)) for severity in ranks]
+    title = "Findings: " + ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts if count)
+    table = _table(title, "where", "code", "", "what", "fix")
+    for finding in sorted(report.findings, key=lambda finding: (ranks[finding.severity], finding)):
         severity = f"[{_COLOURS[finding.severity]}]{finding.severity}[/]"
         where = f"{finding.path}:{finding.line}:{finding.column}" if finding.path else ""
         table.add_row(escape(where), finding.code, severity, escape(finding.message), finding.fix)

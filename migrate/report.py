@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +13,8 @@ from .finding import Finding
 from .resolved import ChainStep
 
 if TYPE_CHECKING:
-    pass
+    from .evidence import Agreement, Speed
+    from .rewrite import Change
 
 SCHEMA = 1
 FINDINGS, ERRORS, PARITY = 1, 2, 4
@@ -96,7 +98,11 @@ class CheckpointReport:
 
 @dataclass(kw_only=True)
 class Report:
-    """Everything one migration found and did. `diff` and `chain` are for people and not part of the JSON form."""
+    """Everything one migration found and did.
+
+    `diff`, `chain`, `changes`, `agreements` and `speeds` are for people and not part of the JSON form. `written` names the
+    files that --write changed in place, and `blocked` says why it changed none.
+    """
 
     repository: str
     models: list[ModelReport] = field(default_factory=list)
@@ -109,13 +115,18 @@ class Report:
     would_change: bool = False
     diff: str = ""
     chain: tuple[ChainStep, ...] = ()
+    changes: Sequence[Change] = ()
+    agreements: list[Agreement] = field(default_factory=list)
+    speeds: list[Speed] = field(default_factory=list)
     parity_failed: bool = False
+    written: list[str] | None = None
+    blocked: str | None = None
 
     @property
     def exit_status(self) -> int:
-        """1: warnings, or without an output folder something would change; 2: errors; 4: parity failed. They add up."""
+        """1: warnings, or something would change and was not written; 2: errors; 4: parity failed. They add up."""
         severities = {finding.severity for finding in self.findings}
-        status = FINDINGS if "warning" in severities or (self.would_change and self.out is None) else 0
+        status = FINDINGS if "warning" in severities or (self.would_change and self.out is None and self.written is None) else 0
         if "error" in severities:
             status |= ERRORS
         if self.parity_failed or any(model.parity.status == "failed" for model in self.models):

@@ -30,21 +30,28 @@ class Change:
         return self.before != self.after
 
 
-def rewrite(survey: Survey, *, select: Sequence[str] = (), ignore: Sequence[str] = (), unsafe: bool = False) -> list[Change]:
+def rewrite(
+    survey: Survey,
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    unsafe: bool = False,
+    rules: Sequence[Rule] | None = None,
+) -> list[Change]:
     """The changes that the rules make to the surveyed files; nothing is written.
 
-    `select` and `ignore` are rule codes or prefixes of them ("PS2"); an unknown one raises ValueError. Files without a change
-    appear only when a rule remarked something.
+    `select` and `ignore` are rule codes or prefixes of them ("PS2"); an unknown one raises ValueError. `rules`, where given,
+    are taken as they are instead. Files without a change appear only when a rule remarked something.
     """
-    rules = choose_rules(select, ignore)
+    rules = choose_rules(select, ignore) if rules is None else list(rules)
     known = knowledge(survey)
     changes = (_rewrite_file(survey, known, module, rules, unsafe) for module in known.repository.modules.values())
     return [change for change in changes if change is not None]
 
 
-def choose_rules(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list[Rule]:
-    """The rules whose codes begin with one of `select` (all, when empty) and with none of `ignore`."""
-    rules = all_rules()
+def choose_rules(select: Sequence[str] = (), ignore: Sequence[str] = (), extra: Sequence[Rule] = ()) -> list[Rule]:
+    """The rules, with `extra` ones last, whose codes begin with one of `select` (all, when empty) and with none of `ignore`."""
+    rules = [*all_rules(), *extra]
     for code in [*select, *ignore]:
         if not code or not any(rule.code.startswith(code) for rule in rules):
             raise ValueError(f"no rule has a code beginning with {code!r}; there are {', '.join(rule.code for rule in rules)}")

@@ -14,7 +14,7 @@ from pathlib import Path
 FICLONE = 0x40049409  # ioctl_ficlone(2): both files share their blocks until one of them is written
 HUGE_BYTES = 4 * 2**30
 MARKER = "penstock-report.json"
-_LEFT_OUT = frozenset({"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "node_modules"})
+_LEFT_OUT = frozenset({".penstock", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "node_modules"})
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from .evidence import agreements
 from .facts import Script
 from .loss_trace import TracedLoop, compare_losses, rewritten_loops
 from .output import apply
@@ -69,6 +70,7 @@ def run_migrated(space: Workspace, changes: Sequence[Change], originals: Origina
             _judge_losses(space, script, entry, argv, original, run, loops)
             continue
         verdict = compare(original, run)
+        space.report.agreements += agreements(script.path, original.sites, run.sites)
         entry.executed, entry.why = verdict.status, space.plain(verdict.why) if verdict.why else None
         space.report.parity_failed |= verdict.parity_failed
         if verdict.status == "failed":

@@ -117,13 +117,16 @@ def sample_image(tree: Path) -> Path:
     return made.relative_to(tree)
 
 
-def run_script(script: Script, argv: Sequence[str], shop: Workshop) -> ScriptRun:
-    """Run `script` in a fresh copy of the repository, recording every model call that it reaches. The copy is then used up."""
+def run_script(script: Script, argv: Sequence[str], shop: Workshop, *, cwd: Path | None = None) -> ScriptRun:
+    """Run `script` in a fresh copy of the repository, recording every model call that it reaches. The copy is then used up.
+
+    `cwd` is the copy's root unless given.
+    """
     desk, room = shop.desk(), shop.room()
     install(shop.tree, desk, script.loops, script.path)
     record = room / "record.npz"
-    arguments = [script.path, *argv]
-    done = shop.run(arguments, room, cwd=shop.tree, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
+    arguments = [script.path if cwd is None else str(shop.tree / script.path), *argv]
+    done = shop.run(arguments, room, cwd=cwd or shop.tree, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
     return ScriptRun(done=done, sites=read_record(record))
 
 

@@ -93,3 +93,13 @@ def test_a_package_named_models_keeps_its_place(repository: Path) -> None:
     assert models_folder(repository) == "models"
     (repository / "models").mkdir()
     assert models_folder(repository) == "model_repository"
+
+
+def test_a_link_out_of_the_repository_becomes_a_file_of_the_copy(repository: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious.py"
+    precious.write_bytes(b"before\r\n")
+    (repository / "evaluate.py").unlink()
+    (repository / "evaluate.py").symlink_to(precious)
+    write(repository, tmp_path / "out")
+    assert (tmp_path / "out/evaluate.py").read_bytes() == b"after\r\n"
+    assert precious.read_bytes() == b"before\r\n"

@@ -1,0 +1,97 @@
+"""The findings that no rule makes: what reading, resolving, running and packaging have to say, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+
+_TEXT = """\
+PS000 unparsable-rewrite
+    A rewrite would not parse, so the file was left as it is. This is a fault of the rule; please report it.
+PS001 syntax-error
+    The file does not parse with this Python, so nothing in it is migrated. Repair it, or ignore the remark if
+    it is for Python 2.
+PS002 unreadable-file
+    The file cannot be read or decoded. Check its permissions and its encoding declaration (PEP 263).
+PS003 skipped-file
+    The file is too large or nested too deeply to be source that a person wrote; it was left out.
+PS004 notebook-left-out
+    The notebook cannot be read or migrated; it was left as it is.
+PS005 notebook-order
+    The notebook's cells were run in another order than they stand in; it was read in the order in which they stand.
+PS010 weights-asked-for
+    The script must be told its weights on the command line. Give them with --checkpoint FILE.
+PS011 main-script-taken
+    Several scripts build models; the main one was taken. --entry chooses another.
+PS012 name-defined-twice
+    Several models have this name; the first one was taken. --entry and --model choose.
+PS013 transform-not-followed
+    The evaluation transform could not be followed from the model's call to where it is defined.
+PS014 neutral-argument
+    A script requires an argument that the migrator had to fill with a neutral value. Give the right one with
+    --entry "SCRIPT FLAG VALUE".
+PS020 settings
+    Something under [tool.penstock] in pyproject.toml is not a setting, or has a value that does not fit; it
+    was ignored.
+PS021 untrusted-rules
+    The repository names rules of its own. They are code, so they run only with --trust-rules.
+PS401 script-differs
+    The migrated script does not do what the original does. Look at what differs; --ignore leaves out the rule
+    in question.
+PS402 script-not-run
+    The original script does not run here, so its migrated form could not be compared with it. Give it the
+    data or arguments that it needs.
+PS403 unproved
+    The scripts were not run because of --no-verify; that they compute the same is unproved.
+PS404 repaired-first
+    The original scripts do not run as they came, so they ran with their repairs alone; the runs prove what was rewritten after.
+PS500 unresolved-model
+    How the model is built could not be told, so it was not packaged; the scripts migrate nevertheless.
+PS501 model-not-built
+    The model's construction failed when it was run. The message is the error of the repository's own code.
+PS502 model-not-packaged
+    The model was built, but could not be captured, proved or written. The obstacles follow, each at its own
+    line.
+PS503 fresh-weights
+    The model was packaged with freshly built weights, because its checkpoint did not load. Give one with
+    --checkpoint FILE.
+PS504 no-preprocessing
+    No evaluation transform could be expressed exactly, so the package takes tensors instead of images.
+PS505 no-labels
+    The repository does not state as many class names as the model has outputs, so the package has none.
+PS506 linked-data
+    A file or folder is too big to copy; a link to the original stands in its place.
+PS507 partial-isolation
+    This platform lets no process cut itself off completely; the scripts ran with the limits that hold here.
+PS508 package-not-served
+    The package did not load or run in a fresh process without the repository.
+PS509 preprocessing-note
+    A remark on the recovered preprocessing, for example where training and evaluation differ.
+PS510 write-recovered
+    An earlier --write was interrupted; its files were given their old bytes before anything else.
+PS511 not-written
+    The files could not be changed in place; they are as they were.
+PS512 repairs-compared
+    The model of the repaired sources was compared with that of the sources as they came; the message says with what result.
+PS513 repairs-differ
+    After the repairs the model computes something else than before them. Leave them out with --ignore, and please report it.
+PS520 model-left-out
+    One of the models that --all-models asks for could not be packaged; the message says why. The others are as usual.
+"""
+
+CODES: dict[str, tuple[str, str]] = {
+    code: (name, " ".join(text.split()))
+    for code, name, text in re.findall(r"^(\w+) (\S+)\n((?: {4}.*\n)+)", _TEXT, re.MULTILINE)
+}
+"""Code -> its name, and what it means."""
+
+
+def explained(code: str) -> tuple[str, str]:
+    """A name and a sentence for the code of a finding that no rule makes."""
+    if code in CODES:
+        return CODES[code]
+    if code.startswith("PG"):
+        return (
+            "graph-obstacle",
+            "Something in the model that no graph can hold. The message says what, and what to write instead.",
+        )
+    return "remark", "A remark of penstock migrate; its message says what to do."

@@ -1,0 +1,96 @@
+"""Numbers behind the verdicts, thinned out for plots: outputs of both runs, and times before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .verify import Recorded
+
+POINTS = 600
+"""Outputs kept per model call; a plot shows no more."""
+DECADES = (-12, 2)
+"""Differences are counted per power of ten, from less than 1e-11 to 10 and more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """The outputs of one model call in the original and in the migrated run of one script.
+
+    `reference` and `migrated` are the same POINTS outputs or fewer, spread evenly over all; `differences` counts all
+    |reference - migrated|: equal ones first, then per decade of DECADES.
+    """
+
+    script: str
+    site: str
+    rows: int
+    max_abs: float
+    reference: tuple[float, ...]
+    migrated: tuple[float, ...]
+    differences: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Median milliseconds per call at one batch size: eager float32, and what the plan chose."""
+
+    model: str
+    batch: int
+    eager_ms: float
+    chosen_ms: float
+    chosen: str
+
+
+def agreements(script: str, original: Mapping[str, Recorded], migrated: Mapping[str, Recorded]) -> list[Agreement]:
+    """One agreement per call that both runs made with outputs of the same shape."""
+    found = []
+    for site, before in original.items():
+        after = migrated.get(site)
+        if after is None or after.outputs.shape != before.outputs.shape or not before.outputs.size:
+            continue
+        one: np.ndarray = before.outputs.astype(np.float64).ravel()
+        other: np.ndarray = after.outputs.astype(np.float64).ravel()
+        finite = np.isfinite(one) & np.isfinite(other)
+        one, other = one[finite], other[finite]
+        if not one.size:
+            continue
+        apart = np.abs(one - other)
+        kept = np.unique(np.linspace(0, one.size - 1, min(POINTS, one.size)).astype(int))
+        found.append(
+            Agreement(
+                script=script,
+                site=site,
+                rows=len(before.outputs),
+                max_abs=float(apart.max()),
+                reference=tuple(one[kept].tolist()),
+                migrated=tuple(other[kept].tolist()),
+                differences=(int((apart == 0).sum()), *_per_decade(apart[apart > 0])),
+            )
+        )
+    return found
+
+
+def _per_decade(apart: np.ndarray) -> list[int]:
+    low, high = DECADES
+    decades = np.clip(np.floor(np.log10(apart)), low, high - 1).astype(int) - low
+    return [int(count) for count in np.bincount(decades, minlength=high - low)]
+
+
+def speeds(model: str, plan: Mapping[str, Any]) -> list[Speed]:
+    """One speed per batch size at which both eager float32 and the chosen candidate were measured."""
+    eager: dict[int, float] = {}
+    chosen: dict[int, tuple[float, str]] = {}
+    for measured in plan.get("measurements", []):
+        if measured.get("median_ms"):
+            if (measured["backend"], measured["precision"]) == ("eager", "fp32"):
+                eager[measured["bucket"]] = measured["median_ms"]
+            if measured["status"] == "won":
+                words = (measured["backend"], measured["precision"], measured.get("variant", ""))
+                chosen[measured["bucket"]] = (measured["median_ms"], " ".join(filter(None, words)))
+    return [
+        Speed(model=model, batch=batch, eager_ms=eager[batch], chosen_ms=chosen[batch][0], chosen=chosen[batch][1])
+        for batch in sorted(eager.keys() & chosen.keys())
+    ]
