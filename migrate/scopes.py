@@ -210,6 +210,30 @@ class Module:
         return list(ast.walk(self.tree))
 
     @cached_property
+    def by_kind(self) -> dict[type[ast.AST], list[ast.AST]]:
+        """The nodes by their class, in the order of the file's levels."""
+        found: dict[type[ast.AST], list[ast.AST]] = {}
+        for node in self.nodes:
+            found.setdefault(type(node), []).append(node)
+        return found
+
+    @cached_property
+    def references(self) -> dict[str, list[ast.Name | ast.Attribute]]:
+        """What reads an imported thing, by its dotted name: {"torch.nn.Linear": [the node of `nn.Linear`]}, parts included."""
+        found: dict[str, list[ast.Name | ast.Attribute]] = {}
+        for node in self.by_kind.get(ast.Name, []):
+            assert isinstance(node, ast.Name)
+            current: ast.AST = node
+            name = self.imports.get(node.id)
+            while name is not None and isinstance(current, ast.Name | ast.Attribute):
+                found.setdefault(name, []).append(current)
+                outer = self.parents.get(current)
+                if not isinstance(outer, ast.Attribute):
+                    break
+                current, name = outer, f"{name}.{outer.attr}"
+        return found
+
+    @cached_property
     def definitions(self) -> dict[str, Definition]:
         """Functions and classes at module level, also those under `if` and `try`; the last of a name wins."""
         found: dict[str, Definition] = {}

@@ -1,0 +1,172 @@
+"""A rule that is a table: things that have another name or stand in another module today."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from .edits import Edit, Positions
+from .names import has_fallback, import_line, uses
+from .rule import Context, Fix, Rule
+from .scopes import BUILTINS, Module
+
+
+class Renames(Rule):
+    """Renames what a file imports, in the import or where it is used. `names` are single things, `modules` whole modules."""
+
+    stage = "repair"
+    names: ClassVar[Mapping[str, str]] = {}
+    """Dotted name today by dotted name then; a name without a dot is a builtin."""
+    modules: ClassVar[Mapping[str, str]] = {}
+    reason: ClassVar[str]
+    """Why, as the end of a sentence that begins with the old name."""
+
+    def target(self, name: str) -> str | None:
+        """What a dotted name is called today, where the table knows it."""
+        if name in self.names:
+            return self.names[name]
+        prefix, rest = name, ""
+        while prefix:
+            if prefix in self.modules:
+                return self.modules[prefix] + rest
+            prefix, dot, last = prefix.rpartition(".")
+            rest = f"{dot}{last}{rest}"
+        return None
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        module = context.module
+        for node in module.by_kind.get(ast.ImportFrom, []):
+            assert isinstance(node, ast.ImportFrom)
+            if not node.level and not has_fallback(module, node):
+                yield from self._from(context, node)
+        for node in module.by_kind.get(ast.Import, []):
+            assert isinstance(node, ast.Import)
+            if not has_fallback(module, node):
+                yield from self._import(context, node)
+        for old in (*self.names, *self.modules):
+            if any(old == name or old.startswith(f"{name}.") for name in module.imports.values()):
+                for use in uses(module, old):
+                    if isinstance(use, ast.Attribute) and not has_fallback(module, use):
+                        yield from self._use(context, use, old)
+
+    def _message(self, old: str, new: str) -> str:
+        return f"{old} {self.reason}; it is {new} today"
+
+    def _from(self, context: Context, node: ast.ImportFrom) -> Iterator[Fix]:
+        source, positions = node.module or "", context.positions
+        if [alias.name for alias in node.names] == ["*"]:
+            if source in self.modules and (edit := _token(positions, node, source, self.modules[source])):
+                yield self.fix(context, node, self._message(source, self.modules[source]), [edit])
+            return
+        moved = {alias: new for alias in node.names if (new := self.target(f"{source}.{alias.name}")) is not None}
+        if not moved:
+            return
+        homes = {new.rpartition(".")[0] for new in moved.values()}
+        message = self._message(f"{source}.{next(iter(moved)).name}", next(iter(moved.values())))
+        if "" in homes:
+            yield self.fix(context, node, message)
+        elif len(homes) == 1 and len(moved) == len(node.names):
+            edits = [_token(positions, node, source, homes.pop())] if source not in homes else []
+            edits += [_alias(positions, alias, new) for alias, new in moved.items() if _is_renamed(alias, new)]
+            yield self.fix(context, node, message, [edit for edit in edits if edit is not None])
+        elif homes == {source}:
+            yield self.fix(context, node, message, [_alias(positions, alias, new) for alias, new in moved.items()])
+        else:
+            yield self.fix(context, node, message, _split(positions, node, moved))
+
+    def _import(self, context: Context, node: ast.Import) -> Iterator[Fix]:
+        for alias in node.names:
+            new = self.target(alias.name)
+            if new is not None:
+                start = context.positions.offset(alias.lineno, alias.col_offset)
+                edit = Edit(start, start + len(alias.name), new)
+                yield self.fix(context, node, self._message(alias.name, new), [edit])
+
+    def _use(self, context: Context, node: ast.Attribute, old: str) -> Iterator[Fix]:
+        module, new = context.module, self.target(old)
+        assert new is not None
+        root = node
+        while isinstance(root, ast.Attribute):
+            root = root.value  # type: ignore[assignment]
+        assert isinstance(root, ast.Name)
+        known = module.imports[root.id]
+        start, end = context.positions.span(node)
+        if self.target(known) is not None and known != old.partition(".")[0]:
+            return  # the import itself changes
+        message = self._message(old, new)
+        if "." not in new:
+            taken = new in module.imports or new in module.definitions or new not in BUILTINS
+            yield self.fix(context, node, message, [] if taken else [Edit(start, end, new)])
+        elif new.rpartition(".")[0] == old.rpartition(".")[0]:
+            yield self.fix(context, node, message, [Edit(end - len(node.attr), end, new.rpartition(".")[2])])
+        elif new.startswith(f"{known}."):
+            yield self.fix(context, node, message, [Edit(start, end, root.id + new.removeprefix(known))])
+        else:
+            yield self.fix(context, node, message, _with_import(module, context.positions, start, end, new))
+
+
+def _with_import(module: Module, positions: Positions, start: int, end: int, new: str) -> list[Edit]:
+    first = new.partition(".")[0]
+    if module.imports.get(first, first) != first or first in module.definitions:
+        return []
+    home = new.rpartition(".")[0]
+    added = import_line(module, positions, f"import {home}")
+    return [*([added] if added else []), Edit(start, end, new)]
+
+
+def _token(positions: Positions, node: ast.ImportFrom, old: str, new: str) -> Edit | None:
+    start, end = positions.span(node)
+    text = "".join(positions.lines)[start:end]
+    at = text.find(old, len("from"))
+    return Edit(start + at, start + at + len(old), new) if at >= 0 and not text[4:at].strip() and old != new else None
+
+
+def _is_renamed(alias: ast.alias, new: str) -> bool:
+    return alias.name != new.rpartition(".")[2]
+
+
+def _alias(positions: Positions, alias: ast.alias, new: str) -> Edit:
+    start = positions.offset(alias.lineno, alias.col_offset)
+    return Edit(start, start + len(alias.name), _spelled(alias, new).removesuffix(f" as {alias.asname}"))
+
+
+def _spelled(alias: ast.alias, new: str) -> str:
+    """What stands in the import for a thing that keeps its name in this file."""
+    name, local = new.rpartition(".")[2], alias.asname or alias.name
+    return name if name == local else f"{name} as {local}"
+
+
+def _split(positions: Positions, node: ast.ImportFrom, moved: Mapping[ast.alias, str]) -> list[Edit]:
+    """What moved leaves the import, for imports of their own above it."""
+    by_home: dict[str, list[str]] = {}
+    for alias, new in moved.items():
+        by_home.setdefault(new.rpartition(".")[0], []).append(_spelled(alias, new))
+    lines = [f"from {home} import {', '.join(names)}" for home, names in by_home.items()]
+    start, end = positions.span(node)
+    kept = [alias for alias in node.names if alias not in moved]
+    apart = f"{positions.newline(node.lineno)}{positions.indent(node.lineno)}" if positions.starts_line(node) else "; "
+    if not kept:
+        return [Edit(start, end, apart.join(lines))]
+    edits = [Edit(start, start, "".join(line + apart for line in lines))]
+    for index, alias in enumerate(node.names):
+        if alias in moved:
+            edits.append(_without(positions, node.names, index, moved))
+    return edits
+
+
+def _without(positions: Positions, names: list[ast.alias], index: int, moved: Mapping[ast.alias, str]) -> Edit:
+    """One name and the comma that goes with it: the next one, or for the last names, the one before them."""
+    alias = names[index]
+    start = positions.offset(alias.lineno, alias.col_offset)
+    if any(later not in moved for later in names[index + 1 :]):
+        follower = names[index + 1]
+        return Edit(start, positions.offset(follower.lineno, follower.col_offset), "")
+    before = names[index - 1]
+    return Edit(_end(positions, before), _end(positions, alias), "")
+
+
+def _end(positions: Positions, alias: ast.alias) -> int:
+    assert alias.end_lineno is not None
+    assert alias.end_col_offset is not None
+    return positions.offset(alias.end_lineno, alias.end_col_offset)
