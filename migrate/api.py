@@ -144,7 +144,7 @@ def _resolve(surveyed: Survey, report: Report, entry: str | None, model: str | N
 def _resolve_unrepaired(
     unrepaired: Survey, repairs: Sequence[Change], entry: str | None, model: str | None, checkpoint: str | None
 ) -> Resolved | None:
-    """The model's construction as the repository came, for the comparison with the repaired one; None where it cannot be told."""
+    """The model's construction as the repository came, to compare the repaired one with; None where it cannot be told."""
     if not repairs:
         return None
     try:

@@ -18,9 +18,7 @@ RELATIVE = 1e-5
 Row = tuple[int, int, int]
 
 
-def computes_as_unrepaired(
-    space: Workspace, entry: ModelReport, recipe: Mapping[str, Any], row: Row, *, fresh: bool
-) -> bool:
+def computes_as_unrepaired(space: Workspace, entry: ModelReport, recipe: Mapping[str, Any], row: Row, *, fresh: bool) -> bool:
     """Build the model of both sources with the same weights and compare their outputs at batches 1, 2 and 5.
 
     False only where they differ, which is an error of the report. Where the sources as they came do not build here, a finding
@@ -32,7 +30,9 @@ def computes_as_unrepaired(
     space.stages.start("Comparing with the sources as they came")
     before = _unrepaired(space, row, fresh)
     if isinstance(before, str):
-        message = f"the repairs of {places} could not be checked against the model as it was, which does not build here: {before}"
+        message = (
+            f"the repairs of {places} could not be checked against the model as it was, which does not build here: {before}"
+        )
         space.remark("PS512", message, "note")
         return True
     after = _answers(space, recipe, row, fresh, before / "weights.pt")

@@ -47,7 +47,11 @@ class Integers:
     @cached_property
     def _annotated(self) -> set[str]:
         arguments = [argument for argument in parameters(self.function) if isinstance(argument.annotation, ast.Name)]
-        return {argument.arg for argument in arguments if isinstance(argument.annotation, ast.Name) and argument.annotation.id == "int"}
+        return {
+            argument.arg
+            for argument in arguments
+            if isinstance(argument.annotation, ast.Name) and argument.annotation.id == "int"
+        }
 
     def certain(self, node: ast.expr, _seen: frozenset[str] = frozenset()) -> bool:
         """Whether the expression is an integer whenever the function runs through."""
@@ -56,7 +60,9 @@ class Integers:
         if isinstance(node, ast.BinOp):
             kept = isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Mod)
             return kept and self.certain(node.left, _seen) and self.certain(node.right, _seen)
-        if is_shape_item(node) or (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("len", "int")):
+        if is_shape_item(node) or (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("len", "int")
+        ):
             return True
         text = dotted(node)
         if text is None or text in _seen:
@@ -66,9 +72,13 @@ class Integers:
         values = self._assigned.get(text, [])
         is_parameter = text in {argument.arg for argument in parameters(self.function)}
         inner = _seen | {text}
-        return bool(values) and not is_parameter and all(
-            self.certain(value, inner) if index is None else is_shape(value) or self._item(value, index, inner)
-            for value, index in values
+        return (
+            bool(values)
+            and not is_parameter
+            and all(
+                self.certain(value, inner) if index is None else is_shape(value) or self._item(value, index, inner)
+                for value, index in values
+            )
         )
 
     def _item(self, value: ast.expr, index: int, seen: frozenset[str]) -> bool:

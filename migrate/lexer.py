@@ -47,7 +47,7 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def statements(text: str) -> Iterator[list[Token]]:
-    """The simple statements and the headers of compound ones, as lists of tokens; what follows a header's colon stands alone."""
+    """Simple statements and headers of compound ones, as lists of tokens; what follows a header's colon stands alone."""
     current: list[Token] = []
     lambdas = 0
     for token in tokens(text):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from .edits import Edit, Positions
-from .names import has_fallback, import_line, uses
+from .names import has_fallback, import_line, importing, remove_import, uses
 from .rule import Context, Fix, Rule
 from .scopes import BUILTINS, Module
 
@@ -19,6 +19,8 @@ class Renames(Rule):
     names: ClassVar[Mapping[str, str]] = {}
     """Dotted name today by dotted name then; a name without a dot is a builtin."""
     modules: ClassVar[Mapping[str, str]] = {}
+    gone: ClassVar[frozenset[str]] = frozenset()
+    """Modules that are no more: their import goes once nothing uses it."""
     reason: ClassVar[str]
     """Why, as the end of a sentence that begins with the old name."""
 
@@ -47,8 +49,13 @@ class Renames(Rule):
         for old in (*self.names, *self.modules):
             if any(old == name or old.startswith(f"{name}.") for name in module.imports.values()):
                 for use in uses(module, old):
-                    if isinstance(use, ast.Attribute) and not has_fallback(module, use):
+                    if has_fallback(module, use):
+                        continue
+                    if isinstance(use, ast.Attribute):
                         yield from self._use(context, use, old)
+                    elif use.id == old and old in self.modules and self._is_imported_plainly(module, old):
+                        new = self.modules[old]
+                        yield self.fix(context, use, self._message(old, new), [Edit(*context.positions.span(use), new)])
 
     def _message(self, old: str, new: str) -> str:
         return f"{old} {self.reason}; it is {new} today"
@@ -76,12 +83,20 @@ class Renames(Rule):
             yield self.fix(context, node, message, _split(positions, node, moved))
 
     def _import(self, context: Context, node: ast.Import) -> Iterator[Fix]:
+        module = context.module
         for alias in node.names:
             new = self.target(alias.name)
             if new is not None:
                 start = context.positions.offset(alias.lineno, alias.col_offset)
-                edit = Edit(start, start + len(alias.name), new)
-                yield self.fix(context, node, self._message(alias.name, new), [edit])
+                end = _end(context.positions, alias) if alias.asname == new else start + len(alias.name)
+                yield self.fix(context, node, self._message(alias.name, new), [Edit(start, end, new)])
+            elif alias.name in self.gone:
+                used = any(module.references.get(alias.name, [])) if not alias.asname else True
+                edits = [] if used else [remove_import(module, context.positions, node, {alias})]
+                yield self.fix(context, node, f"{alias.name} {self.reason}", edits, severity="error")
+
+    def _is_imported_plainly(self, module: Module, name: str) -> bool:
+        return all(not alias.asname and isinstance(node, ast.Import) for node, alias in importing(module, name))
 
     def _use(self, context: Context, node: ast.Attribute, old: str) -> Iterator[Fix]:
         module, new = context.module, self.target(old)
@@ -128,7 +143,7 @@ def _is_renamed(alias: ast.alias, new: str) -> bool:
 
 def _alias(positions: Positions, alias: ast.alias, new: str) -> Edit:
     start = positions.offset(alias.lineno, alias.col_offset)
-    return Edit(start, start + len(alias.name), _spelled(alias, new).removesuffix(f" as {alias.asname}"))
+    return Edit(start, _end(positions, alias), _spelled(alias, new))
 
 
 def _spelled(alias: ast.alias, new: str) -> str:

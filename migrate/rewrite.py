@@ -50,9 +50,7 @@ def rewrite(survey: Survey, *, select: Sequence[str] = (), ignore: Sequence[str]
     return rewrite_all(survey, select=select, ignore=ignore, unsafe=unsafe).changes
 
 
-def rewrite_all(
-    survey: Survey, *, select: Sequence[str] = (), ignore: Sequence[str] = (), unsafe: bool = False
-) -> Rewritten:
+def rewrite_all(survey: Survey, *, select: Sequence[str] = (), ignore: Sequence[str] = (), unsafe: bool = False) -> Rewritten:
     """As `rewrite`, with what lies between: first sources are repaired, in memory, then they are surveyed anew and rewritten.
 
     Findings stand where the original has them.

@@ -13,8 +13,8 @@ from typing import ClassVar, Literal
 
 from .edits import Edit, Positions
 from .facts import Survey
-from .finding import Fix as Offer
 from .finding import Finding, Severity
+from .finding import Fix as Offer
 from .loops import CallSite
 from .scopes import Module
 from .survey import Knowledge
