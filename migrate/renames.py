@@ -17,7 +17,7 @@ class Renames(Rule):
 
     stage = "repair"
     names: ClassVar[Mapping[str, str]] = {}
-    """Dotted name today by dotted name then; a name without a dot is a builtin."""
+    """Dotted name today by dotted name then; a name without a dot is a builtin, and an expression stands in brackets."""
     modules: ClassVar[Mapping[str, str]] = {}
     gone: ClassVar[frozenset[str]] = frozenset()
     """Modules that are no more: their import goes once nothing uses it."""
@@ -69,11 +69,9 @@ class Renames(Rule):
         moved = {alias: new for alias in node.names if (new := self.target(f"{source}.{alias.name}")) is not None}
         if not moved:
             return
-        homes = {new.rpartition(".")[0] for new in moved.values()}
+        homes = {_home(new) for new in moved.values()}
         message = self._message(f"{source}.{next(iter(moved)).name}", next(iter(moved.values())))
-        if "" in homes:
-            yield self.fix(context, node, message)
-        elif len(homes) == 1 and len(moved) == len(node.names):
+        if len(homes) == 1 and "" not in homes and len(moved) == len(node.names):
             edits = [_token(positions, node, source, homes.pop())] if source not in homes else []
             edits += [_alias(positions, alias, new) for alias, new in moved.items() if _is_renamed(alias, new)]
             yield self.fix(context, node, message, [edit for edit in edits if edit is not None])
@@ -86,14 +84,18 @@ class Renames(Rule):
         module = context.module
         for alias in node.names:
             new = self.target(alias.name)
+            start = context.positions.offset(alias.lineno, alias.col_offset)
             if new is not None:
-                start = context.positions.offset(alias.lineno, alias.col_offset)
                 end = _end(context.positions, alias) if alias.asname == new else start + len(alias.name)
                 yield self.fix(context, node, self._message(alias.name, new), [Edit(start, end, new)])
             elif alias.name in self.gone:
-                used = any(module.references.get(alias.name, [])) if not alias.asname else True
-                edits = [] if used else [remove_import(module, context.positions, node, {alias})]
-                yield self.fix(context, node, f"{alias.name} {self.reason}", edits, severity="error")
+                local = alias.asname or alias.name
+                used = any(ast.unparse(use) == local for use in module.references.get(alias.name, []))
+                root = alias.name.partition(".")[0]
+                edit = Edit(start, start + len(alias.name), root)
+                if alias.asname or root == alias.name or any(item is not node for item, _ in importing(module, root)):
+                    edit = remove_import(module, context.positions, node, {alias})
+                yield self.fix(context, node, f"{alias.name} {self.reason}", [] if used else [edit], severity="error")
 
     def _is_imported_plainly(self, module: Module, name: str) -> bool:
         return all(not alias.asname and isinstance(node, ast.Import) for node, alias in importing(module, name))
@@ -110,7 +112,9 @@ class Renames(Rule):
         if self.target(known) is not None and known != old.partition(".")[0]:
             return  # the import itself changes
         message = self._message(old, new)
-        if "." not in new:
+        if new.startswith("("):
+            yield self.fix(context, node, message, [Edit(start, end, new)])
+        elif "." not in new:
             taken = new in module.imports or new in module.definitions or new not in BUILTINS
             yield self.fix(context, node, message, [] if taken else [Edit(start, end, new)])
         elif new.rpartition(".")[0] == old.rpartition(".")[0]:
@@ -119,6 +123,11 @@ class Renames(Rule):
             yield self.fix(context, node, message, [Edit(start, end, root.id + new.removeprefix(known))])
         else:
             yield self.fix(context, node, message, _with_import(module, context.positions, start, end, new))
+
+
+def _home(new: str) -> str:
+    """The module of a dotted name; empty for builtins and expressions, which an assignment stands for."""
+    return "" if new.startswith("(") else new.rpartition(".")[0]
 
 
 def _with_import(module: Module, positions: Positions, start: int, end: int, new: str) -> list[Edit]:
@@ -156,8 +165,10 @@ def _split(positions: Positions, node: ast.ImportFrom, moved: Mapping[ast.alias,
     """What moved leaves the import, for imports of their own above it."""
     by_home: dict[str, list[str]] = {}
     for alias, new in moved.items():
-        by_home.setdefault(new.rpartition(".")[0], []).append(_spelled(alias, new))
+        if _home(new):
+            by_home.setdefault(_home(new), []).append(_spelled(alias, new))
     lines = [f"from {home} import {', '.join(names)}" for home, names in by_home.items()]
+    lines += [f"{alias.asname or alias.name} = {new}" for alias, new in moved.items() if not _home(new)]
     start, end = positions.span(node)
     kept = [alias for alias in node.names if alias not in moved]
     apart = f"{positions.newline(node.lineno)}{positions.indent(node.lineno)}" if positions.starts_line(node) else "; "
