@@ -1,7 +1,7 @@
 """`python -m penstock.runtime.worker REQUEST.json RESPONSE.json`: the subprocess in which a user's model is built and packaged.
 
-Tasks are "inspect", "answers" and "package". Every outcome is a response, failures too: {"ok": false, "error", "where", "traceback",
-"stage", "obstacles"}. Lines `PROGRESS <0..1> <text>` go to standard output among whatever the user's code prints.
+Tasks are "inspect", "answers" and "package". Every outcome is a response, failures too: {"ok": false, "error", "where",
+"traceback", "stage", "obstacles"}. Lines `PROGRESS <0..1> <text>` go to standard output among whatever the user's code prints.
 """
 
 from __future__ import annotations

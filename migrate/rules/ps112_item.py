@@ -155,6 +155,8 @@ def _reduces(module: Module, value: ast.expr) -> bool:
         return (
             of_tensor and not given and not any(item.arg in ("dim", "axis", "reduction", "reduce") for item in value.keywords)
         )
+    if _is_propagated(module, value.func):
+        return True
     made = [value for target, value in _assigned(module, value.func)] if isinstance(value.func, ast.Name) else []
     return bool(made) and all(
         isinstance(item, ast.Call)
@@ -185,4 +187,25 @@ def _is_squeezed(module: Module, node: ast.Name) -> bool:
         and last_name(value.func.value.func) == "squeeze"
         and not value.func.value.args
         for target, value in found
+    )
+
+
+def _is_propagated(module: Module, callee: ast.expr) -> bool:
+    """Whether the file back-propagates from what the same callee returns, which only a number can be."""
+    names = {
+        target.id
+        for node in module.by_kind.get(ast.Assign, [])
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.dump(node.value.func) == ast.dump(callee)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return any(
+        isinstance(node, ast.Call)
+        and not node.args
+        and not node.keywords
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "backward"
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in names
+        for node in module.by_kind.get(ast.Call, [])
     )
