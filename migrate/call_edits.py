@@ -31,7 +31,7 @@ def is_spread(call: ast.Call) -> bool:
 def without(context: Context, call: ast.Call, gone: list[ast.expr | ast.keyword]) -> list[Edit]:
     """The edits that take arguments out of a call, each with the comma that goes with it."""
     positions = context.positions
-    arguments = sorted([*call.args, *call.keywords], key=lambda item: (item.lineno, item.col_offset))
+    arguments = _in_order(call)
     edits = []
     for index, argument in enumerate(arguments):
         if argument not in gone:
@@ -48,7 +48,7 @@ def without(context: Context, call: ast.Call, gone: list[ast.expr | ast.keyword]
 def with_argument(context: Context, call: ast.Call, text: str, *, first: bool = False) -> Edit:
     """The edit that adds an argument to a call, last or first."""
     positions = context.positions
-    arguments = sorted([*call.args, *call.keywords], key=lambda item: (item.lineno, item.col_offset))
+    arguments = _in_order(call)
     if not arguments:
         end = positions.span(call)[1] - 1
         return Edit(end, end, text)
@@ -57,6 +57,11 @@ def with_argument(context: Context, call: ast.Call, text: str, *, first: bool = 
         return Edit(start, start, f"{text}, ")
     end = span(positions, arguments[-1])[1]
     return Edit(end, end, f", {text}")
+
+
+def _in_order(call: ast.Call) -> list[ast.expr | ast.keyword]:
+    arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    return sorted(arguments, key=lambda item: (item.lineno, item.col_offset))
 
 
 def span(positions: Positions, node: ast.expr | ast.keyword) -> tuple[int, int]:

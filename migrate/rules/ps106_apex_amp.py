@@ -53,5 +53,5 @@ class ApexAmp(Rule):
                 message = "apex has to be compiled and is unmaintained; torch.amp does the same"
                 yield self.fix(context, node, message)
         for name, advice in _INSTEAD.items():
-            for node in uses(module, f"apex.amp.{name}"):
-                yield self.fix(context, node, f"amp.{name} of apex: {advice}")
+            for use in uses(module, f"apex.amp.{name}"):
+                yield self.fix(context, use, f"amp.{name} of apex: {advice}")

@@ -77,7 +77,7 @@ class LightningArguments(Rule):
                         yield self.fix(context, item, message, severity="error")
             for base in uses(module, f"{package}.LightningModule"):
                 parent = module.parents[base]
-                for item in parent.body if isinstance(parent, ast.ClassDef) else []:
-                    if isinstance(item, ast.FunctionDef) and item.name in _HOOKS:
-                        message = f"Lightning 2 does not call {item.name}; collect the outputs and use on_{item.name}"
-                        yield self.fix(context, item, message, severity="error")
+                for hook in parent.body if isinstance(parent, ast.ClassDef) else []:
+                    if isinstance(hook, ast.FunctionDef) and hook.name in _HOOKS:
+                        message = f"Lightning 2 does not call {hook.name}; collect the outputs and use on_{hook.name}"
+                        yield self.fix(context, hook, message, severity="error")
