@@ -140,3 +140,21 @@ def import_line(module: Module, positions: Positions, statement: str) -> Edit | 
 
 def _is_docstring(item: ast.stmt) -> bool:
     return isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str)
+
+
+def mentions(module: Module, name: str) -> bool:
+    """Whether a file reads a name, or a dotted one, anywhere: in f-strings and in lists of exports, too."""
+    root = name.partition(".")[0]
+    return any(
+        (isinstance(node, ast.Name) and node.id == root and ("." not in name or _is_read(module, node, name)))
+        or (isinstance(node, ast.Constant) and node.value == name)
+        for node in module.nodes
+    )
+
+
+def _is_read(module: Module, node: ast.AST, name: str) -> bool:
+    for part in name.split(".")[1:]:
+        node = module.parents[node]
+        if not isinstance(node, ast.Attribute) or node.attr != part:
+            return False
+    return True

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from .edits import Edit, Positions
-from .names import has_fallback, import_line, importing, remove_import, uses
+from .names import has_fallback, import_line, importing, mentions, remove_import, uses
 from .rule import Context, Fix, Rule
 from .scopes import BUILTINS, Module
 
@@ -19,6 +19,8 @@ class Renames(Rule):
     names: ClassVar[Mapping[str, str]] = {}
     """Dotted name today by dotted name then; a name without a dot is a builtin, and an expression stands in brackets."""
     modules: ClassVar[Mapping[str, str]] = {}
+    inexact: ClassVar[frozenset[str]] = frozenset()
+    """Old names whose new ones are not quite the same: unsafe, whatever the rule is."""
     gone: ClassVar[frozenset[str]] = frozenset()
     """Modules that are no more: their import goes once nothing uses it."""
     reason: ClassVar[str]
@@ -72,13 +74,15 @@ class Renames(Rule):
         homes = {_home(new) for new in moved.values()}
         message = self._message(f"{source}.{next(iter(moved)).name}", next(iter(moved.values())))
         if len(homes) == 1 and "" not in homes and len(moved) == len(node.names):
-            edits = [_token(positions, node, source, homes.pop())] if source not in homes else []
-            edits += [_alias(positions, alias, new) for alias, new in moved.items() if _is_renamed(alias, new)]
-            yield self.fix(context, node, message, [edit for edit in edits if edit is not None])
+            found = [_token(positions, node, source, homes.pop())] if source not in homes else []
+            found += [_alias(positions, alias, new) for alias, new in moved.items() if _is_renamed(alias, new)]
+            edits = [edit for edit in found if edit is not None]
         elif homes == {source}:
-            yield self.fix(context, node, message, [_alias(positions, alias, new) for alias, new in moved.items()])
+            edits = [_alias(positions, alias, new) for alias, new in moved.items()]
         else:
-            yield self.fix(context, node, message, _split(positions, node, moved))
+            edits = _split(positions, node, moved)
+        exact = not any(f"{source}.{alias.name}" in self.inexact for alias in moved)
+        yield self.fix(context, node, message, edits, offer=self.safety if exact else "unsafe")
 
     def _import(self, context: Context, node: ast.Import) -> Iterator[Fix]:
         module = context.module
@@ -90,7 +94,7 @@ class Renames(Rule):
                 yield self.fix(context, node, self._message(alias.name, new), [Edit(start, end, new)])
             elif alias.name in self.gone:
                 local = alias.asname or alias.name
-                used = any(ast.unparse(use) == local for use in module.references.get(alias.name, []))
+                used = mentions(module, local)
                 root = alias.name.partition(".")[0]
                 edit = Edit(start, start + len(alias.name), root)
                 if alias.asname or root == alias.name or any(item is not node for item, _ in importing(module, root)):
@@ -112,7 +116,9 @@ class Renames(Rule):
         if self.target(known) is not None and known != old.partition(".")[0]:
             return  # the import itself changes
         message = self._message(old, new)
-        if new.startswith("("):
+        if old in self.inexact:
+            yield self.fix(context, node, message)
+        elif new.startswith("("):
             yield self.fix(context, node, message, [Edit(start, end, new)])
         elif "." not in new:
             taken = new in module.imports or new in module.definitions or new not in BUILTINS

@@ -211,10 +211,13 @@ class Module:
 
     @cached_property
     def by_kind(self) -> dict[type[ast.AST], list[ast.AST]]:
-        """The nodes by their class, in the order of the file's levels."""
+        """The nodes by their class, level by level; those inside of f-strings, which are strings, are left out."""
         found: dict[type[ast.AST], list[ast.AST]] = {}
-        for node in self.nodes:
-            found.setdefault(type(node), []).append(node)
+        level: list[ast.AST] = [self.tree]
+        while level:
+            for node in level:
+                found.setdefault(type(node), []).append(node)
+            level = [child for node in level if not isinstance(node, ast.JoinedStr) for child in ast.iter_child_nodes(node)]
         return found
 
     @cached_property

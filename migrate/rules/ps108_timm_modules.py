@@ -66,13 +66,15 @@ class TimmModules(Renames):
 
     Example: `from timm.models.layers import DropPath` becomes `from timm.layers import DropPath`.
 
-    Fix safety: safe; timm moved the same things in 0.9 and 1.0. Imports with a fallback of their own stay.
+    Fix safety: safe; timm moved the same things in 0.9 and 1.0. NovoGrad is unsafe: NvNovoGrad, which timm kept, has
+    other defaults. Imports with a fallback of their own stay.
     """
 
     code = "PS108"
     name = "timm-modules"
     safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
     reason = "moved"
+    inexact: ClassVar[frozenset[str]] = frozenset(["timm.optim.novograd.NovoGrad"])
     modules: ClassVar[Mapping[str, str]] = {
         "timm.models.layers.helpers": "timm.layers",
         "timm.models.layers.weight_init": "timm.layers",
@@ -95,8 +97,6 @@ class TimmModules(Renames):
         "timm.optim.radam.RAdam": "timm.optim.RAdamLegacy",
         "timm.optim.adamw.AdamW": "timm.optim.AdamWLegacy",
         "timm.optim.novograd.NovoGrad": "timm.optim.NvNovoGrad",
-        "timm.optim.nvnovograd.NvNovoGrad": "timm.optim.NvNovoGrad",
-        "timm.optim.adahessian.Adahessian": "timm.optim.Adahessian",
     }
     VALID = (
         _VALID_1,
@@ -106,4 +106,5 @@ class TimmModules(Renames):
     INVALID = (
         (_BEFORE_1, _AFTER_1),
         (_BEFORE_2, _AFTER_2),
+        ("import torch\nfrom timm.optim.novograd import NovoGrad\n", None),
     )

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from ..call_edits import calls_of, keyword_of, source_of, truth
 from ..edits import Edit
-from ..names import has_fallback, importing, remove_import
+from ..names import has_fallback, importing, mentions, remove_import
 from ..rule import Context, Fix, Rule
 from ..scopes import Module
 
@@ -96,11 +96,16 @@ class VariableWrapper(Rule):
     def _unused(self, context: Context, replaced: int) -> Iterator[Fix]:
         """The import, once nothing uses it: in the pass after the one that replaced the last use."""
         module = context.module
-        left = [node for node in module.references.get("torch.autograd.Variable", []) if isinstance(node, ast.Name)]
         for node, alias in importing(module, "torch.autograd.Variable"):
             name = alias.asname or alias.name
             was_used = _was_used(context)
-            if was_used and not replaced and not left and not _is_exported(context, name) and not has_fallback(module, node):
+            if (
+                was_used
+                and not replaced
+                and not mentions(module, name)
+                and not _is_exported(context, name)
+                and not has_fallback(module, node)
+            ):
                 edit = remove_import(module, context.positions, node, {alias})
                 yield self.fix(context, node, "Variable is not used", [edit], severity="note")
 
@@ -172,6 +177,4 @@ def _is_exported(context: Context, name: str) -> bool:
                 return True
         if name in other.imports and repository.has_package(other.imports[name], other.path):
             return True
-    return module.path.endswith("__init__.py") or any(
-        isinstance(node, ast.Constant) and node.value == name for node in module.by_kind.get(ast.Constant, [])
-    )
+    return module.path.endswith("__init__.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
@@ -11,6 +12,8 @@ from ..edits import Edit
 from ..integers import Integers
 from ..names import import_line, meaning
 from ..rule import Context, Fix, Rule
+
+_LOADING = re.compile(r"load|resize|resample|convert|checkpoint|state|remap|filter|init|get_pos|2d_sin", re.I)
 
 _VALID_1 = """\
 import torch
@@ -92,6 +95,8 @@ class IntegerSquareRoot(Rule):
             function = module.function_of(call)
             if function is None or not (isinstance(call.func, ast.Name) and call.func.id == "int") or len(call.args) != 1:
                 continue
+            if _LOADING.search(function.name):
+                continue  # it runs once, outside of the forward pass
             square = _squared(context, call.args[0])
             integers = Integers(module, function)
             if square is None or not integers.of_shape(square) or not integers.certain(square):
