@@ -35,7 +35,7 @@ def computes_as_unrepaired(space: Workspace, entry: ModelReport, recipe: Mapping
         )
         space.remark("PS512", message, "note")
         return True
-    after = _answers(space, recipe, row, fresh, before / "weights.pt")
+    after = _answers(space, recipe, row, before / "weights.pt")
     why = after if isinstance(after, str) else _difference(before / "answers.npz", after / "answers.npz")
     if isinstance(why, str):
         entry.parity = Parity(status="failed", why=space.plain(f"after the repairs of {places} the model differs: {why}"))
@@ -53,16 +53,15 @@ def _unrepaired(space: Workspace, row: Row, fresh: bool) -> Path | str:
     place = space.scratch / "unrepaired"
     shutil.rmtree(place, ignore_errors=True)
     space.copy_to(place)
-    return _answers(space, {**(recipe or space.unrepaired.recipe), "root": str(place)}, row, fresh, None)
+    return _answers(space, {**(recipe or space.unrepaired.recipe), "root": str(place)}, row, None)
 
 
-def _answers(space: Workspace, recipe: Mapping[str, Any], row: Row, fresh: bool, weights: Path | None) -> Path | str:
+def _answers(space: Workspace, recipe: Mapping[str, Any], row: Row, weights: Path | None) -> Path | str:
     room = space.shop.room()
     request = {
         "task": "answers",
         "recipe": dict(recipe),
         "input": list(row),
-        "fresh": fresh,
         "weights": str(weights) if weights else None,
         "out": str(room),
     }

@@ -16,12 +16,12 @@ from .randomise import device_of, noise, settled
 BATCHES = (1, 2, 5)
 
 
-def answers(model: nn.Module, row: Sequence[int], folder: Path, *, fresh: bool, weights: str | None) -> dict[str, Any]:
+def answers(model: nn.Module, row: Sequence[int], folder: Path, *, weights: str | None) -> dict[str, Any]:
     """Run the model in evaluation mode on float32 noise [batch, *row] of 1, 2 and 5 rows; leave the outputs in `folder`.
 
     `answers.npz` holds every tensor of the outputs, `weights.pt` the state dict they were computed with: that of the file
-    `weights` where it is given, else the model's own, drawn anew where it is `fresh`. Raises SandboxError where the weights of
-    another build do not fit.
+    `weights` where it is given, else the model's own with what is constant in them drawn anew, since zeros agree with anything.
+    Raises SandboxError where the weights of another build do not fit.
     """
     device = device_of(model)
     if weights is not None:
@@ -29,7 +29,7 @@ def answers(model: nn.Module, row: Sequence[int], folder: Path, *, fresh: bool, 
             model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
         except RuntimeError as error:
             raise SandboxError(f"the two builds do not have the same weights: {error}") from error
-    elif fresh:
+    else:
         model = settled(model, [noise((2, *row)).to(device)])
     found: dict[str, np.ndarray] = {}
     with torch.no_grad():

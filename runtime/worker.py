@@ -72,7 +72,7 @@ def _answers(request: Mapping[str, Any], tell: Callable[[float, str], None], sta
     model = build_model(request["recipe"])
     stage[0] = "run"
     tell(0.5, "running it")
-    return answers(model, request["input"], folder, fresh=bool(request["fresh"]), weights=request.get("weights"))
+    return answers(model, request["input"], folder, weights=request.get("weights"))
 
 
 def _package(request: Mapping[str, Any], tell: Callable[[float, str], None], stage: list[str]) -> dict[str, Any]:

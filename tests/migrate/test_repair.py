@@ -122,5 +122,7 @@ def test_an_insertion_inside_of_a_replaced_span_overlaps():
     from penstock.migrate.rule import Fix
 
     finding = Finding("a.py", 1, 0, "PS999", "", "note", "safe")
-    draft = draft_edits([Fix(finding, (Edit(0, 9, "x"),)), Fix(finding, (Edit(4, 4, "y"),)), Fix(finding, (Edit(9, 9, "z"),))], False)
+    draft = draft_edits(
+        [Fix(finding, (Edit(0, 9, "x"),)), Fix(finding, (Edit(4, 4, "y"),)), Fix(finding, (Edit(9, 9, "z"),))], False
+    )
     assert draft.edits == [Edit(0, 9, "x"), Edit(9, 9, "z")]
