@@ -9,14 +9,6 @@ from typing import ClassVar, Literal
 from ..call_edits import calls_of, is_spread, keyword_of, with_argument
 from ..rule import Context, Fix, Rule
 
-_VALID_2 = """\
-import torch
-
-state = torch.load('a.pth', map_location='cpu')
-model.load_state_dict(state)
-"""
-
-
 _METHODS = frozenset(["eval", "train", "cuda", "to", "parameters", "named_parameters", "forward", "modules", "load_state_dict"])
 
 
@@ -30,7 +22,7 @@ class TorchLoad(Rule):
     `weights_only=False` for a file that you made.
 
     Fix safety: unsafe where the result is used as a model, which needs `weights_only=False`, and loading then runs code
-    of the file. Elsewhere there is only a remark.
+    of the file. Elsewhere there is only a note, since what a file holds is not known.
     """
 
     code = "PS113"
@@ -39,19 +31,29 @@ class TorchLoad(Rule):
     stage = "repair"
     VALID = (
         "import torch\n\nstate = torch.load('a.pth', weights_only=True)\n",
-        _VALID_2,
         "import json as torch\n\nmodel = torch.load('a')\nmodel.eval()  # torch\n",
     )
-    INVALID = (("import torch\n\nmodel = torch.load('a.pth')\nmodel.eval()\n", None),)
+    INVALID = (
+        ("import torch\n\nmodel = torch.load('a.pth')\nmodel.eval()\n", None),
+        ("import torch\n\nmodel.load_state_dict(torch.load('a.pth', map_location='cpu'))\n", None),
+    )
 
     def check(self, context: Context) -> Iterator[Fix]:
         for call in calls_of(context, "torch.load"):
-            if keyword_of(call, "weights_only") is None and not is_spread(call) and _is_model(context, call):
+            if keyword_of(call, "weights_only") is not None or is_spread(call):
+                continue
+            if _is_model(context, call):
                 message = (
                     "a whole model is unpickled here, which torch refuses since 2.6; save its state_dict instead, "
                     "or add weights_only=False for a file that you trust"
                 )
                 yield self.fix(context, call, message, [with_argument(context, call, "weights_only=False")])
+            else:
+                message = (
+                    "torch refuses since 2.6 to load more than tensors and plain containers; a checkpoint that holds more, "
+                    "such as the script's arguments, needs weights_only=False"
+                )
+                yield self.fix(context, call, message, severity="note")
 
 
 def _is_model(context: Context, call: ast.Call) -> bool:

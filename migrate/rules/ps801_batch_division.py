@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+from ..call_edits import source_of
 from ..edits import Edit
 from ..integers import Integers
 from ..rule import Context, Fix, Rule
@@ -83,9 +84,11 @@ class BatchDivision(Rule):
             integers = Integers(module, function)
             if not integers.of_batch(quotient.left) or _subtracts(quotient):
                 continue
+            above, others = _chain(quotient.left)
             below, divisors = _chain(quotient.right)
-            certain = all(integers.certain(item) for item in (quotient.left, below, *divisors))
-            text = _quotient(context, quotient, below, divisors, function)
+            certain = all(integers.certain(item) for item in (above, *others, below, *divisors))
+            text = _quotient(context, above, below, divisors, function)
+            text = " // ".join([text, *(_written(context, item) for item in others)])
             if isinstance(module.parents[node], ast.BinOp | ast.UnaryOp | ast.Attribute | ast.Compare):
                 text = f"({text})"
             message = f"the batch size goes through a float, which fixes it in a graph; {text} is the same without"
@@ -123,18 +126,16 @@ def _factors(node: ast.expr) -> list[str]:
     return [ast.unparse(node)]
 
 
-def _quotient(context: Context, quotient: ast.BinOp, below: ast.expr, divisors: list[ast.expr], function: ast.AST) -> str:
+def _written(context: Context, node: ast.expr, brackets: bool = True) -> str:
+    text = source_of(context, node)
+    return f"({text})" if brackets and isinstance(node, ast.BinOp | ast.IfExp) else text
+
+
+def _quotient(context: Context, above: ast.expr, below: ast.expr, divisors: list[ast.expr], function: ast.AST) -> str:
     """The integer division, in the user's own words where it leaves no remainder on the way."""
-    source, positions = context.module.file.text or "", context.positions
-
-    def written(node: ast.expr, brackets: bool = True) -> str:
-        start, end = positions.span(node)
-        text = source[start:end]
-        return f"({text})" if brackets and isinstance(node, ast.BinOp | ast.IfExp) else text
-
-    above = written(quotient.left, not _is_product(quotient.left))
+    top = _written(context, above, not _is_product(above))
     if not divisors:
-        return f"{above} // {written(below)}"
+        return f"{top} // {_written(context, below)}"
     divided = {
         (ast.unparse(node.left), ast.unparse(node.right))
         for node in ast.walk(function)
@@ -144,10 +145,11 @@ def _quotient(context: Context, quotient: ast.BinOp, below: ast.expr, divisors: 
     for divisor in map(ast.unparse, divisors):
         whole = next((factor for factor in left if (factor, divisor) in divided), None)
         if whole is None:
-            return f"{above} * {' * '.join(map(written, divisors))} // {written(below)}"
+            product = " * ".join(_written(context, item) for item in divisors)
+            return f"{top} * {product} // {_written(context, below)}"
         left.remove(whole)
-    inner = " // ".join([written(below, not _is_product(below)), *map(written, divisors)])
-    return f"{above} // ({inner})"
+    inner = [_written(context, below, not _is_product(below)), *(_written(context, item) for item in divisors)]
+    return f"{top} // ({' // '.join(inner)})"
 
 
 def _is_product(node: ast.expr) -> bool:
