@@ -89,7 +89,11 @@ class BatchDivision(Rule):
             certain = all(integers.certain(item) for item in (above, *others, below, *divisors))
             text = _quotient(context, above, below, divisors, function)
             text = " // ".join([text, *(_written(context, item) for item in others)])
-            if isinstance(module.parents[node], ast.BinOp | ast.UnaryOp | ast.Attribute | ast.Compare):
+            if (
+                "\n" in text
+                or "\r" in text
+                or isinstance(module.parents[node], ast.BinOp | ast.UnaryOp | ast.Attribute | ast.Compare)
+            ):
                 text = f"({text})"
             message = f"the batch size goes through a float, which fixes it in a graph; {text} is the same without"
             offer: Literal["safe", "unsafe"] = "safe" if certain else "unsafe"
