@@ -19,7 +19,7 @@ from .progress import Stages
 from .report import ModelReport, Parity, Report, ScriptReport
 from .resolve import resolve
 from .resolved import Resolved
-from .rewrite import Change, rewrite_all, unified_diff
+from .rewrite import Change, choose_rules, rewrite_all, unified_diff
 from .sandbox import Limits
 from .survey import survey
 from .tree import Copied
@@ -69,7 +69,7 @@ def migrate(
     limits = Limits(timeout=timeout, memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
     with Stages(console) as stages:
         unrepaired = survey(root, progress=stages.start("Reading the sources"))
-        rewritten = rewrite_all(unrepaired, select=select, ignore=ignore, unsafe=unsafe)
+        rewritten = rewrite_all(unrepaired, rules=choose_rules(select, ignore), unsafe=unsafe)
         surveyed, changes = rewritten.survey, rewritten.changes
         report = _first_report(root, surveyed, changes)
         weights = str(Path(checkpoint).resolve()) if checkpoint is not None else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ def computes_as_unrepaired(space: Workspace, entry: ModelReport, recipe: Mapping
         return True
     places = ", ".join(change.path for change in space.repairs)
     space.stages.start("Comparing with the sources as they came")
-    before = _unrepaired(space, row, fresh)
+    before = _unrepaired(space, recipe, row, fresh)
     if isinstance(before, str):
         message = (
             f"the repairs of {places} could not be checked against the model as it was, which does not build here: {before}"
@@ -45,15 +44,18 @@ def computes_as_unrepaired(space: Workspace, entry: ModelReport, recipe: Mapping
     return True
 
 
-def _unrepaired(space: Workspace, row: Row, fresh: bool) -> Path | str:
+def _unrepaired(space: Workspace, recipe: Mapping[str, Any], row: Row, fresh: bool) -> Path | str:
     """The folder with the answers of the model as it came, or why there are none."""
-    if space.unrepaired is None:
-        return "its construction cannot be read from sources that do not parse"
-    recipe = space.unrepaired.fallback_recipe if fresh else space.unrepaired.recipe
+    if any(change.path == recipe["script"] for change in space.repairs):  # then the recipe's own source is a repaired one
+        found = space.unrepaired
+        wanted = (found.fallback_recipe or found.recipe if fresh else found.recipe) if found is not None else None
+        if wanted is None or any(wanted[key] != recipe[key] for key in ("script", "model")):
+            return "how it was built cannot be read from the script before its repair"
+        recipe = wanted
     place = space.scratch / "unrepaired"
-    shutil.rmtree(place, ignore_errors=True)
-    space.copy_to(place)
-    return _answers(space, {**(recipe or space.unrepaired.recipe), "root": str(place)}, row, None)
+    if not place.exists():
+        space.copy_to(place)
+    return _answers(space, {**recipe, "root": str(place)}, row, None)
 
 
 def _answers(space: Workspace, recipe: Mapping[str, Any], row: Row, weights: Path | None) -> Path | str:

@@ -41,21 +41,28 @@ class Rewritten:
     """Every file that changed in either stage or that a rule remarked on, from the original to the final form."""
 
 
-def rewrite(survey: Survey, *, select: Sequence[str] = (), ignore: Sequence[str] = (), unsafe: bool = False) -> list[Change]:
+def rewrite(
+    survey: Survey,
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    unsafe: bool = False,
+    rules: Sequence[Rule] | None = None,
+) -> list[Change]:
     """The changes that the rules make to the surveyed files; nothing is written.
 
-    `select` and `ignore` are rule codes or prefixes of them ("PS2"); an unknown one raises ValueError. Files without a change
-    appear only when a rule remarked something.
+    `select` and `ignore` are rule codes or prefixes of them ("PS2"); an unknown one raises ValueError. `rules`, where given,
+    are taken as they are instead. Files without a change appear only when a rule remarked something.
     """
-    return rewrite_all(survey, select=select, ignore=ignore, unsafe=unsafe).changes
+    return rewrite_all(survey, rules=choose_rules(select, ignore) if rules is None else rules, unsafe=unsafe).changes
 
 
-def rewrite_all(survey: Survey, *, select: Sequence[str] = (), ignore: Sequence[str] = (), unsafe: bool = False) -> Rewritten:
+def rewrite_all(survey: Survey, *, rules: Sequence[Rule] | None = None, unsafe: bool = False) -> Rewritten:
     """As `rewrite`, with what lies between: first sources are repaired, in memory, then they are surveyed anew and rewritten.
 
-    Findings stand where the original has them.
+    `rules` are all where none are given. Findings stand where the original has them.
     """
-    rules = choose_rules(select, ignore)
+    rules = all_rules() if rules is None else rules
     repaired = [repair_file(survey, file, rules, unsafe) for file in survey.files]
     repairs = [
         Change(item.file.path, item.before.data, item.file.data, list(item.rules), list(item.findings))
@@ -70,9 +77,9 @@ def rewrite_all(survey: Survey, *, select: Sequence[str] = (), ignore: Sequence[
     return Rewritten(survey, repairs, [change for change in changes if change is not None])
 
 
-def choose_rules(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list[Rule]:
-    """The rules whose codes begin with one of `select` (all, when empty) and with none of `ignore`."""
-    rules = all_rules()
+def choose_rules(select: Sequence[str] = (), ignore: Sequence[str] = (), extra: Sequence[Rule] = ()) -> list[Rule]:
+    """The rules, with `extra` ones last, whose codes begin with one of `select` (all, when empty) and with none of `ignore`."""
+    rules = [*all_rules(), *extra]
     for code in [*select, *ignore]:
         if not code or not any(rule.code.startswith(code) for rule in rules):
             raise ValueError(f"no rule has a code beginning with {code!r}; there are {', '.join(rule.code for rule in rules)}")

@@ -133,10 +133,22 @@ def test_a_repair_that_changes_the_model_is_refused(space):
 
 
 def test_where_the_original_does_not_build_the_report_says_so(space):
-    space = dataclasses.replace(space, unrepaired=None)
+    (space.surveyed.root / "swin.py").write_text(SWIN.replace("from torch.autograd", "from torch.gone"))
     space.fresh_tree()
     recipe = {**resolve(space.surveyed).recipe, "root": str(space.tree)}
     (entry,) = space.report.models
     assert computes_as_unrepaired(space, entry, recipe, (3, 32, 32), fresh=True)
     (finding,) = [finding for finding in space.report.findings if finding.code == "PS512"]
     assert "could not be checked" in finding.message
+    assert "torch.gone" in finding.message
+
+
+def test_a_repaired_script_is_compared_with_its_own_construction(space):
+    """Where the script that builds the model was repaired, the recipe of the repaired one would compare it with itself."""
+    repairs = [*space.repairs, Change("main.py", SCRIPT.encode(), SCRIPT.encode() + b"\n", ["PS101"], [])]
+    space = dataclasses.replace(space, repairs=repairs, unrepaired=None)
+    space.fresh_tree()
+    recipe = {**resolve(space.surveyed).recipe, "root": str(space.tree)}
+    (entry,) = space.report.models
+    assert computes_as_unrepaired(space, entry, recipe, (3, 32, 32), fresh=True)
+    assert "cannot be read from the script" in space.report.findings[-1].message

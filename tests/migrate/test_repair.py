@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from penstock.migrate.repair import draft_edits
-from penstock.migrate.rewrite import rewrite, rewrite_all
+from penstock.migrate.rewrite import choose_rules, rewrite, rewrite_all
 from penstock.migrate.survey import survey
 
 OLD_SCRIPT = '''\
@@ -25,9 +25,9 @@ def validate(model, loader):
 '''
 
 
-def repaired(tmp_path, source, **options):
+def repaired(tmp_path, source, ignore=()):
     (tmp_path / "a.py").write_text(source)
-    return rewrite_all(survey(tmp_path), **options)
+    return rewrite_all(survey(tmp_path), rules=choose_rules((), ignore))
 
 
 def test_what_does_not_parse_is_repaired_and_then_surveyed_and_rewritten(tmp_path):
