@@ -15,8 +15,14 @@ _ASKED = re.compile(r"version|hasattr|TORCH_M|PY2|PY3|six\.PY", re.I)
 
 
 def uses(module: Module, name: str) -> Iterator[ast.Name | ast.Attribute]:
-    """Where a file means the imported `name` ("torch.nn.Linear"), whatever it calls it; not what only has the same name."""
-    for node in module.references.get(name, []):
+    """Where a file means the imported `name` ("torch.nn.Linear"), whatever it calls it.
+
+    What only has the same name is left out: local variables, parameters, and packages that lie in the repository itself.
+    """
+    found = module.references.get(name, [])
+    if not found or module.repository.has_package(name, module.path):
+        return
+    for node in found:
         root = root_of(node)
         assert root is not None
         if not is_shadowed(module, node, root):

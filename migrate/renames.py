@@ -42,11 +42,11 @@ class Renames(Rule):
         module = context.module
         for node in module.by_kind.get(ast.ImportFrom, []):
             assert isinstance(node, ast.ImportFrom)
-            if not node.level and not has_fallback(module, node):
+            if not node.level and self._concerns(node.module or "") and not self._is_own(module, node.module or ""):
                 yield from self._from(context, node)
         for node in module.by_kind.get(ast.Import, []):
             assert isinstance(node, ast.Import)
-            if not has_fallback(module, node):
+            if any(self._concerns(alias.name) for alias in node.names):
                 yield from self._import(context, node)
         for old in (*self.names, *self.modules):
             if any(old == name or old.startswith(f"{name}.") for name in module.imports.values()):
@@ -59,11 +59,20 @@ class Renames(Rule):
                         new = self.modules[old]
                         yield self.fix(context, use, self._message(old, new), [Edit(*context.positions.span(use), new)])
 
+    def _concerns(self, name: str) -> bool:
+        root = name.partition(".")[0]
+        return any(old.partition(".")[0] == root for old in (*self.names, *self.modules, *self.gone))
+
+    def _is_own(self, module: Module, name: str) -> bool:
+        return module.repository.has_package(name, module.path)
+
     def _message(self, old: str, new: str) -> str:
         return f"{old} {self.reason}; it is {new} today"
 
     def _from(self, context: Context, node: ast.ImportFrom) -> Iterator[Fix]:
         source, positions = node.module or "", context.positions
+        if has_fallback(context.module, node):
+            return
         if [alias.name for alias in node.names] == ["*"]:
             if source in self.modules and (edit := _token(positions, node, source, self.modules[source])):
                 yield self.fix(context, node, self._message(source, self.modules[source]), [edit])
@@ -87,6 +96,8 @@ class Renames(Rule):
     def _import(self, context: Context, node: ast.Import) -> Iterator[Fix]:
         module = context.module
         for alias in node.names:
+            if self._is_own(module, alias.name) or has_fallback(module, node):
+                continue
             new = self.target(alias.name)
             start = context.positions.offset(alias.lineno, alias.col_offset)
             if new is not None:

@@ -152,7 +152,6 @@ class StandardLibraryMoved(Renames):
         "itertools.ifilter": "filter",
         "itertools.izip_longest": "itertools.zip_longest",
         "os.getcwdu": "os.getcwd",
-        "string.maketrans": "str.maketrans",
     }
     VALID = (
         _VALID_1,

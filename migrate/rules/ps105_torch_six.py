@@ -80,7 +80,6 @@ class TorchSix(Renames):
         "torch._six.string_classes": "(str, bytes)",
         "torch._six.int_classes": "int",
         "torch._six.container_abcs": "collections.abc",
-        "torch._six.queue": "queue",
     }
     VALID = (
         _VALID_1,

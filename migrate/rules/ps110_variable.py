@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
@@ -10,7 +11,7 @@ from ..call_edits import calls_of, keyword_of, source_of, truth
 from ..edits import Edit
 from ..names import has_fallback, importing, mentions, remove_import
 from ..rule import Context, Fix, Rule
-from ..scopes import Module
+from ..scopes import Module, last_name
 
 _VALID_2 = """\
 import torch
@@ -154,7 +155,8 @@ def _without_gradient(context: Context, call: ast.Call) -> tuple[bool, list[Edit
         return False, []
     if any("no_grad" in ast.unparse(item) for item in function.decorator_list):
         return True, []
-    if any(isinstance(item, ast.Attribute) and item.attr in ("backward", "train", "grad") for item in ast.walk(function)):
+    calls = [last_name(item.func) for item in ast.walk(function) if isinstance(item, ast.Call)]
+    if any(re.search(r"train|backward|grad|step|fit|main", name, re.I) for name in calls):
         return False, []
     return True, [context.positions.insert_before(function, "@torch.no_grad()")]
 

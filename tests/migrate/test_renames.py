@@ -81,6 +81,15 @@ def test_a_try_that_only_asks_to_install_is_no_fallback(tmp_path):
     assert "from timm.layers import DropPath" in repaired(tmp_path, source, "PS108")
 
 
+def test_packages_of_the_repository_itself_stay(tmp_path):
+    source = HEAD + "import Queue\nfrom timm.models.layers import DropPath\n\nx = Queue.Queue()\n"
+    (tmp_path / "a.py").write_text(source)
+    (tmp_path / "Queue.py").write_text("class Queue:\n    pass\n")
+    (tmp_path / "timm" / "models").mkdir(parents=True)
+    (tmp_path / "timm" / "models" / "layers.py").write_text("DropPath = 1\n")
+    assert rewrite(survey(tmp_path), select=["PS1"]) == []
+
+
 def test_a_name_taken_by_the_file_is_not_replaced(tmp_path):
     source = "import numpy as np\n\n\ndef int(x):\n    return x\n\n\ny = np.int(3)\n"
     (tmp_path / "a.py").write_text(HEAD + source)

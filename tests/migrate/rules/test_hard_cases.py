@@ -87,6 +87,10 @@ def test_all_of_python_2_at_once(tmp_path):
             "def f(x):\n    x = x.cuda()\n    x.backward()\n",
         ),
         (
+            "def main(x):\n    x = V(x, volatile=True) + 1\n    train(x)\n",
+            "def main(x):\n    x = x + 1\n    train(x)\n",
+        ),
+        (
             "class A:\n    def f(self, x):\n        return V(x, volatile=True)\n",
             "class A:\n    @torch.no_grad()\n    def f(self, x):\n        return x\n",
         ),
