@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
@@ -131,7 +132,7 @@ class Renames(Rule):
             yield self.fix(context, node, message)
         elif new.startswith("("):
             yield self.fix(context, node, message, [Edit(start, end, new)])
-        elif "." not in new:
+        elif "." not in new and old not in self.modules:
             taken = new in module.imports or new in module.definitions or new not in BUILTINS
             yield self.fix(context, node, message, [] if taken else [Edit(start, end, new)])
         elif new.rpartition(".")[0] == old.rpartition(".")[0]:
@@ -151,8 +152,10 @@ def _with_import(module: Module, positions: Positions, start: int, end: int, new
     first = new.partition(".")[0]
     if module.imports.get(first, first) != first or first in module.definitions:
         return []
-    home = new.rpartition(".")[0]
-    added = import_line(module, positions, f"import {home}")
+    if first in sys.stdlib_module_names:
+        added = import_line(module, positions, f"import {new.rpartition('.')[0] or new}")
+    else:  # with a package come its public modules
+        added = None if first in module.imports else import_line(module, positions, f"import {first}")
     return [*([added] if added else []), Edit(start, end, new)]
 
 

@@ -9,9 +9,10 @@ from ..names import has_fallback, importing, uses
 from ..rule import Context, Fix, Rule
 
 _INSTEAD = {
-    "initialize": 'make scaler = torch.amp.GradScaler("cuda"), and run the model in `with torch.autocast("cuda"):`',
-    "scale_loss": "write scaler.scale(loss).backward(), and later scaler.step(optimizer) and scaler.update()",
-    "master_params": "write scaler.unscale_(optimizer), and take the parameters of the model",
+    "apex.amp.initialize": 'make scaler = torch.amp.GradScaler("cuda"), and run the model in `with torch.autocast("cuda"):`',
+    "apex.amp.scale_loss": "write scaler.scale(loss).backward(), and later scaler.step(optimizer) and scaler.update()",
+    "apex.amp.master_params": "write scaler.unscale_(optimizer), and take the parameters of the model",
+    "apex.parallel.convert_syncbn_model": "write torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)",
 }
 
 _BEFORE_1 = """\
@@ -53,5 +54,5 @@ class ApexAmp(Rule):
                 message = "apex has to be compiled and is unmaintained; torch.amp does the same"
                 yield self.fix(context, node, message)
         for name, advice in _INSTEAD.items():
-            for use in uses(module, f"apex.amp.{name}"):
-                yield self.fix(context, use, f"amp.{name} of apex: {advice}")
+            for use in uses(module, name):
+                yield self.fix(context, use, f"{name}: {advice}")

@@ -20,11 +20,23 @@ from apex.normalization import FusedLayerNorm
 
 norm = FusedLayerNorm(8)
 """
+_AFTER_1 = """\
+import torch
+from torch.nn import LayerNorm as FusedLayerNorm
+
+norm = FusedLayerNorm(8)
+"""
 _BEFORE_2 = """\
 import torch
 import apex
 
-model = apex.parallel.convert_syncbn_model(model)
+model = apex.parallel.DistributedDataParallel(model)
+"""
+_AFTER_2 = """\
+import torch
+import apex
+
+model = torch.nn.parallel.DistributedDataParallel(model)
 """
 
 
@@ -46,7 +58,6 @@ class ApexLayers(Renames):
     names: ClassVar[Mapping[str, str]] = {
         "apex.normalization.FusedLayerNorm": "torch.nn.LayerNorm",
         "apex.normalization.fused_layer_norm.FusedLayerNorm": "torch.nn.LayerNorm",
-        "apex.parallel.convert_syncbn_model": "torch.nn.SyncBatchNorm.convert_sync_batchnorm",
         "apex.parallel.SyncBatchNorm": "torch.nn.SyncBatchNorm",
         "apex.optimizers.FusedAdam": "torch.optim.AdamW",
         "apex.optimizers.FusedSGD": "torch.optim.SGD",
@@ -57,6 +68,6 @@ class ApexLayers(Renames):
         _VALID_2,
     )
     INVALID = (
-        (_BEFORE_1, None),
-        (_BEFORE_2, None),
+        (_BEFORE_1, _AFTER_1),
+        (_BEFORE_2, _AFTER_2),
     )

@@ -34,7 +34,10 @@ class TorchLoad(Rule):
         "import json as torch\n\nmodel = torch.load('a')\nmodel.eval()  # torch\n",
     )
     INVALID = (
-        ("import torch\n\nmodel = torch.load('a.pth')\nmodel.eval()\n", None),
+        (
+            "import torch\n\nmodel = torch.load('a.pth')\nmodel.eval()\n",
+            "import torch\n\nmodel = torch.load('a.pth', weights_only=False)\nmodel.eval()\n",
+        ),
         ("import torch\n\nmodel.load_state_dict(torch.load('a.pth', map_location='cpu'))\n", None),
     )
 

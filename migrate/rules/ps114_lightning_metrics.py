@@ -7,6 +7,14 @@ from typing import ClassVar, Literal
 
 from ..renames import Renames
 
+_AFTER_2 = """\
+import torchmetrics
+import torch
+import pytorch_lightning as pl
+
+x = torchmetrics.Accuracy()
+"""
+
 
 class LightningMetrics(Renames):
     """What it does: imports metrics from torchmetrics.
@@ -29,6 +37,6 @@ class LightningMetrics(Renames):
     }
     VALID = ("import torch\nfrom torchmetrics import Accuracy\n",)
     INVALID = (
-        ("import torch\nfrom pytorch_lightning.metrics import Accuracy\n", None),
-        ("import torch\nimport pytorch_lightning as pl\n\nx = pl.metrics.Accuracy()\n", None),
+        ("import torch\nfrom pytorch_lightning.metrics import Accuracy\n", "import torch\nfrom torchmetrics import Accuracy\n"),
+        ("import torch\nimport pytorch_lightning as pl\n\nx = pl.metrics.Accuracy()\n", _AFTER_2),
     )

@@ -24,6 +24,14 @@ from scipy.misc import imread, imresize
 
 x = imresize(imread('a.png'), (2, 2))
 """
+_AFTER_1 = """\
+import numpy
+import PIL.Image
+import torch
+from scipy.misc import imread, imresize
+
+x = imresize(numpy.array(PIL.Image.open('a.png')), (2, 2))
+"""
 
 
 class ScipyMisc(Rule):
@@ -47,8 +55,8 @@ class ScipyMisc(Rule):
         "import torch\n\n\ndef imread(p):\n    return p\n\n\nx = imread('a')\n",
     )
     INVALID = (
-        (_BEFORE_1, None),
-        ("import torch\nimport scipy.misc\n\nx = scipy.misc.imread('a.png')\n", None),
+        (_BEFORE_1, _AFTER_1),
+        ("import torch\nimport scipy.misc\n\nx = scipy.misc.imread('a.png', mode='RGB')\n", None),
     )
 
     def check(self, context: Context) -> Iterator[Fix]:

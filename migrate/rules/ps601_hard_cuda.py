@@ -37,6 +37,14 @@ model = torch.nn.Linear(2, 2).cuda()
 for x in loader:
     y = model(x.cuda(non_blocking=True))
 """
+_AFTER_1 = """\
+import torch
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+model = torch.nn.Linear(2, 2).to(device)
+for x in loader:
+    y = model(x.to(device, non_blocking=True))
+"""
 
 
 class HardCuda(Rule):
@@ -60,7 +68,7 @@ class HardCuda(Rule):
         _VALID_2,
     )
     INVALID = (
-        (_BEFORE_1, None),
+        (_BEFORE_1, _AFTER_1),
         ("import torch\n\n\ndef f(x, device):\n    return x.cuda()\n", None),
     )
 

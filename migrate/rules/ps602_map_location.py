@@ -9,6 +9,13 @@ from ..call_edits import calls_of, is_spread, keyword_of, with_argument
 from ..dataloaders import feeds_gpu
 from ..rule import Context, Fix, Rule
 
+_AFTER_1 = """\
+import torch
+
+model.cuda()
+model.load_state_dict(torch.load('a', map_location="cpu"))
+"""
+
 
 class MapLocation(Rule):
     """What it does: says where a script that uses a GPU loads a checkpoint without `map_location`.
@@ -29,7 +36,7 @@ class MapLocation(Rule):
         "import torch\n\nmodel.cuda()\nx = torch.load('a', map_location='cpu')\n",
         "import torch\n\nx = torch.load('a')\n",
     )
-    INVALID = (("import torch\n\nmodel.cuda()\nmodel.load_state_dict(torch.load('a'))\n", None),)
+    INVALID = (("import torch\n\nmodel.cuda()\nmodel.load_state_dict(torch.load('a'))\n", _AFTER_1),)
 
     def check(self, context: Context) -> Iterator[Fix]:
         for call in calls_of(context, "torch.load") if feeds_gpu(context.module) else ():
