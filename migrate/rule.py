@@ -47,7 +47,8 @@ class Rule(ABC):
     nothing more to do; one of the stage "rewrite" sees the repaired files once.
 
     VALID are sources that the rule leaves alone; INVALID are pairs of a source and what the rule makes of it, or of a source
-    and None where the rule only remarks; a rule that is unsafe is allowed to do what it does. Both are whole files, and the tests run them for every rule.
+    and None where the rule only remarks; a rule that is unsafe is allowed to act. Both are whole files, and the tests run them
+    for every rule.
     """
 
     code: ClassVar[str]
