@@ -23,7 +23,7 @@ from .output import apply
 from .preferences import read_preferences
 from .progress import Stages
 from .report import PARITY, Report
-from .rewrite import Change, rewrite
+from .rewrite import Change, choose_rules, rewrite_all
 from .rule import all_rules
 from .sandbox import Limits
 from .source import read_source
@@ -126,7 +126,8 @@ def _changes(script: Path, root: Path) -> tuple[Survey | None, list[Change]]:
     except NothingToMigrateError:
         return None, []
     told = read_preferences(root).with_known_codes(all_rules())
-    return surveyed, rewrite(surveyed, select=told.select, ignore=told.ignore, unsafe=told.unsafe)
+    rewritten = rewrite_all(surveyed, rules=choose_rules(told.select, told.ignore), unsafe=told.unsafe)
+    return rewritten.survey, rewritten.changes
 
 
 def _rewritten(script: Path, console: Console) -> dict[Path, dict[str, str]]:
