@@ -131,11 +131,32 @@ def _only(known: Knowledge, module: Module, definition: Any) -> Factory | None:
     return places.get(next(iter(built))) if len(built) == 1 else None
 
 
+def _import_folder(known: Knowledge, factory: Factory) -> str:
+    """The folder from which others import a factory's file: the shortest name that leads to it in one of them, else above
+    the packages it stands in."""
+    repository = known.repository
+    own = repository.modules[factory.path]
+    seen: set[str] = set()
+    for module in repository.modules.values():
+        if module is own:
+            continue
+        for name in [*module.imports.values(), *module.star_imports]:
+            for dotted_name in (name, name.rpartition(".")[0]):
+                if dotted_name and repository.module(dotted_name, module.path) is own:
+                    path = factory.path.removesuffix("/__init__.py").removesuffix(".py")
+                    inside = dotted_name.replace(".", "/")
+                    if path == inside or path.endswith(f"/{inside}"):
+                        seen.add(path.removesuffix(inside).rstrip("/"))
+    folder = posixpath.dirname(factory.path)
+    while folder and posixpath.join(folder, "__init__.py") in repository.modules:
+        folder = posixpath.dirname(folder)
+    above = [item for item in seen if f"{folder}/".startswith(f"{item}/") or not item]
+    return min(above, key=len, default=folder)
+
+
 def direct(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
     """The recipe of a factory called alone, from the folder that its package stands in."""
-    folder = posixpath.dirname(factory.path)
-    while folder and posixpath.join(folder, "__init__.py") in known.repository.modules:
-        folder = posixpath.dirname(folder)
+    folder = _import_folder(known, factory)
     module = factory.module
     if folder:
         module = module.removeprefix(folder.replace("/", ".") + ".")

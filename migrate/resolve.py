@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
-from .arguments import command_line, flag_of
+from .arguments import flag_of
 from .belongings import Belongings, imported
 from .calls import SliceError
 from .construction import Construction, construct, direct
@@ -21,6 +21,7 @@ from .finding import Finding
 from .input_size import from_self_test
 from .labels import find_class_names
 from .recipes import (
+    Written,
     checkpoint_option,
     guarding_flags,
     loads_weights,
@@ -33,6 +34,7 @@ from .recipes import (
 from .resolved import ChainStep, Resolved
 from .settings import Settings
 from .survey import Knowledge, knowledge
+from .weightless import without_weights
 
 __all__ = ["ChainStep", "Resolved", "resolve"]
 
@@ -214,9 +216,12 @@ class _Resolver:
                 f"no script says how {factory.name} loads its weights; --checkpoint needs one that does (--entry)"
             )
         made, name = direct(self.survey.root, self.known, factory, call)
+        source = without_weights(made["source"], self.known.repository.modules[factory.path])
+        bare = {**made, "model": name, "source": source} if source != made["source"] else None
         base = Resolved(
             name=_tidy(factory.name),
             recipe={**made, "model": name},
+            fallback_recipe=bare,
             factory=f"{factory.path}:{factory.line}",
             factory_name=factory.name,
             chain=(
@@ -321,11 +326,14 @@ class _Resolver:
         except SliceError:
             return None
         written = write(bare.program, self.known.repository, folder, "model")
-        if written.source == source:
+        bare_source = without_weights(written.source, self.known.repository.modules[construction.script.path])
+        written = Written(bare_source, written.expression, ast.parse(bare_source))
+        if bare_source == source:
             return None
         options = options_of(written, bare.program, construction.script)
         known = {option.dest for option in options}
-        argv = command_line(options, {name: value for name, value in given.items() if name in known})
+        settings = Settings(arguments=self.settings.arguments, given={k: v for k, v in given.items() if k in known})
+        argv = settings.argv(construction.script, options)
         return {**made, "source": written.source, "argv": argv, "model": written.expression}
 
     def _factory(

@@ -1,6 +1,6 @@
 """Run the user's transform on probe images and write down what it did: the child side of `trace_transform`.
 
-Run as a plain file: `python trace_probe.py REQUEST.json`. Knows only Pillow and numpy. Within this process Pillow's
+Run as a plain file: `python trace_probe.py REQUEST.json`. Knows only Pillow and numpy (and torch, where the user's code wants to download weights). Within this process Pillow's
 methods note what is called on which image, so that hand-written functions, own classes and torchvision's look alike:
 each image carries the operations that led to it, and the last image whose pixels were read is the transform's result
 as Pillow left it.
@@ -19,6 +19,7 @@ import random
 import sys
 import traceback
 import types
+import urllib.error
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+# What torchrun and the like tell the only process of a run.
+LAUNCHER = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "SLURM_PROCID": "0"}
 # Methods that make a new image of other pixels, and methods that change pixels in place.
 MAKING = (
     "convert", "resize", "crop", "transpose", "rotate", "transform", "filter", "reduce", "quantize", "point",
@@ -143,8 +146,42 @@ def evaluate(recipe: dict[str, Any], expression: str) -> Any:
     module = types.ModuleType("__penstock__")
     module.__file__ = str(script)
     sys.modules[module.__name__] = module  # dataclasses look their module up by name
-    exec(compile(recipe["source"], str(script), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - its purpose
-    return eval(expression, module.__dict__)  # noqa: S307
+    code = compile(recipe["source"], str(script), "exec", dont_inherit=True)
+    offline = False
+    while True:
+        try:
+            exec(code, module.__dict__)  # noqa: S102 - its purpose
+            return eval(expression, module.__dict__)  # noqa: S307
+        except KeyError as error:  # it expects to be started by a launcher
+            asked = error.args[0] if error.args else None
+            if asked not in LAUNCHER or asked in os.environ:
+                raise
+            os.environ[asked] = LAUNCHER[asked]
+        except urllib.error.URLError:  # a model that the transform is configured from wants its weights
+            if offline:
+                raise
+            do_without_downloads()
+            offline = True
+
+
+def do_without_downloads() -> None:
+    """Let models keep their fresh weights where stored ones would be downloaded: what a transform does depends on no weight."""
+    import torch
+
+    def nothing(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        return {}
+
+    plain = {torch.hub.load_state_dict_from_url, getattr(torch.utils.model_zoo, "load_url", None)} - {None}
+    for module in list(sys.modules.values()):
+        for name in ("load_state_dict_from_url", "load_url"):
+            if getattr(module, "__dict__", {}).get(name) in plain:
+                setattr(module, name, nothing)
+    load = torch.nn.Module.load_state_dict
+
+    def load_state_dict(module: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        return load(module, state, *args, **kwargs) if state else None
+
+    torch.nn.Module.load_state_dict = load_state_dict
 
 
 def observe(
