@@ -23,12 +23,14 @@ from .labels import find_class_names
 from .recipes import (
     Written,
     checkpoint_option,
+    configuration_files,
     guarding_flags,
     loads_weights,
     model_option,
     options_of,
     recipe,
     with_literal_checkpoint,
+    working_folder,
     write,
 )
 from .resolved import ChainStep, Resolved
@@ -263,6 +265,9 @@ class _Resolver:
             raise AmbiguousError(
                 f"{script.path} must be told its model ({flag_of(chooser)})", candidates=candidates, flag="--model"
             )
+        for option in wanted:
+            if (file := self._configuration(script, option)) is not None:
+                given[option.dest] = file
         weights = checkpoint_option(options, written)
         if self.checkpoint is not None:
             if weights is not None:
@@ -299,6 +304,22 @@ class _Resolver:
             findings=tuple(self.settings.findings),
         )
         return Belongings(self.survey, self.known, self.settings, construction).add_to(resolved)
+
+    def _configuration(self, script: Script, option: Option) -> str | None:
+        """The file that a required `--cfg FILE` can only mean; None when the option is no such one, or the user gave it."""
+        said = {item.partition("=")[0] for item in self.settings.arguments}
+        if said & set(option.flags) or (option.positional and self.settings.arguments):
+            return None
+        files = configuration_files(self.survey.root, option)
+        module = self.known.repository.modules[script.path]
+        start = working_folder(module, self.known.repository)
+        paths = [posixpath.relpath(path, start) for path in files]
+        if len(paths) > 1:
+            flag = "" if option.positional else f"{flag_of(option)} "
+            candidates = [f'"{script.path} {flag}{path}"' for path in paths]
+            message = f"{script.path} must be told its configuration ({flag_of(option)})"
+            raise AmbiguousError(message, candidates=candidates, flag="--entry")
+        return paths[0] if paths else None
 
     def _select(self, construction: Construction, chooser: Option | None, given: dict[str, str]) -> Resolved | None:
         """Apply --model: through the script's own option, else in place of the factory that it calls."""

@@ -1,6 +1,6 @@
 """Run the user's transform on probe images and write down what it did: the child side of `trace_transform`.
 
-Run as a plain file: `python trace_probe.py REQUEST.json`. Knows only Pillow and numpy (and torch, where the user's code wants to download weights). Within this process Pillow's
+Run as a plain file: `python trace_probe.py REQUEST.json`. Knows only Pillow and numpy. Within this process Pillow's
 methods note what is called on which image, so that hand-written functions, own classes and torchvision's look alike:
 each image carries the operations that led to it, and the last image whose pixels were read is the transform's result
 as Pillow left it.

@@ -1,6 +1,7 @@
 """The same construction without stored weights: `pretrained=` and `weights=` say None, for a machine that cannot download them.
 
-None is what torchvision, timm and most hand-written factories take for "no weights"; some test `is not None`, so False would not do.
+None is what torchvision, timm and most hand-written factories take for "no weights"; some test `is not None`, so False will
+not do.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ class _Withdraw(ast.NodeTransformer):
             return self._own(node, target[1])
         expanded = self.module.expand(node.func) or ""
         if is_zoo_constructor(expanded) and not expanded.startswith("timm.create_model"):
-            positional = node.args[:1]
-            if expanded.startswith("torchvision.models") and positional and isinstance(positional[0], ast.Constant):
-                if positional[0].value is True:  # resnet18(True) of old
-                    node.args = [ast.Constant(False), *node.args[1:]]
+            first = node.args[0] if node.args else None
+            of_old = isinstance(first, ast.Constant) and first.value is True  # resnet18(True)
+            if of_old and expanded.startswith("torchvision.models"):
+                node.args = [ast.Constant(False), *node.args[1:]]
             if expanded.rpartition(".")[2] in _GIVEN_BY_CALLS and expanded.startswith("efficientnet_pytorch"):
                 made = copy.deepcopy(node)
                 assert isinstance(made.func, ast.Attribute)
