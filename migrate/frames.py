@@ -18,6 +18,7 @@ import ast
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from .calls import Calls, SliceError, bind, reduce_function, spread, substitute
 from .classes import ClassReduction
@@ -25,6 +26,7 @@ from .needs import Needs, Options
 from .scopes import Definition, Function, Module, Need, Repository, last_name, parameters, reads
 from .slicer import Slicer
 
+_Node = TypeVar("_Node", bound=ast.AST)
 
 @dataclass(frozen=True)
 class Point:
@@ -69,6 +71,8 @@ class Framer:
         self.wrappers: list[ast.stmt] = []
         self.reached: set[str] = set()
         """Names under which the program's top level has what wrapped files gave out."""
+        self.stand_ins: dict[str, str] = {}
+        """Classes of other files that were reduced, by name: what the program calls their reduced forms."""
 
     def build(self, point: Point, stack: Sequence[tuple[Module, ast.Call]] = ()) -> Program:
         """The program for a point. `stack` gives the calls to go out through, innermost first; without it they are searched."""
@@ -84,9 +88,31 @@ class Framer:
             if used is not None:
                 followed.append(used)
         body, expression = self._module(point, wrapped=False)
+        body, expression = self._stand_in(point.module, body), self._stand_in(point.module, [expression])[0]
         return Program(
             [*_future(body), *self.wrappers, *_after_future(body)], expression, self.options.dropped, point.module, followed
         )
+
+    def reduce(self, reduction: ClassReduction, where: Module) -> None:
+        """Let a class's reduced form stand for it in the program; in a file of its own it is wrapped like other code from there."""
+        owner, module = reduction.owner, reduction.module
+        self.reductions[owner.name] = reduction
+        self._pending(module).replaced[owner.name] = reduction.build()
+        if where is not module:
+            made = self._wrap(module, ast.Name(owner.name, ast.Load()), {(owner.name, None)})
+            assert isinstance(made, ast.Name)
+            self.stand_ins[owner.name] = made.id
+
+    def _stand_in(self, entry: Module, nodes: list[_Node]) -> list[_Node]:
+        """The nodes with reduced classes of other files in place of the imported ones."""
+        names = {
+            name: self.stand_ins[found[1].name]
+            for name in [*entry.imports, *self.stand_ins]
+            if (found := entry.find(name)) is not None
+            and found[1].name in self.stand_ins
+            and found[0] is self.reductions[found[1].name].module
+        }
+        return [made for node in nodes if (made := _StandIn(names).visit(copy.deepcopy(node))) is not None] if names else nodes
 
     # -- one function
 
@@ -188,12 +214,16 @@ class Framer:
         if function.name == "__init__":
             raise SliceError(f"{module.path}:{function.lineno}: the model is used while {owner.name} is being made")
         found = call or self._method_caller(module, owner, function)
+        made_by = self._constructor(module, owner) if found is None else None
+        found = found or made_by
         if found is None:
             raise SliceError(f"{module.path}:{function.lineno}: nothing calls {owner.name}.{function.name}")
         where, site = found
         others = [name for name in used if name != self_name]
-        arguments = bind(function, site, skip=1)
-        receiver = site.func.value if isinstance(site.func, ast.Attribute) else site.func
+        arguments = bind(function, site, skip=1) if made_by is None else {}
+        receiver = site.func.value if isinstance(site.func, ast.Attribute) and made_by is None else site.func
+        if made_by is not None:  # a framework calls the method of what is made there
+            receiver = site
         if kept or any(name not in arguments for name in others):
             reduced, made = reduce_function(
                 module, function, [self_name, *others], kept, point.expression, {self_name: receiver, **arguments}
@@ -208,8 +238,11 @@ class Framer:
         caller = where.function_of(site)
         inside = caller is not None and where.class_of(caller) is owner
         if not inside:
-            reduction.follow(where, caller, receiver)
-            self._pending(module).replaced[owner.name] = reduction.build()
+            if made_by is None:
+                reduction.follow(where, caller, receiver)
+            self.reduce(reduction, where)
+            if made_by is not None:
+                expression = _Rewriter(self.reductions).expression(expression)
         return Point(where, caller, where.statement_of(site), expression), found
 
     def _method_caller(self, module: Module, owner: ast.ClassDef, function: Function) -> tuple[Module, ast.Call] | None:
@@ -226,6 +259,15 @@ class Framer:
             elif self._is_instance(where, caller, receiver, owner):
                 outside.append((where, site))
         return min([*outside, *inside], key=lambda found: found[0] is not self.entry, default=None)
+
+    def _constructor(self, module: Module, owner: ast.ClassDef) -> tuple[Module, ast.Call] | None:
+        """Where an object of a class is made whose methods a framework calls."""
+        sites = [
+            (where, site)
+            for where, site in self.calls.by_name.get(owner.name, [])
+            if (found := where.find_callee(site.func)) is not None and found[1] is owner
+        ]
+        return min(sites, key=lambda found: found[0] is not self.entry, default=None)
 
     def _is_instance(self, where: Module, caller: Function | None, receiver: ast.expr, owner: ast.ClassDef) -> bool:
         if isinstance(receiver, ast.Call):
@@ -335,7 +377,13 @@ class _Rewriter:
         calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and last_name(node.func) in self.reductions]
         if not any(self.reductions[last_name(call.func)].built is not None for call in calls):
             return statement
-        clone = copy.deepcopy(statement)
+        return ast.fix_missing_locations(self._narrowed(copy.deepcopy(statement)))
+
+    def expression(self, node: ast.expr) -> ast.expr:
+        """The same for an expression that stands in no statement yet."""
+        return ast.fix_missing_locations(self._narrowed(copy.deepcopy(node)))
+
+    def _narrowed(self, clone: _Node) -> _Node:
         for call in [node for node in ast.walk(clone) if isinstance(node, ast.Call)]:
             reduction = self.reductions.get(last_name(call.func))
             if (
@@ -347,7 +395,21 @@ class _Rewriter:
                 given = bind(reduction.init, call, skip=1)
                 call.args = []
                 call.keywords = [ast.keyword(name, given[name]) for name in reduction.parameters if name in given]
-        return ast.fix_missing_locations(clone)
+        return clone
+
+
+class _StandIn(ast.NodeTransformer):
+    """Renames classes, and takes them out of the imports that brought them."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.copy_location(ast.Name(self.names[node.id], node.ctx), node) if node.id in self.names else node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        node.names = [alias for alias in node.names if (alias.asname or alias.name) not in self.names]
+        return node if node.names else None
 
 
 def _trail(module: Module, function: Function | None, statement: ast.stmt) -> list[ast.AST]:
