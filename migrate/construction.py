@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from .calls import SliceError
 from .factories import is_zoo_constructor
 from .facts import Factory, Script
 from .frames import Framer, Point, Program
+from .lightning import LightningSite, Unloaded, reduction
 from .loops import CallSite
 from .needs import Options
 from .scopes import Module, dotted, last_name
@@ -62,7 +63,7 @@ class Construction:
 def rank_sites(known: Knowledge, script: Script) -> list[CallSite]:
     """A script's model calls: evaluation first, then prediction, then training; its own before those in other files."""
     order = {"evaluate": 0, "predict": 1, "train": 2}
-    sites = [site for site in known.sites if site.fact in script.loops]
+    sites = [site for site in (*known.sites, *known.trainers) if site.fact in script.loops]
     return sorted(sites, key=lambda site: (order[site.fact.kind], site.fact.path != script.path))
 
 
@@ -74,8 +75,13 @@ def construct(known: Knowledge, script: Script, *, site: CallSite | None = None,
         options = Options(checkpoints=checkpoints, data=checkpoints)
         expression = ast.parse(candidate.fact.model, mode="eval").body
         point = Point(candidate.module, candidate.function, candidate.module.statement_of(candidate.call), expression)
+        framer = Framer(known.repository, known.calls, module, options)
+        if isinstance(candidate, LightningSite) and (reduced := reduction(candidate, options)) is not None:
+            framer.reduce(reduced, candidate.module)
         try:
-            program = Framer(known.repository, known.calls, module, options).build(point)
+            program = framer.build(point)
+            if not checkpoints and isinstance(candidate, LightningSite):
+                program = replace(program, body=[Unloaded().visit(item) for item in program.body])
         except SliceError as error:
             failures.append(str(error))
             continue
@@ -101,7 +107,8 @@ def _builders(known: Knowledge, program: Program) -> tuple[Factory | None, tuple
                 if isinstance(node.func, ast.Subscript) or last_name(getattr(node.func, "func", node.func)) == "getattr":
                     builders.append(ast.unparse(node.func))
                 continue
-            target = _target(program.entry, node)
+            origin = known.repository.modules.get(getattr(item, "path", ""), program.entry)
+            target = _target(origin, node)
             if target is None:
                 if is_zoo_constructor(program.entry.expand(node.func)):
                     builders.append(text)

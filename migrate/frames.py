@@ -21,12 +21,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from .calls import Calls, SliceError, bind, reduce_function, spread, substitute
-from .classes import ClassReduction
+from .classes import ClassReduction, init_defaults, without_framework
 from .needs import Needs, Options
 from .scopes import Definition, Function, Module, Need, Repository, last_name, parameters, reads
 from .slicer import Slicer
 
 _Node = TypeVar("_Node", bound=ast.AST)
+
 
 @dataclass(frozen=True)
 class Point:
@@ -94,7 +95,7 @@ class Framer:
         )
 
     def reduce(self, reduction: ClassReduction, where: Module) -> None:
-        """Let a class's reduced form stand for it in the program; in a file of its own it is wrapped like other code from there."""
+        """Let a class's reduced form stand for it in the program; one of another file is wrapped like all code from there."""
         owner, module = reduction.owner, reduction.module
         self.reductions[owner.name] = reduction
         self._pending(module).replaced[owner.name] = reduction.build()
@@ -202,9 +203,11 @@ class Framer:
     ) -> tuple[Point, tuple[Module, ast.Call] | None]:
         module, function = point.module, point.function
         assert function is not None
+        if function.name == "__init__" and not kept and not needs.has(self_name):
+            return self._leave_init(point, owner, used, needs, call)
         reduction = self.reductions.get(owner.name)
         if reduction is None:
-            reduction = self.reductions[owner.name] = ClassReduction(module, owner, self.options)
+            reduction = self.reductions[owner.name] = ClassReduction(module, without_framework(owner), self.options)
         attributes = needs.attributes(self_name)
         if attributes is None:
             reduction.whole = True
@@ -244,6 +247,23 @@ class Framer:
             if made_by is not None:
                 expression = _Rewriter(self.reductions).expression(expression)
         return Point(where, caller, where.statement_of(site), expression), found
+
+    def _leave_init(
+        self, point: Point, owner: ast.ClassDef, used: list[str], needs: Needs, call: tuple[Module, ast.Call] | None
+    ) -> tuple[Point, tuple[Module, ast.Call] | None]:
+        """Something made on the way to an object, which needs nothing of the object itself."""
+        assert point.function is not None
+        free = {need for need in needs.items if need[0] not in used}
+        if not used:
+            self._pending(point.module).needs |= free
+            return Point(point.module, None, None, point.expression), None
+        found = call or self._constructor(point.module, owner)
+        arguments = bind(point.function, found[1], skip=1) if found is not None else {}
+        arguments = {**init_defaults(point.function), **arguments}
+        if found is None or any(name not in arguments for name in used):
+            raise SliceError(f"{point.module.path}:{point.function.lineno}: nothing says what {owner.name} is made with")
+        expression = substitute(point.expression, {name: arguments[name] for name in used})
+        return self._step(point, *found, expression, free, None), found
 
     def _method_caller(self, module: Module, owner: ast.ClassDef, function: Function) -> tuple[Module, ast.Call] | None:
         outside: list[tuple[Module, ast.Call]] = []

@@ -18,7 +18,9 @@ _GIVEN_BY_CALLS = ("from_pretrained",)
 
 def without_weights(source: str, module: Module) -> str:
     """The source with every request for stored weights withdrawn; `module` says what its names stand for."""
-    return ast.unparse(ast.fix_missing_locations(_Withdraw(module).visit(ast.parse(source)))) + "\n"
+    tree = ast.parse(source)
+    own = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return ast.unparse(ast.fix_missing_locations(_Withdraw(module, own).visit(tree))) + "\n"
 
 
 def asks_for_weights(function: Function) -> str | None:
@@ -38,8 +40,10 @@ def _default(function: Function, name: str) -> ast.expr | None:
 
 
 class _Withdraw(ast.NodeTransformer):
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, own: dict[str, ast.FunctionDef | ast.AsyncFunctionDef]) -> None:
         self.module = module
+        self.own = own
+        """The functions that the source itself defines, which may be reduced forms of the module's."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -48,6 +52,8 @@ class _Withdraw(ast.NodeTransformer):
         for keyword in node.keywords:
             if keyword.arg in _KEYWORDS and not self._is_loss(node):
                 keyword.value = ast.copy_location(ast.Constant(None), keyword.value)
+        if isinstance(node.func, ast.Name) and node.func.id in self.own:
+            return node
         target = self.module.find_callee(node.func)
         if target is not None and isinstance(target[1], ast.FunctionDef | ast.AsyncFunctionDef):
             return self._own(node, target[1])

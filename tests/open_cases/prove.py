@@ -1,10 +1,10 @@
 """Build models and capture them, each in a process of its own: `python prove.py REQUEST.json`, always inside the sandbox.
 
 Request: {"jobs": [{"name", "recipes": [recipe, ...], "rows": [[C, H, W], ...]}], "seconds": per job, "out": "answers.jsonl"}.
-A job's first recipe that builds and first row that runs count. Its weights and batch-norm statistics are drawn anew, and `capture`
-compares the graph with the module at several batch sizes. One JSON line per job goes to "out":
-{"name", "built", "captured", "input", "classes", "output", "batches", "recipe": index, "why"}. torch and what repositories import
-most is loaded once; every job is a fork.
+A job's first recipe that builds and first row that runs count. Its weights and batch-norm statistics are drawn anew, and
+`capture` compares the graph with the module at several batch sizes. One JSON line per job goes to "out":
+{"name", "built", "captured", "input", "classes", "output", "batches", "recipe": index, "why"}. torch and what repositories
+import most is loaded once; every job is a fork.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     torch.set_num_threads(2)
     for name in PRELOADED:
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(ImportError, RuntimeError):  # a CUDA build of torchvision beside CPU torch
             importlib.import_module(name)
     gc.freeze()
     fork = multiprocessing.get_context("fork")

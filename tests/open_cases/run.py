@@ -1,10 +1,10 @@
-"""The open cases: ten public repositories through survey, rewrite, resolve, transform, capture and parity; then the table of scores.
+"""The open cases: ten public repositories through survey, rewrite, resolve, transform, capture and parity, into a table.
 
     python tests/open_cases/run.py --cases DIR [CASE ...] [--out docs/migration-scores]
 
-DIR holds a checkout of each repository of `cases.json`, in a folder named by its id, at the commit stated there (`--list` prints
-the git commands); absent ones are skipped, and a run of some cases keeps the others' rows. The user's code runs in the migrator's
-sandbox only. Weights are drawn anew, so this proves graphs, not accuracies.
+DIR holds a checkout of each repository of `cases.json`, in a folder named by its id, at the commit stated there (`--list`
+prints the git commands); absent ones are skipped, and a run of some cases keeps the others' rows. The user's code runs in the
+migrator's sandbox only. Weights are drawn anew, so this proves graphs, not accuracies.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ What the migrator makes of ten public repositories, at the commits in `tests/ope
 
 - **recognised**: the model factories that the case states, found; beside it those that were found and are none.
 - **rewritten**: scripts that the migration changes, of those that it should; each parses and takes the same options as before.
-- **built**: models that a subprocess builds as the repository's own script does. Those that upstream cannot build either are left out.
-- **parity passed**: of the built, those whose graph, with a dynamic batch and weights drawn anew, computes what the module does at
-  batches 1, 2 and 5.
+- **built**: models that a subprocess builds as the repository's own script does, without those that nobody can build.
+- **parity passed**: of the built, those whose graph, with a dynamic batch and weights drawn anew, computes what the module
+  does at batches 1, 2 and 5.
 - **preprocessing**: models whose evaluation transform was recovered and proved equal on probe images.
 - **executed** and **faster** need data and a quiet machine: `penstock migrate REPO --data DIR --entry SCRIPT` reports both, and
   where they stand at "not run" here, nothing is claimed.
