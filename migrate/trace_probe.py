@@ -37,6 +37,9 @@ MAKING = (
 CHANGING = ("thumbnail", "draft", "paste", "alpha_composite", "putalpha", "putdata", "putpalette", "putpixel")
 
 
+OPENCV_LINEAR = 1  # cv2.INTER_LINEAR, the default of cv2.resize
+
+
 class Journal:
     """Notes what happens to images. `read` is the last image whose pixels left Pillow."""
 
@@ -106,6 +109,52 @@ class Journal:
         self._note_read(image)
         return interface(image)
 
+    def follow_opencv(self, cv2: Any) -> None:
+        """Follow 8-bit images through OpenCV too: what it reads, and what it resizes of the pixels read last."""
+
+        def reading(plain: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(plain)
+            def read(*args: Any, **kwargs: Any) -> Any:
+                found = plain(*args, **kwargs)
+                if isinstance(found, np.ndarray) and found.dtype == np.uint8 and found.ndim == 3 and found.shape[2] == 3:
+                    self.read = ([], "RGB", found[:, :, ::-1].copy())
+                return found
+
+            return read
+
+        plain_resize = cv2.resize
+
+        @functools.wraps(plain_resize)
+        def resize(src: Any, *args: Any, **kwargs: Any) -> Any:
+            made = plain_resize(src, *args, **kwargs)
+            self._note_resize(
+                src, made, {**dict(zip(("dsize", "dst", "fx", "fy", "interpolation"), args, strict=False)), **kwargs}
+            )
+            return made
+
+        for name in ("imread", "imdecode"):
+            setattr(cv2, name, reading(getattr(cv2, name)))
+        cv2.resize = resize
+
+    def _note_resize(self, src: Any, made: np.ndarray, given: dict[str, Any]) -> None:
+        if self.read is None or self.read[0] is None or not isinstance(src, np.ndarray) or src.dtype != np.uint8:
+            return
+        ops, mode, pixels = self.read
+        if src.shape != pixels.shape:
+            return
+        turned = not np.array_equal(src, pixels)
+        if turned and not (src.ndim == 3 and np.array_equal(src[:, :, ::-1], pixels)):
+            return
+        resample = given.get("interpolation")
+        op = {
+            "op": "resize",
+            "library": "opencv",
+            "resample": OPENCV_LINEAR if resample is None else int(resample),
+            "before": src.shape[:2],
+            "after": made.shape[:2],
+        }
+        self.read = ([*(ops or []), op], mode, (made[:, :, ::-1] if turned else made).copy())
+
     def _note_read(self, image: Image.Image) -> None:
         if self.depth or image.mode not in ("RGB", "L"):
             return
@@ -171,7 +220,8 @@ def do_without_downloads() -> None:
     def nothing(*args: Any, **kwargs: Any) -> dict[str, Any]:
         return {}
 
-    plain = {torch.hub.load_state_dict_from_url, getattr(torch.utils.model_zoo, "load_url", None)} - {None}
+    zoo = sys.modules.get("torch.utils.model_zoo")
+    plain = {torch.hub.load_state_dict_from_url, getattr(zoo, "load_url", None)} - {None}
     for module in list(sys.modules.values()):
         for name in ("load_state_dict_from_url", "load_url"):
             if getattr(module, "__dict__", {}).get(name) in plain:
@@ -224,6 +274,8 @@ def main() -> None:
     except BaseException as error:  # noqa: BLE001 - the user's code may raise anything, SystemExit too
         answer = {"ok": False, "error": f"{type(error).__name__}: {error}", "where": last_line(error)}
     else:
+        if "cv2" in sys.modules:
+            journal.follow_opencv(sys.modules["cv2"])
         for index, path in enumerate(request["probes"]):
             try:
                 found, made = observe(transform, path, request["recipe"], journal)

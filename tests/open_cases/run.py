@@ -122,7 +122,9 @@ def _parses(data: bytes) -> bool:
 
 def _models(case: dict[str, Any], surveyed: Survey, shop: Workshop, most: int, result: dict[str, Any]) -> None:
     wanted = [(build["entry"], model) for build in case["builds"] for model in build["models"]]
+    every = len(wanted)
     wanted = wanted[:: max(1, -(-len(wanted) // most))]
+    result["sampled"] = [len(wanted), every]
     jobs: list[dict[str, Any]] = []
     models: dict[str, dict[str, Any]] = {}
     traced: dict[str, dict[str, Any]] = {}

@@ -51,6 +51,9 @@ def page(cases: list[dict[str, Any]], results: dict[str, dict[str, Any]]) -> str
             rows.append(f"| {case['repository']} |" + " not run |" * (len(COLUMNS) + 2))
             continue
         cells = [cell(result["scores"].get(name)) for name in COLUMNS]
+        tried, every = result.get("sampled", (0, 0))
+        if tried < every:
+            cells[2] += f" (of {every}, evenly spread)"
         if result.get("strangers"):
             cells[0] += f" (+{len(result['strangers'])})"
         rows.append(f"| {case['repository']} | {' | '.join(cells)} | not run | not run |")
