@@ -243,7 +243,7 @@ def opencv_resize(pixels: np.ndarray, height: int, width: int, interpolation: st
             for size, after in zip(before, (height, width))  # noqa: B905 - one length
         )
         return pixels[rows][:, columns]
-    wide = pixels.astype(np.int32)
+    wide: np.ndarray = pixels.astype(np.int32)
     if before == (2 * height, 2 * width):
         return ((wide[0::2, 0::2] + wide[0::2, 1::2] + wide[1::2, 0::2] + wide[1::2, 1::2] + 2) >> 2).astype(np.uint8)
     left, right, of_left, of_right = _opencv_weights(before[1], width, clamped=True)
