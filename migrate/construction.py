@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import posixpath
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,19 @@ def _only(known: Knowledge, module: Module, definition: Any) -> Factory | None:
     built = known.table.builders(module, definition)
     places = {f"{factory.path}:{factory.name}": factory for factory in known.table.factories}
     return places.get(next(iter(built))) if len(built) == 1 else None
+
+
+def preferred(known: Knowledge, factories: Sequence[Factory]) -> list[Factory]:
+    """Factories of one name, those that other files import first: a copy in a script that converts weights is not meant."""
+    repository = known.repository
+    imported = {
+        found.path
+        for module in repository.modules.values()
+        for name in [*module.imports.values(), *module.star_imports]
+        for part in (name, name.rpartition(".")[0])
+        if part and (found := repository.module(part, module.path)) is not None and found is not module
+    }
+    return sorted(factories, key=lambda factory: factory.path not in imported)
 
 
 def _import_folder(known: Knowledge, factory: Factory) -> str:

@@ -162,6 +162,8 @@ class ModelTable:
         if any(last_name(call.func) in _NOT_IMAGES for call in calls):
             return False
         names = {last_name(call.func) for call in calls}
+        if self._answers_per_pixel(model):
+            return False
         if not any(name.endswith("Conv2d") or "PatchEmbed" in name for name in names) and not names & _FLATTENING:
             return False  # a network of vectors: a policy, a regressor
         if model.methods("reparameterize") or model.methods("decode"):
@@ -171,6 +173,17 @@ class ModelTable:
         if named and any(last_name(call.func) in ("Linear", "Conv2d", "LazyLinear") for call in calls):
             return True
         return any(self._is_head(call) for call in model.own_nodes() if isinstance(call, ast.Call))
+
+    @staticmethod
+    def _answers_per_pixel(model: ModelClass) -> bool:
+        """Segmentation: `forward` enlarges what convolutions alone gave; a classifier that resizes its input ends in Linear."""
+        forward = model.methods("forward")
+        enlarging = any(
+            isinstance(node, ast.Call) and last_name(node.func) in ("interpolate", "upsample", "upsample_bilinear")
+            for node in (ast.walk(forward) if forward is not None else ())
+        )
+        linear = any(isinstance(node, ast.Call) and last_name(node.func).endswith("Linear") for node in model.own_nodes())
+        return enlarging and not linear
 
     @staticmethod
     def _is_head(call: ast.Call) -> bool:

@@ -15,7 +15,7 @@ from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
 from .arguments import flag_of
 from .belongings import Belongings, imported
 from .calls import SliceError
-from .construction import Construction, construct, direct
+from .construction import Construction, construct, direct, preferred
 from .facts import CheckpointSite, Factory, Option, Script, Survey
 from .finding import Finding
 from .input_size import from_self_test
@@ -188,6 +188,7 @@ class _Resolver:
             name, call = parsed.func.id, parsed
         named = [item for item in self.survey.factories if item.name == name]
         named = named or [item for item in self.survey.factories if item.name.lower() == name.lower()]
+        named = preferred(self.known, named)
         if len(named) > 1:
             self.settings.findings.append(
                 Finding(
@@ -367,7 +368,7 @@ class _Resolver:
             named = [item for item in self.survey.factories if item.name == value]
             named = named or [item for item in self.survey.factories if item.name.lower() == value.lower().replace("-", "_")]
             if named:
-                return named[0]
+                return preferred(self.known, named)[0]
         return construction.factory
 
     def _checkpoints(self, construction: Construction) -> tuple[CheckpointSite, ...]:

@@ -330,3 +330,12 @@ def test_a_factory_is_imported_as_its_repository_imports_it(tmp_path):
     recipe = resolve(survey(written(tmp_path, files)), model="small").recipe
     assert recipe["directory"] == "."
     assert "from nets.small import small" in recipe["source"]
+
+
+def test_of_two_factories_of_one_name_the_imported_one_is_meant(tmp_path):
+    files = {
+        "convert/load.py": NET + "\n\ndef small():\n    return SmallNet(3)\n\n\ndef tiny():\n    return SmallNet(2)\n",
+        "zoo/__init__.py": "from .nets import small\n",
+        "zoo/nets.py": NET + "\n\ndef small():\n    return SmallNet(5)\n",
+    }
+    assert resolve(survey(written(tmp_path, files)), model="small").factory.startswith("zoo/nets.py")
