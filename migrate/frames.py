@@ -123,7 +123,7 @@ class Framer:
         module = point.module
         slicer = Slicer(module, function.body, self.options, top_level=False, rewrite=self._rewriter(module))
         needs = Needs()
-        slicer.need(needs, reads(point.expression))
+        slicer.need(needs, slicer.reads(point.expression))
         if point.statement is None:
             kept = slicer.block(function.body, needs)
         else:
@@ -211,7 +211,7 @@ class Framer:
         attributes = needs.attributes(self_name)
         if attributes is None:
             reduction.whole = True
-        reduction.wanted |= attributes or set()
+        reduction.wanted |= (attributes or set()) - set(reduction.originals)
         free = {need for need in needs.items if need[0] not in used and need[0] != self_name}
         self._pending(module).needs |= free
         if function.name == "__init__":

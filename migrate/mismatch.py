@@ -1,4 +1,4 @@
-"""Training and evaluation that normalise differently: the numbers that a model was trained with are those it must be served with."""
+"""Training and evaluation that normalise differently: a model should be served with the numbers it was trained with."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def _bound(module: Module, name: str) -> list[ast.expr]:
 
 def _alike(one: Numbers, other: Numbers) -> bool:
     """Equal to the digits that people round such numbers to."""
-    for mine, theirs in zip(one, other, strict=True):
-        count = max(len(mine), len(theirs))
-        mine, theirs = (values * count if len(values) == 1 else values for values in (mine, theirs))
+    for pair in zip(one, other, strict=True):
+        count = max(map(len, pair))
+        mine, theirs = (values * count if len(values) == 1 else values for values in pair)
         if len(mine) != len(theirs) or any(abs(a - b) > 6e-4 for a, b in zip(mine, theirs, strict=True)):
             return False
     return True

@@ -191,3 +191,15 @@ def test_a_module_that_builds_on_another_stays_whole(tmp_path):
     script = SCRIPT.replace("import Lit", "import Finer").replace("Lit(", "Finer(")
     found = resolve(survey(written(tmp_path, module=derived, pictures=PICTURES, run=script)))
     assert "from module import Finer" in found.recipe["source"]
+
+
+def test_a_loader_that_is_another_loader(tmp_path, monkeypatch):
+    pictures = PICTURES.replace(
+        "def test_dataloader(self):",
+        "def test_dataloader(self):\n        return self.val_dataloader()\n\n    def val_dataloader(self):",
+    )
+    source = resolve(survey(written(tmp_path, module=MODULE % FORWARD, pictures=pictures, run=SCRIPT))).transform_recipe[
+        "source"
+    ]
+    assert "Resize((24, 24))" in source
+    assert "train_dataloader" not in source

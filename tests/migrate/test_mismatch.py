@@ -18,8 +18,8 @@ def module(tmp_path, text):
     "text",
     [
         "train = T.Compose([T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))])",
-        "MEAN = [0.5] \nnormalise = T.Normalize((0.5,), (0.5,))\ntrain = T.Compose([T.RandomCrop(32), T.ToTensor(), normalise])",
-        "mean, = 1,\nM = (0.5, 0.5, 0.5)\nS = M\ntrain = T.Compose([T.ColorJitter(), T.ToTensor(), T.Normalize(mean=M, std=S)])",
+        "normalise = T.Normalize((0.5,), (0.5,))\ntrain = T.Compose([T.RandomCrop(32), T.ToTensor(), normalise])",
+        "M = (0.5, 0.5, 0.5)\nS = M\ntrain = T.Compose([T.ColorJitter(), T.ToTensor(), T.Normalize(mean=M, std=S)])",
     ],
 )
 def test_other_numbers_than_evaluation(tmp_path, text):
