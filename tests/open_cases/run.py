@@ -25,6 +25,7 @@ from penstock.migrate.facts import Survey
 from penstock.migrate.resolve import resolve
 from penstock.migrate.resolved import Resolved
 from penstock.migrate.rewrite import rewrite
+from penstock.migrate.rule import all_rules
 from penstock.migrate.sandbox import GIBIBYTE, Limits
 from penstock.migrate.survey import survey
 from penstock.migrate.trace_transform import row_shape, trace
@@ -32,6 +33,7 @@ from penstock.migrate.workshop import Workshop
 
 HERE = Path(__file__).parent
 SECONDS = 300.0
+GRAPH_MODE = ("PS2", "PS3")  # rules that bring penstock's graphs into scripts
 
 
 def main() -> None:
@@ -86,7 +88,8 @@ def judge(case: dict[str, Any], root: Path, most: int) -> dict[str, Any]:
         limits = Limits(timeout=4 * 3600.0, memory_bytes=12 * GIBIBYTE)
         shop = Workshop(scratch=Path(scratch), limits=limits)
         shutil.copytree(root, shop.tree, ignore=shutil.ignore_patterns(".git"))
-        _models(case, surveyed, shop, most, result)
+        _repair(surveyed, shop.tree)
+        _models(case, survey(shop.tree), shop, most, result)
     return result
 
 
@@ -118,6 +121,13 @@ def _parses(data: bytes) -> bool:
     except (SyntaxError, ValueError):
         return False
     return True
+
+
+def _repair(surveyed: Survey, tree: Path) -> None:
+    """Apply the safe repairs of rot and of models, which the migrated copy has too, and nothing of graph mode."""
+    codes = [rule.code for rule in all_rules() if not rule.code.startswith(GRAPH_MODE)]
+    for change in rewrite(surveyed, select=codes) if codes else ():
+        (tree / change.path).write_bytes(change.after)
 
 
 def _models(case: dict[str, Any], surveyed: Survey, shop: Workshop, most: int, result: dict[str, Any]) -> None:
