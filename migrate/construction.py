@@ -13,7 +13,7 @@ from .calls import SliceError
 from .factories import is_zoo_constructor
 from .facts import Factory, Script
 from .frames import Framer, Point, Program
-from .lightning import LightningSite, Unloaded, reduction
+from .lightning_module import LightningSite, Unloaded, reduction
 from .loops import CallSite
 from .needs import Options
 from .scopes import Module, dotted, last_name

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from .calls import Calls, bind
 from .frames import Point
-from .lightning import LightningSite
+from .lightning_module import LightningSite
 from .loops import CallSite
 from .opened import Opened, opened_image
 from .scopes import Function, Module, bound_names, last_name, parameters

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .facts import Factory
-from .scopes import Definition, Function, Module, Repository, dotted, last_name, local_names, parameters
+from .scopes import Definition, Function, Module, Repository, dotted, last_name, local_names, parameters, root_of
 
 _CLASSES = re.compile(
     r"(^|_)(n|num|nb|number|no)?_?(of_)?(class(es)?|categories|labels|cls)$|^(out_dim|output_dim|output_size)$", re.I
@@ -264,6 +264,32 @@ class ModelTable:
         inner = self.builders(owner, node, active)
         return f"{owner.path}:{node.name}" if inner else None
 
+    @staticmethod
+    def choices(function: Function, names: set[str]) -> list[str]:
+        """The texts with which a function compares what some of its parameters hold, in the order of the source."""
+        found: list[str] = []
+        for node in ast.walk(function):
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.In) and root_of(node.left) in names:
+                values = node.comparators[0]
+                listed = values.elts if isinstance(values, ast.Tuple | ast.List | ast.Set) else [values]
+                found += [item.value for item in listed if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+            elif isinstance(node, ast.Match) and root_of(node.subject) in names:
+                patterns = [
+                    inner.value for case in node.cases for inner in ast.walk(case.pattern) if isinstance(inner, ast.MatchValue)
+                ]
+                found += [item.value for item in patterns if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+        return list(dict.fromkeys(found))
+
+    def dispatched(self) -> list[str]:
+        """The names by which the repository's functions choose among models."""
+        found: list[str] = []
+        for module in self.repository.modules.values():
+            for node in module.definitions.values():
+                if isinstance(node, ast.FunctionDef) and not _is_test(module, node.name) and self.builders(module, node):
+                    names = {argument.arg for argument in parameters(node)}
+                    found += [name for name in self.choices(node, names) if len(name) > 0]
+        return list(dict.fromkeys(found))
+
     def _factories(self) -> Iterator[Factory]:
         functions: list[tuple[Module, Function, set[str]]] = []
         for module in self.repository.modules.values():
@@ -279,7 +305,10 @@ class ModelTable:
             required = _required(node)
             helper = node.name.startswith("_") or (required and f"{module.path}:{node.name}" in called)
             dispatcher = (
-                "?" in built or len(built) > 1 or (len(required) > 0 and built <= {key for key in built if not _is_class(key)})
+                len(self.choices(node, set(required))) > 1
+                or "?" in built
+                or len(built) > 1
+                or (len(required) > 0 and built <= {key for key in built if not _is_class(key)})
             )
             if not helper and not dispatcher:
                 chosen.append((module, node, built))

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from .calls import Calls, SliceError, bind, reduce_function, spread, substitute
 from .classes import ClassReduction, init_defaults, without_framework
+from .hydra_config import composed
 from .needs import Needs, Options
 from .scopes import Definition, Function, Module, Need, Repository, last_name, parameters, reads
 from .slicer import Slicer
@@ -140,6 +141,8 @@ class Framer:
             return self._uncalled(point, function, used, kept, needs), None
         where, site = found
         arguments = bind(function, spread(site) if self._hands_over(where, site, function) else site, skip=0)
+        if not arguments and names:
+            arguments = composed(function, names[0])
         if not kept:
             expression = substitute(point.expression, {name: arguments[name] for name in used if name in arguments})
             missing = [name for name in used if name not in arguments]

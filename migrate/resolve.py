@@ -143,9 +143,11 @@ class _Resolver:
         raise AmbiguousError("several scripts build different models", candidates=paths, flag="--entry")
 
     def _fall_back(self, failures: Sequence[str]) -> Resolved:
-        if self.model is not None or len(self.survey.factories) == 1:
-            return self._without_script()
         reasons = "; ".join(dict.fromkeys(failures))
+        if self.model is not None or len(self.survey.factories) == 1:
+            message = f"built with its own defaults, not as the script does, because that could not be followed: {reasons}"
+            self.settings.remark("", 1, "PS015", message)
+            return self._without_script()
         if self.survey.factories:
             raise AmbiguousError(
                 f"no script could be followed to its model ({reasons})",
@@ -262,7 +264,8 @@ class _Resolver:
             given[chooser.dest] = chooser.default  # a bare string where the script expects a list of them
         wanted = [option for option in options if option.required and option.dest not in given]
         if chooser is not None and chooser in wanted:
-            candidates = [str(item) for item in chooser.choices or [factory.name for factory in self.survey.factories]]
+            names = self.known.table.dispatched() or [factory.name for factory in self.survey.factories]
+            candidates = [str(item) for item in chooser.choices or names]
             raise AmbiguousError(
                 f"{script.path} must be told its model ({flag_of(chooser)})", candidates=candidates, flag="--model"
             )

@@ -15,7 +15,7 @@ from .checkpoints import find_checkpoints
 from .factories import ModelTable
 from .facts import CheckpointSite, Factory, Loop, LoopKind, Option, Script, Survey, TransformSite
 from .finding import Finding
-from .lightning import LightningSite, find_trainer_calls
+from .lightning_module import LightningSite, find_trainer_calls
 from .loops import CallSite, find_calls
 from .scopes import Definition, Module, Repository, dotted, last_name
 from .source import MAX_FILES, SourceFile, read_source, walk

@@ -339,3 +339,38 @@ def test_of_two_factories_of_one_name_the_imported_one_is_meant(tmp_path):
         "zoo/nets.py": NET + "\n\ndef small():\n    return SmallNet(5)\n",
     }
     assert resolve(survey(written(tmp_path, files)), model="small").factory.startswith("zoo/nets.py")
+
+
+CHOOSING = (
+    EVALUATE
+    + """
+import argparse
+from net import SmallNet
+
+
+def get_network(args):
+    if args.net == "small":
+        net = SmallNet(3)
+    elif args.net in ("wide", "wider"):
+        net = SmallNet(3, width=16)
+    else:
+        raise SystemExit("unknown network")
+    return net
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-net", type=str, required=True)
+    args = parser.parse_args()
+    print(evaluate(get_network(args), []))
+"""
+)
+
+
+def test_the_names_that_a_function_chooses_by_are_the_candidates(tmp_path):
+    surveyed = survey(written(tmp_path, {"net.py": NET, "test.py": CHOOSING}))
+    assert [factory.name for factory in surveyed.factories] == ["SmallNet"]
+    with pytest.raises(AmbiguousError) as error:
+        resolve(surveyed)
+    assert list(error.value.candidates) == ["small", "wide", "wider"]
+    assert resolve(surveyed, model="wider").recipe["argv"] == ["-net", "wider"]

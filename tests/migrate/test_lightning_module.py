@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.migrate.lightning import network
+from penstock.migrate.lightning_module import network
 from penstock.migrate.resolve import resolve
 from penstock.migrate.survey import knowledge, survey
 
