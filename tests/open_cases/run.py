@@ -74,7 +74,7 @@ def judge(case: dict[str, Any], root: Path, most: int) -> dict[str, Any]:
     try:
         surveyed = survey(root)
     except PenstockError as error:
-        return {"scores": {}, "why": [str(error)]}
+        return {"scores": {}, "why": [str(error).replace(str(root), case["repository"])]}
     result: dict[str, Any] = {"scores": {}, "why": []}
     found = {factory.name for factory in surveyed.factories} | {f"{item.path}:{item.name}" for item in surveyed.factories}
     missing = [name for name in case["factories"] if name not in found]
