@@ -26,7 +26,7 @@ What the migrator makes of ten public repositories, at the commits in `tests/ope
   does at batches 1, 2 and 5.
 - **preprocessing**: models whose evaluation transform was recovered and proved equal on probe images.
 - **executed** and **faster** need data and a quiet machine: `penstock migrate REPO --data DIR --entry SCRIPT` reports both, and
-  where they stand at "not run" here, nothing is claimed.
+  where they stand at "not run" here, nothing is claimed. A dash: not run either.
 
 """
 
