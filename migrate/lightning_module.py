@@ -39,7 +39,7 @@ def load_from_checkpoint(cls, checkpoint_path, map_location=None, hparams_file=N
 """
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class LightningSite(CallSite):
     """A Trainer's `test(model, ...)`; `attribute` is the network inside the module, None where that is the module itself."""
 
@@ -104,7 +104,7 @@ def _site(module: Module, call: ast.Call, table: ModelTable) -> LightningSite | 
         call_column=call.col_offset,
     )
     loaders = [*(value for name, value in keywords.items() if name in _LOADERS), *call.args[1:], model]
-    return LightningSite(fact, module, call, function, None, True, owner, attribute, tuple(loaders))
+    return LightningSite(fact, module, call, function, None, True, owner=owner, attribute=attribute, loaders=tuple(loaders))
 
 
 def _class_of(module: Module, function: Function | None, model: ast.expr, table: ModelTable) -> ModelClass | None:
