@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from .facts import Factory
 from .scopes import Definition, Function, Module, Repository, dotted, last_name, local_names, parameters
@@ -324,12 +325,13 @@ class ModelTable:
         return blocks
 
     def _used_directly(self, model: ModelClass) -> bool:
-        """Whether the class itself is constructed somewhere outside of networks."""
-        for module in self.repository.modules.values():
-            for node in module.nodes:
-                if isinstance(node, ast.Call) and last_name(node.func) == model.node.name:
-                    return True
-        return False
+        """Whether something calls the class by its name."""
+        return model.node.name in self._called
+
+    @cached_property
+    def _called(self) -> set[str]:
+        modules = self.repository.modules.values()
+        return {last_name(node.func) for module in modules for node in module.nodes if isinstance(node, ast.Call)}
 
 
 def _own_walk(function: Function) -> Iterator[ast.AST]:

@@ -44,13 +44,28 @@ class CallSite:
 
 def find_calls(module: Module, table: ModelTable) -> list[CallSite]:
     """Every call of a model in one file, calls inside networks' own methods left out."""
-    skipped = {node for node, model in table.classes.items() if model.module is module}
+    skipped: set[ast.AST] = {
+        node for node in module.nodes if isinstance(node, ast.ClassDef) and _is_network(module, node, table)
+    }
     evidence = _Evidence(module, table)
     found = []
     for node, function in _calls(module, skipped):
         if (site := _read(module, node, function, evidence)) is not None:
             found.append(site)
     return sorted(found, key=lambda site: (site.fact.call_line, site.fact.call_column))
+
+
+def _is_network(module: Module, node: ast.ClassDef, table: ModelTable, depth: int = 0) -> bool:
+    """Whether a class is a module: of torch as far as can be told, or one with a `forward` and a base from who knows where."""
+    if node in table.classes:
+        return True
+    if any(isinstance(item, ast.FunctionDef) and item.name == "forward" for item in node.body):
+        return any(last_name(base) != "object" for base in node.bases)
+    found = [module.find_callee(base) for base in node.bases if depth < 20]
+    return any(
+        item is not None and isinstance(item[1], ast.ClassDef) and _is_network(item[0], item[1], table, depth + 1)
+        for item in found
+    )
 
 
 def _calls(module: Module, skipped: set[ast.AST]) -> Iterator[tuple[ast.Call, Function | None]]:

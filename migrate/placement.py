@@ -69,13 +69,13 @@ def construction(context: Context, group: Group) -> Place | Refusal:
     module, positions = context.module, context.positions
     site = group.first
     root = group.model.partition(".")[0]
+    if _bound_around(module, group, root):
+        return Refusal("a loop, a with statement or the like binds it")
     if root == "self":
-        return _in_method(module, positions, group)
-    function = site.function
-    while function is not None and root not in local_names(function):
-        function = module.function_of(function)
+        return _in_method(context, group)
+    function = binder(module, group)
     if function is None:
-        return _global(module, positions, group)
+        return _global(context, group)
     given = root in {argument.arg for argument in parameters(function)}
     if given and all(item.loop is None for item in group.sites) and not _runs_once(context, module, function):
         return Refusal(
@@ -83,8 +83,45 @@ def construction(context: Context, group: Group) -> Place | Refusal:
             "each; make the graph where the model is made, and hand it over instead"
         )
     if function is not site.function:  # a function nested in the one that binds the model
-        return _local(module, positions, group, function, _statement_within(module, site.function, function))
-    return _local(module, positions, group, function, module.statement_of(site.call))
+        return _local(context, group, function, _statement_within(module, site.function, function))
+    return _local(context, group, function, module.statement_of(site.call))
+
+
+def binder(module: Module, group: Group) -> Function | None:
+    """The function, around a group's calls, in which the model's name is local; None where the name is a global."""
+    root = group.model.partition(".")[0]
+    function = group.first.function
+    while function is not None and root not in local_names(function):
+        function = module.function_of(function)
+    return function
+
+
+def _bound_around(module: Module, group: Group, root: str) -> bool:
+    """Whether `for model in models`, a comprehension, `with ... as model`, `lambda model` or a match stands around a call."""
+    for site in group.sites:
+        current: ast.AST | None = module.parents.get(site.call)
+        while current is not None and not isinstance(current, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            targets: list[ast.AST] = []
+            if isinstance(current, ast.For | ast.AsyncFor):
+                targets = [current.target]
+            elif isinstance(current, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+                targets = [item.target for item in current.generators]
+            elif isinstance(current, ast.With | ast.AsyncWith):
+                targets = [item.optional_vars for item in current.items if item.optional_vars is not None]
+            elif isinstance(current, ast.Lambda):
+                targets = list(parameters(current))
+            elif isinstance(current, ast.match_case):
+                targets = [current.pattern]
+            names = {
+                name
+                for target in targets
+                for node in ast.walk(target)
+                for name in (getattr(node, "id", None), getattr(node, "arg", None), getattr(node, "name", None))
+            }
+            if root in names:
+                return True
+            current = module.parents.get(current)
+    return False
 
 
 def _runs_once(context: Context, module: Module, function: Function, depth: int = 0) -> bool:
@@ -108,19 +145,23 @@ def _runs_once(context: Context, module: Module, function: Function, depth: int 
     return current is None or _runs_once(context, where, current, depth + 1)
 
 
-def _local(module: Module, positions: Positions, group: Group, function: Function, statement: ast.stmt) -> Place | Refusal:
+def _local(context: Context, group: Group, function: Function, statement: ast.stmt) -> Place | Refusal:
+    module, positions = context.module, context.positions
     anchor = _last_preparation(module, function.body, statement, group.model)
-    name = graph_name(module, group.model)
+    name = graph_name(context, group)
     if anchor is not None:
         return _checked(positions, Place(name, anchor, after=True), group)
+    if group.model.partition(".")[0] not in {argument.arg for argument in parameters(function)}:
+        return Refusal("the statement that makes it was not found before its call")
     body = [item for item in function.body if item.lineno <= statement.lineno]
     return _checked(positions, Place(name, body[-1], after=False), group)
 
 
-def _global(module: Module, positions: Positions, group: Group) -> Place | Refusal:
+def _global(context: Context, group: Group) -> Place | Refusal:
     """The model is a global: the graph is one too, made after the last statement that prepares the model."""
+    module, positions = context.module, context.positions
     site = group.first
-    name = graph_name(module, group.model)
+    name = graph_name(context, group)
     if any(isinstance(node, ast.Global) and group.model in node.names for node in module.nodes):
         return Refusal("it is a global that functions rebind")
     if site.function is None:
@@ -148,14 +189,15 @@ def _called_before(module: Module, site: CallSite, anchor: ast.stmt) -> bool:
     )
 
 
-def _in_method(module: Module, positions: Positions, group: Group) -> Place | Refusal:
+def _in_method(context: Context, group: Group) -> Place | Refusal:
+    module, positions = context.module, context.positions
     site = group.first
     function = site.function
     owner = module.class_of(function) if function is not None else None
     if function is None or owner is None:
         return Refusal("the class that holds it was not found")
     if any(item.loop is not None for item in group.sites):
-        return _local(module, positions, group, function, module.statement_of(site.call))
+        return _local(context, group, function, module.statement_of(site.call))
     init = next((item for item in owner.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
     if init is None:
         return Refusal("its class has no __init__ in which a graph could be made")
@@ -169,7 +211,7 @@ def _in_method(module: Module, positions: Positions, group: Group) -> Place | Re
     prepared = [item for item in init.body if _touches(item, group.model)]
     if not prepared:
         return Refusal("the statement in __init__ that makes it was not found")
-    name = f"self.{attribute_name(owner)}"
+    name = f"self.{attribute_name(context, group, owner)}"
     return _checked(positions, Place(name, prepared[-1], after=True), group)
 
 
@@ -269,16 +311,36 @@ def _touches(statement: ast.stmt, model: str) -> bool:
     return False
 
 
-def graph_name(module: Module, model: str) -> str:
-    """A name for the graph that the file does not use yet."""
+def graph_name(context: Context, group: Group) -> str:
+    """A name for the graph that the file does not use yet; two models that could meet do not share it."""
+    module = context.module
     taken = {node.id for node in module.nodes if isinstance(node, ast.Name)} | set(module.definitions) | set(module.imports)
     taken |= {node.arg for node in module.nodes if isinstance(node, ast.arg)}
-    stem = model.rpartition(".")[2]
-    candidates = ["graph", f"{stem}_graph", "penstock_graph", *(f"graph{number}" for number in range(2, 100))]
+    return _free_name(context, group, taken)
+
+
+def attribute_name(context: Context, group: Group, owner: ast.ClassDef) -> str:
+    taken = {node.attr for node in ast.walk(owner) if isinstance(node, ast.Attribute)}
+    taken |= {item.name for item in owner.body if isinstance(item, ast.FunctionDef)}
+    return _free_name(context, group, taken)
+
+
+def _free_name(context: Context, group: Group, taken: set[str]) -> str:
+    stem = group.model.removeprefix("self.").replace(".", "_")
+    plain = [] if any(_meets(context.module, group, site) for site in context.sites) else ["graph"]
+    candidates = [*plain, f"{stem}_graph", f"penstock_{stem}_graph", *(f"{stem}_graph{number}" for number in range(2, 100))]
     return next(name for name in candidates if name not in taken)
 
 
-def attribute_name(owner: ast.ClassDef) -> str:
-    taken = {node.attr for node in ast.walk(owner) if isinstance(node, ast.Attribute)}
-    taken |= {item.name for item in owner.body if isinstance(item, ast.FunctionDef)}
-    return next(name for name in ("graph", "model_graph", "penstock_graph") if name not in taken)
+def _meets(module: Module, group: Group, site: CallSite) -> bool:
+    """Whether a call of another model stands where one name for both graphs would confuse them."""
+    if site.fact.model == group.model:
+        return False
+    other, first = Group((site,)), group.first
+    if site.function is first.function:
+        return True
+    if site.fact.model.startswith("self.") and group.model.startswith("self."):
+        owners = [module.class_of(function) for function in (site.function, first.function) if function is not None]
+        return len(owners) == 2 and owners[0] is owners[1]
+    binders = [binder(module, item) for item in (group, other)]
+    return None in binders or binders[0] is binders[1]

@@ -191,6 +191,7 @@ class Module:
     file: SourceFile
     tree: ast.Module
     repository: Repository = field(repr=False)
+    _found: dict[str, tuple[Module, Definition] | None] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def path(self) -> str:
@@ -281,18 +282,22 @@ class Module:
             current = self.parents[current]
         return current
 
-    def find(self, name: str, _seen: frozenset[str] = frozenset()) -> tuple[Module, Definition] | None:
+    def find(self, name: str, _seen: set[tuple[str, str]] | None = None) -> tuple[Module, Definition] | None:
         """The function or class that a name stands for, through imports (re-exports and stars too) inside the repository."""
+        if _seen is None:
+            if name not in self._found:
+                self._found[name] = self.find(name, set())
+            return self._found[name]
         if name in self.definitions:
             return self, self.definitions[name]
-        if self.path in _seen:
+        if (self.path, name) in _seen:  # one set for the whole search: star imports of each other are as many paths as subsets
             return None
-        seen = _seen | {self.path}
+        _seen.add((self.path, name))
         if name in self.imports:
-            return self.repository.lookup(self.imports[name], self.path, seen)
+            return self.repository.lookup(self.imports[name], self.path, _seen)
         for star in self.star_imports:
             module = self.repository.module(star, self.path)
-            if module is not None and (found := module.find(name, seen)):
+            if module is not None and (found := module.find(name, _seen)):
                 return found
         return None
 
@@ -305,7 +310,7 @@ class Module:
         if not dot:
             return self.find(root)
         if root in self.imports:
-            return self.repository.lookup(f"{self.imports[root]}.{rest}", self.path, frozenset({self.path}))
+            return self.repository.lookup(f"{self.imports[root]}.{rest}", self.path, set())
         return None
 
 
@@ -344,12 +349,10 @@ class Repository:
             folder = posixpath.dirname(folder)
         return False
 
-    def lookup(self, name: str, importer: str, seen: frozenset[str] = frozenset()) -> tuple[Module, Definition] | None:
+    def lookup(self, name: str, importer: str, seen: set[tuple[str, str]]) -> tuple[Module, Definition] | None:
         """The definition that a dotted name such as "models.resnet.ResNet" denotes."""
         prefix, _, attribute = name.rpartition(".")
         if not prefix:
             return None
         module = self.module(prefix, importer)
-        if module is not None and module.path not in seen:
-            return module.find(attribute, seen)
-        return None
+        return module.find(attribute, seen) if module is not None else None

@@ -169,3 +169,71 @@ def test_bad_files_beside_good_ones(tmp_path):
     (tmp_path / "bytes.py").write_bytes(b"x = '\xff\xfe'\n")
     (change,) = migrated(tmp_path, SCRIPT.encode())
     assert change.path == "script.py"
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for model in models:\n        out = model(x)",
+        "for i, model in enumerate(models):\n        for x, y in loader:\n            out = model(x)",
+        "outs = [model(x) for model in models]",
+        "outs = list(map(lambda model: model(x), models))",
+        "with opened() as model:\n        out = model(x)",
+    ],
+)
+def test_a_model_that_a_loop_binds_has_no_graph_before_it(tmp_path, loop):
+    (tmp_path / "a.py").write_text(f"import torch\n\n\ndef run(models, x):\n    models[0].eval()\n    {loop}\n")
+    (change,) = rewrite(survey(tmp_path))
+    assert not change.changed
+    assert "binds it" in change.findings[0].message
+
+
+def test_two_models_never_share_a_graph(tmp_path):
+    (tmp_path / "a.py").write_text(
+        textwrap.dedent("""
+            import torch
+
+            def compare(teacher, student, loader):
+                teacher.eval()
+                student.eval()
+                for x, y in loader:
+                    a, b = teacher(x), student(x)
+
+            class Chain:
+                def __init__(self, trunk, head):
+                    self.trunk, self.head_model = trunk.eval(), head.eval()
+
+                def predict(self, x):
+                    return self.head_model(self.trunk(x))
+        """)
+    )
+    (change,) = rewrite(survey(tmp_path), unsafe=True)
+    after = change.after.decode()
+    assert "a, b = teacher_graph(x), student_graph(x)" in after
+    assert "teacher_graph = penstock.compile(teacher)" in after
+    assert "student_graph = penstock.compile(student)" in after
+    assert "self.graph = penstock.compile(self.head_model)" in after, "self.trunk is a model by name only with evidence"
+
+
+def test_a_network_whose_base_is_not_here_is_left_alone(tmp_path):
+    source = textwrap.dedent("""
+        import torch
+        from mmengine.model import BaseModule
+
+        class Backbone(BaseModule):
+            def __init__(self):
+                super().__init__()
+                self.model = build()
+                self.model.eval()
+
+            def forward(self, x):
+                for stage_model in self.stages:
+                    x = stage_model(x)
+                return self.model(x)
+
+        class Child(Backbone):
+            def extract_feat(self, x):
+                return self.model(x)
+    """)
+    (tmp_path / "a.py").write_text(source)
+    assert rewrite(survey(tmp_path)) == []
