@@ -1,4 +1,4 @@
-"""Where the graph of a model is constructed, and what it is called."""
+"""Where the graph of a model is constructed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from dataclasses import dataclass
 
 from .edits import Positions
 from .effects import MUTATING_CALL
+from .graph_names import Group, attribute_name, binder, graph_name
 from .loops import CallSite
 from .rule import Context
-from .scopes import Function, Module, bound_names, dotted, last_name, local_names, parameters
+from .scopes import Function, Module, bound_names, dotted, last_name, parameters
+
+__all__ = ["Group", "Place", "Refusal", "construction"]
 
 _PREPARING = frozenset(
     [
@@ -31,25 +34,6 @@ _PREPARING = frozenset(
 
 
 @dataclass(frozen=True)
-class Group:
-    """The calls of one model in one function (or at module level), which share one graph."""
-
-    sites: tuple[CallSite, ...]
-
-    @property
-    def first(self) -> CallSite:
-        return self.sites[0]
-
-    @property
-    def model(self) -> str:
-        return self.first.fact.model
-
-    @property
-    def evaluates(self) -> bool:
-        return any(site.fact.kind == "evaluate" for site in self.sites)
-
-
-@dataclass(frozen=True)
 class Refusal:
     """Why a group stays eager."""
 
@@ -66,7 +50,7 @@ class Place:
 
 
 def construction(context: Context, group: Group) -> Place | Refusal:
-    module, positions = context.module, context.positions
+    module = context.module
     site = group.first
     root = group.model.partition(".")[0]
     if _bound_around(module, group, root):
@@ -85,15 +69,6 @@ def construction(context: Context, group: Group) -> Place | Refusal:
     if function is not site.function:  # a function nested in the one that binds the model
         return _local(context, group, function, _statement_within(module, site.function, function))
     return _local(context, group, function, module.statement_of(site.call))
-
-
-def binder(module: Module, group: Group) -> Function | None:
-    """The function, around a group's calls, in which the model's name is local; None where the name is a global."""
-    root = group.model.partition(".")[0]
-    function = group.first.function
-    while function is not None and root not in local_names(function):
-        function = module.function_of(function)
-    return function
 
 
 def _bound_around(module: Module, group: Group, root: str) -> bool:
@@ -309,38 +284,3 @@ def _touches(statement: ast.stmt, model: str) -> bool:
         if MUTATING_CALL.search(last_name(node.func)) and any(dotted(value) == model for value in node.args):
             return True
     return False
-
-
-def graph_name(context: Context, group: Group) -> str:
-    """A name for the graph that the file does not use yet; two models that could meet do not share it."""
-    module = context.module
-    taken = {node.id for node in module.nodes if isinstance(node, ast.Name)} | set(module.definitions) | set(module.imports)
-    taken |= {node.arg for node in module.nodes if isinstance(node, ast.arg)}
-    return _free_name(context, group, taken)
-
-
-def attribute_name(context: Context, group: Group, owner: ast.ClassDef) -> str:
-    taken = {node.attr for node in ast.walk(owner) if isinstance(node, ast.Attribute)}
-    taken |= {item.name for item in owner.body if isinstance(item, ast.FunctionDef)}
-    return _free_name(context, group, taken)
-
-
-def _free_name(context: Context, group: Group, taken: set[str]) -> str:
-    stem = group.model.removeprefix("self.").replace(".", "_")
-    plain = [] if any(_meets(context.module, group, site) for site in context.sites) else ["graph"]
-    candidates = [*plain, f"{stem}_graph", f"penstock_{stem}_graph", *(f"{stem}_graph{number}" for number in range(2, 100))]
-    return next(name for name in candidates if name not in taken)
-
-
-def _meets(module: Module, group: Group, site: CallSite) -> bool:
-    """Whether a call of another model stands where one name for both graphs would confuse them."""
-    if site.fact.model == group.model:
-        return False
-    other, first = Group((site,)), group.first
-    if site.function is first.function:
-        return True
-    if site.fact.model.startswith("self.") and group.model.startswith("self."):
-        owners = [module.class_of(function) for function in (site.function, first.function) if function is not None]
-        return len(owners) == 2 and owners[0] is owners[1]
-    binders = [binder(module, item) for item in (group, other)]
-    return None in binders or binders[0] is binders[1]

@@ -246,7 +246,7 @@ def test_progress_is_told(tmp_path):
 
 
 def test_star_imports_of_each_other_are_searched_once(tmp_path):
-    """Thirty files that import each other by star are two to the thirtieth paths; a name that none defines ends all the same."""
+    """Thirty files that import each other by star are two to the thirtieth paths; looking for a name ends all the same."""
     stars = {f"m{number}": "".join(f"from m{other} import *\n" for other in range(30)) for number in range(30)}
     surveyed = write(tmp_path, **stars, main="import torch\nfrom m0 import *\nmodel = nowhere()\nsummary(nowhere)\n")
     assert surveyed.factories == ()
