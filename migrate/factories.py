@@ -34,6 +34,8 @@ _MODULE_ROOTS = (
     "lightning",
     "efficientnet_pytorch",
 )
+_NOT_PARTS = frozenset(["super", "isinstance", "issubclass", "summary", "partial"])
+"""Callees that get a class without making it a part of another network."""
 _LIGHTNING = re.compile(r"(^|\.)(LightningModule)$")
 _ZOOS = (
     "torchvision.models",
@@ -316,7 +318,7 @@ class ModelTable:
                 blocks |= {base.node for base in model.bases if not self._used_directly(base)}
         for module in self.repository.modules.values():
             for node in module.nodes:
-                if isinstance(node, ast.Call) and last_name(node.func) not in ("super", "isinstance", "issubclass", "summary"):
+                if isinstance(node, ast.Call) and last_name(node.func) not in _NOT_PARTS:
                     for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
                         if isinstance(value, ast.Name | ast.Attribute):
                             found = module.find_callee(value)

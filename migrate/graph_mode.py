@@ -113,6 +113,8 @@ def _refused(module: Module, group: Group) -> Refusal | None:
     for site in group.sites:
         if len(site.call.args) != 1 or site.call.keywords:
             return Refusal("it is called with more than one argument")
+        if _in_string(module, site.call):
+            return Refusal("it stands inside an f-string, and strings are not edited")
         if _is_collection(module, site):
             return Refusal("it takes a list of inputs instead of one batch")
         if _taken_by_name(module, site):
@@ -129,6 +131,14 @@ def _refused(module: Module, group: Group) -> Refusal | None:
     if _bound_elsewhere(module):
         return Refusal("the file uses the name penstock for something else")
     return None
+
+
+def _in_string(module: Module, node: ast.AST) -> bool:
+    while not isinstance(node, ast.stmt):
+        if isinstance(node, ast.JoinedStr):
+            return True
+        node = module.parents[node]
+    return False
 
 
 def _is_collection(module: Module, site: CallSite) -> bool:

@@ -141,9 +141,11 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
     if name is None or not call.args or isinstance(call.args[0], ast.Starred) or not evidence.is_model(name):
         return None
     root = name.partition(".")[0]
-    if "." not in name and (name in module.definitions or name in module.imports):
-        return None
-    if root in module.imports and root not in _assigned(module, function):
+    if root not in _assigned(module, function) and not _imported_value(module, name):
+        known = module.imports if "." in name else {**module.imports, **module.definitions}
+        if root in known or ("." not in name and module.find(name) is not None):
+            return None
+    elif "." not in name and name in module.definitions:
         return None
     if isinstance(call.args[0], ast.Constant) or _is_synthetic(module, call.args[0], function):
         return None
@@ -169,6 +171,13 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         call_column=call.col_offset,
     )
     return CallSite(fact, module, call, function, loop, trained)
+
+
+def _imported_value(module: Module, name: str) -> bool:
+    """Whether a name is imported from a file of the repository that binds it at module level: `from model import net`."""
+    source, _, original = module.imports.get(name, "").rpartition(".")
+    where = module.repository.module(source, module.path) if source else None
+    return where is not None and original not in where.definitions and original in _assigned(where, None)
 
 
 def _is_synthetic(module: Module, node: ast.expr, function: Function | None) -> bool:

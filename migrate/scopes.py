@@ -191,6 +191,7 @@ class Module:
     file: SourceFile
     tree: ast.Module
     repository: Repository = field(repr=False)
+    _expanded: dict[str, str] = field(default_factory=dict, init=False, repr=False)
     _found: dict[str, tuple[Module, Definition] | None] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -253,7 +254,20 @@ class Module:
         if text is None:
             return None
         root, dot, rest = text.partition(".")
-        return self.imports.get(root, root) + dot + rest
+        if root not in self._expanded:
+            self._expanded[root] = self._import_of(root, set()) or root
+        return self._expanded[root] + dot + rest
+
+    def _import_of(self, name: str, seen: set[str]) -> str | None:
+        """What a name was imported as, here or in a file of the repository from which everything is imported by star."""
+        seen.add(self.path)
+        if name in self.imports or name in self.definitions:
+            return self.imports.get(name)
+        for star in self.star_imports:
+            module = self.repository.module(star, self.path)
+            if module is not None and module.path not in seen and (found := module._import_of(name, seen)) is not None:
+                return found
+        return None
 
     def function_of(self, node: ast.AST) -> Function | None:
         """The innermost function that encloses a node."""

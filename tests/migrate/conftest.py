@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+collect_ignore = ["corpus"]  # repositories to migrate, some with files called test.py
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
