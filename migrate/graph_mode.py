@@ -28,9 +28,10 @@ def groups(context: Context) -> list[Group]:
 
 
 def _is_test(site: CallSite) -> bool:
-    name = site.module.path.rpartition("/")[2]
-    function = site.fact.function or ""
-    return function.startswith("test") and (name.startswith("test_") or "/tests/" in f"/{site.module.path}")
+    folder, _, name = f"/{site.module.path}".rpartition("/")
+    functions = (site.fact.function or "").split(".")
+    named = name.startswith("test_") or name.endswith("_test.py") or not {"test", "tests"}.isdisjoint(folder.split("/"))
+    return named and any(function.startswith("test") for function in functions)
 
 
 def is_trained(context: Context, group: Group) -> bool:

@@ -7,30 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .edits import Positions
-from .effects import MUTATING_CALL
 from .graph_names import Group, attribute_name, binder, graph_name
 from .loops import CallSite
+from .preparation import announces, binds, made_anew, touches
 from .rule import Context
-from .scopes import Function, Module, bound_names, dotted, last_name, parameters
+from .scopes import Function, Module, dotted, last_name, parameters
 
 __all__ = ["Group", "Place", "Refusal", "construction"]
-
-_PREPARING = frozenset(
-    [
-        "eval",
-        "to",
-        "cuda",
-        "cpu",
-        "load_state_dict",
-        "float",
-        "double",
-        "train",
-        "requires_grad_",
-        "share_memory",
-        "load",
-        "fuse",
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -124,11 +107,15 @@ def _local(context: Context, group: Group, function: Function, statement: ast.st
     module, positions = context.module, context.positions
     anchor = _last_preparation(module, function.body, statement, group.model)
     name = graph_name(context, group)
+    if anchor is not None and made_anew(function, anchor, group.model):
+        return Refusal("its name stands for another model further down")
     if anchor is not None:
         return _checked(positions, Place(name, anchor, after=True), group)
     if group.model.partition(".")[0] not in {argument.arg for argument in parameters(function)}:
         return Refusal("the statement that makes it was not found before its call")
     body = [item for item in function.body if item.lineno <= statement.lineno]
+    if made_anew(function, function.body[0], group.model) or binds(function.body[0], group.model):
+        return Refusal("its name stands for another model further down")
     return _checked(positions, Place(name, body[-1], after=False), group)
 
 
@@ -142,10 +129,12 @@ def _global(context: Context, group: Group) -> Place | Refusal:
     if site.function is None:
         anchor = _last_preparation(module, module.tree.body, module.statement_of(site.call), group.model)
     else:
-        prepared = [item for item in _module_blocks(module) if _touches(item, group.model)]
+        prepared = [item for item in _module_blocks(module) if touches(item, group.model)]
         anchor = prepared[-1] if prepared else None
     if anchor is None:
         return Refusal("the statement that makes it was not found in this file")
+    if made_anew(module.tree, anchor, group.model):
+        return Refusal("its name stands for another model further down")
     if (
         site.function is not None
         and module.statement_of(site.call).lineno > anchor.lineno
@@ -179,11 +168,11 @@ def _in_method(context: Context, group: Group) -> Place | Refusal:
     rebinding = [
         item
         for item in owner.body
-        if isinstance(item, ast.FunctionDef) and item is not init and any(_touches(inner, group.model) for inner in item.body)
+        if isinstance(item, ast.FunctionDef) and item is not init and any(touches(inner, group.model) for inner in item.body)
     ]
-    if any(_binds(inner, group.model) for item in rebinding for inner in item.body):
+    if any(binds(inner, group.model) for item in rebinding for inner in item.body):
         return Refusal("methods outside of __init__ rebind it")
-    prepared = [item for item in init.body if _touches(item, group.model)]
+    prepared = [item for item in init.body if touches(item, group.model)]
     if not prepared:
         return Refusal("the statement in __init__ that makes it was not found")
     name = f"self.{attribute_name(context, group, owner)}"
@@ -191,6 +180,8 @@ def _in_method(context: Context, group: Group) -> Place | Refusal:
 
 
 def _checked(positions: Positions, place: Place, group: Group) -> Place | Refusal:
+    if place.after and announces(place.statement, group.model):
+        return Refusal("it is None where it is made")
     lines = {site.call.lineno for site in group.sites}
     end = place.statement.end_lineno or place.statement.lineno
     if not positions.starts_line(place.statement) or (place.after and end in lines):
@@ -213,7 +204,7 @@ def _last_preparation(module: Module, body: Sequence[ast.stmt], statement: ast.s
         for item in block:
             if item is step:
                 break
-            if _touches(item, model):
+            if touches(item, model):
                 found = item
         block = next((inner for inner in _inner_blocks(step) if any(node is item for node in trail for item in inner)), ())
         if isinstance(step, ast.For | ast.AsyncFor | ast.While) and step is not trail[0] and not _prepares_inside(step, model):
@@ -224,7 +215,7 @@ def _last_preparation(module: Module, body: Sequence[ast.stmt], statement: ast.s
 def _prepares_inside(loop: ast.stmt, model: str) -> bool:
     """Whether each round of a loop makes the model or fills it anew, so that its graph belongs inside."""
     return any(
-        _binds(item, model)
+        binds(item, model)
         or any(isinstance(node, ast.Call) and dotted(node.func) == f"{model}.load_state_dict" for node in ast.walk(item))
         for item in _blocks_of(loop)
     )
@@ -257,30 +248,3 @@ def _statement_within(module: Module, inner: ast.AST | None, outer: Function) ->
         current = module.parents[current]
     assert isinstance(current, ast.stmt)
     return current
-
-
-def _binds(statement: ast.stmt, model: str) -> bool:
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return False
-    if "." not in model:
-        return model in bound_names(statement)
-    return any(
-        isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and dotted(node) == model
-        for node in ast.walk(statement)
-    )
-
-
-def _touches(statement: ast.stmt, model: str) -> bool:
-    """Whether a statement binds the model, moves it, fills it, or hands it to something that does."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return False
-    if _binds(statement, model):
-        return True
-    for node in ast.walk(statement):
-        if not isinstance(node, ast.Call):
-            continue
-        if isinstance(node.func, ast.Attribute) and dotted(node.func.value) == model and node.func.attr in _PREPARING:
-            return True
-        if MUTATING_CALL.search(last_name(node.func)) and any(dotted(value) == model for value in node.args):
-            return True
-    return False

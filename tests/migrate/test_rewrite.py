@@ -237,3 +237,74 @@ def test_a_network_whose_base_is_not_here_is_left_alone(tmp_path):
     """)
     (tmp_path / "a.py").write_text(source)
     assert rewrite(survey(tmp_path)) == []
+
+
+ANEW = {
+    "made twice": """
+        model = A().eval()
+        for x, y in loader:
+            model(x)
+        model = B().eval()
+        for x, y in loader:
+            model(x)
+    """,
+    "swapped in the loop": """
+        model = A().eval()
+        for x, y in loader:
+            model(x)
+            model = swap(model)
+    """,
+    "a parameter replaced": """
+        for x, y in loader:
+            model(x).eval()
+        if loader:
+            model = B()
+        return model(loader)
+    """,
+}
+
+
+@pytest.mark.parametrize("body", ANEW.values(), ids=ANEW)
+def test_a_name_that_stands_for_two_models_gets_no_graph(tmp_path, body):
+    function = textwrap.indent(textwrap.dedent(body), "    ")
+    (tmp_path / "a.py").write_text(f"import torch\n\n\ndef run(loader, model):\n{function}")
+    (change,) = rewrite(survey(tmp_path), unsafe=True)
+    assert not change.changed
+    assert "another model" in change.findings[0].message
+
+
+def test_a_model_that_is_none_at_first_gets_no_graph(tmp_path):
+    source = """
+        import torch
+
+        class Engine:
+            def __init__(self):
+                self.model = None
+
+            @torch.no_grad()
+            def predict(self, x):
+                self.model.eval()
+                return self.model(x)
+    """
+    (tmp_path / "a.py").write_text(textwrap.dedent(source))
+    (change,) = rewrite(survey(tmp_path), unsafe=True)
+    assert not change.changed
+    assert "None" in change.findings[0].message
+
+
+@pytest.mark.parametrize("surgery", ["model.fc = torch.nn.Linear(512, 2)", "model.classifier[6] = torch.nn.Linear(512, 2)"])
+def test_a_new_head_comes_before_the_graph(tmp_path, surgery):
+    (tmp_path / "a.py").write_text(
+        f"import torch\nmodel = torch.load('m')\nmodel.eval()\n{surgery}\nfor x, y in loader:\n    out = model(x)\n"
+    )
+    (change,) = rewrite(survey(tmp_path))
+    assert f"{surgery}\ngraph = penstock.compile(model)\n" in change.after.decode()
+
+
+@pytest.mark.parametrize("path", ["test_net.py", "net_test.py", "tests/net.py", "test/models.py"])
+def test_tests_stay_as_they_are(tmp_path, path):
+    method = "    def test_shape(self):\n        model = Net().eval()\n        y = model(load())\n"
+    source = f"import torch\n\n\nclass NetTest(TestCase):\n{method}"
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).write_text(source)
+    assert rewrite(survey(tmp_path), unsafe=True) == []
