@@ -141,11 +141,13 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
     if name is None or not call.args or isinstance(call.args[0], ast.Starred) or not evidence.is_model(name):
         return None
     root = name.partition(".")[0]
-    if root not in _assigned(module, function) and not _imported_value(module, name):
+    if root not in _assigned(module, function) and not _imported_value(module, name, evidence):
         known = module.imports if "." in name else {**module.imports, **module.definitions}
         if root in known or ("." not in name and module.find(name) is not None):
             return None
     elif "." not in name and name in module.definitions:
+        return None
+    if isinstance(module.parents[call], ast.withitem):
         return None
     if isinstance(call.args[0], ast.Constant) or _is_synthetic(module, call.args[0], function):
         return None
@@ -173,11 +175,13 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
     return CallSite(fact, module, call, function, loop, trained)
 
 
-def _imported_value(module: Module, name: str) -> bool:
-    """Whether a name is imported from a file of the repository that binds it at module level: `from model import net`."""
+def _imported_value(module: Module, name: str, evidence: _Evidence) -> bool:
+    """Whether a name is imported from a file of the repository that makes a model at module level: `from model import net`."""
     source, _, original = module.imports.get(name, "").rpartition(".")
     where = module.repository.module(source, module.path) if source else None
-    return where is not None and original not in where.definitions and original in _assigned(where, None)
+    if where is None or original in where.definitions or original not in _assigned(where, None):
+        return False
+    return name in evidence.touched or original in _Evidence(where, evidence.table).built
 
 
 def _is_synthetic(module: Module, node: ast.expr, function: Function | None) -> bool:
