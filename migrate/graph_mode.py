@@ -181,7 +181,9 @@ def import_edit(context: Context) -> Edit | None:
     body = module.tree.body
     imports = [item for item in body if isinstance(item, ast.Import | ast.ImportFrom) and positions.starts_line(item)]
     imports = [item for item in imports if not (isinstance(item, ast.ImportFrom) and item.module == "__future__")]
-    torch = [item for item in imports if _imports_torch(item)]
+    used = _first_use(context)
+    torch = [item for item in imports if _imports_torch(item) and item.lineno < used]
+    imports = [item for item in imports if item.lineno < used]
     if torch:
         return positions.insert_before(torch[0], "import penstock")
     if imports:
@@ -190,6 +192,17 @@ def import_edit(context: Context) -> Edit | None:
     if first:
         return positions.insert_before(first[0], "import penstock")
     return positions.insert_after(body[-1], "import penstock")
+
+
+def _first_use(context: Context) -> int:
+    """The line of the first statement at module level, definitions aside, that mentions a model; no graph is made above it."""
+    roots = {site.fact.model.partition(".")[0] for site in context.sites}
+    for item in context.module.tree.body:
+        if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom) and any(
+            isinstance(node, ast.Name) and (node.id in roots or node.id == "__name__") for node in ast.walk(item)
+        ):
+            return item.lineno
+    return len(context.positions.lines) + 1
 
 
 def _imports_torch(item: ast.Import | ast.ImportFrom) -> bool:

@@ -67,6 +67,9 @@ def _taken_back(change: Change) -> bytes:
         elif line.strip() != "import penstock":
             lines.append(line)
     text = "".join(lines)
+    before = parse_source(change.path, change.before).text or ""
+    if not before.endswith(("\n", "\r")):  # a line added at the very end needs an ending above it
+        text = text.rstrip("\r\n")
     for graph, model in made.items():
         text = re.sub(rf"(?<![\w.]){re.escape(graph)}\(", f"{model}(", text)
     return file.encode(text)

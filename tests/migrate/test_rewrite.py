@@ -308,3 +308,14 @@ def test_tests_stay_as_they_are(tmp_path, path):
     (tmp_path / path).parent.mkdir(exist_ok=True)
     (tmp_path / path).write_text(source)
     assert rewrite(survey(tmp_path), unsafe=True) == []
+
+
+def test_the_import_comes_before_the_graph(tmp_path):
+    source = (
+        "from nets import Net\nmodel = Net().eval()\nimport torch\nimport late\nfor x, y in late.loader:\n    out = model(x)"
+    )
+    (tmp_path / "a.py").write_text(source)
+    (change,) = rewrite(survey(tmp_path))
+    assert change.after.decode().startswith(
+        "from nets import Net\nimport penstock\nmodel = Net().eval()\ngraph = penstock.compile(model)\n"
+    )
