@@ -48,7 +48,7 @@ def in_evaluation_mode(context: Context, group: Group) -> bool:
     A graph computes what the model computes in evaluation mode; a model that is never put there computes something else.
     """
     module, known = context.module, context.known
-    if _calls_eval(module.nodes):
+    if _calls_eval(module.calls):
         return True
     root = group.model.partition(".")[0]
     for node in module.nodes:
@@ -122,12 +122,11 @@ def _refused(module: Module, group: Group) -> Refusal | None:
             return Refusal("its output is taken apart by name")
         if "." in group.model and not group.model.startswith("self."):
             return Refusal(f"{group.model} is reached through another object")
-    for node in module.nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            receiver = dotted(node.func.value) or ""
+    for node in module.calls:
+        if isinstance(node.func, ast.Attribute):
             if node.func.attr in _HOOKS:
                 return Refusal("this file registers hooks, which a graph would not call")
-            if node.func.attr == "half" and receiver == group.model:
+            if node.func.attr == "half" and dotted(node.func.value) == group.model:
                 return Refusal("it is brought to half precision by hand")
     if _bound_elsewhere(module):
         return Refusal("the file uses the name penstock for something else")
@@ -168,6 +167,8 @@ def _taken_by_name(module: Module, site: CallSite) -> bool:
 
 
 def _bound_elsewhere(module: Module) -> bool:
+    if "penstock" not in module.words:
+        return False
     return module.imports.get("penstock", "penstock") != "penstock" or any(
         isinstance(node, ast.Name) and node.id == "penstock" and isinstance(node.ctx, ast.Store) for node in module.nodes
     )

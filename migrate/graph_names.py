@@ -40,10 +40,7 @@ def binder(module: Module, group: Group) -> Function | None:
 
 def graph_name(context: Context, group: Group) -> str:
     """A name for the graph that the file does not use yet; two models that could meet do not share it."""
-    module = context.module
-    taken = {node.id for node in module.nodes if isinstance(node, ast.Name)} | set(module.definitions) | set(module.imports)
-    taken |= {node.arg for node in module.nodes if isinstance(node, ast.arg)}
-    return _free_name(context, group, taken)
+    return _free_name(context, group, context.module.words)
 
 
 def attribute_name(context: Context, group: Group, owner: ast.ClassDef) -> str:

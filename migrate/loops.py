@@ -253,13 +253,13 @@ def _kind(
     trained = _back_propagates(module, loop if loop is not None else function)
     targets = _targets(loop, call) if loop is not None else None
     if loop is None:
-        return ("train" if trained else "predict"), None, trained or _trains_anywhere(module)
+        return ("train" if trained else "predict"), None, trained or module.back_propagates
     gradless = _gradless(module, call, function) or _gradless_call_inside(scope)
     if trained and not gradless:
         return "train", targets, True
     if trained and not _always_gradless(module, call, function):
         return "train", targets, True
-    return ("evaluate" if targets is not None else "predict"), targets, _trains_anywhere(module)
+    return ("evaluate" if targets is not None else "predict"), targets, module.back_propagates
 
 
 def _back_propagates(module: Module, scope: ast.AST | None) -> bool:
@@ -273,11 +273,6 @@ def _back_propagates(module: Module, scope: ast.AST | None) -> bool:
             ):
                 return True
     return False
-
-
-def _trains_anywhere(module: Module) -> bool:
-    """Whether the file back-propagates, so that a model's weights may change between calls."""
-    return any(isinstance(node, ast.Call) and last_name(node.func) == "backward" for node in module.nodes)
 
 
 def _gradless(module: Module, call: ast.AST, function: Function | None) -> bool:

@@ -212,6 +212,22 @@ class Module:
         return list(ast.walk(self.tree))
 
     @cached_property
+    def calls(self) -> list[ast.Call]:
+        return [node for node in self.nodes if isinstance(node, ast.Call)]
+
+    @cached_property
+    def words(self) -> set[str]:
+        """Every name that the file uses for anything but attributes."""
+        names = {node.id for node in self.nodes if isinstance(node, ast.Name)}
+        names |= {node.arg for node in self.nodes if isinstance(node, ast.arg)}
+        return names | set(self.definitions) | set(self.imports)
+
+    @cached_property
+    def back_propagates(self) -> bool:
+        """Whether anything here calls `backward`, so that a model's weights may change between calls."""
+        return any(last_name(node.func) == "backward" for node in self.calls)
+
+    @cached_property
     def definitions(self) -> dict[str, Definition]:
         """Functions and classes at module level, also those under `if` and `try`; the last of a name wins."""
         found: dict[str, Definition] = {}
