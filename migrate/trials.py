@@ -38,7 +38,10 @@ def run_originals(space: Workspace, resolved: Resolved | None) -> Originals:
         missing = [name for name in ("network", "filesystem") if not run.done.isolation.get(name)]
         if missing:
             space.remark("PS507", f"this platform lets no process cut itself off from: {', '.join(missing)}", "note")
-        if run.done.ok:
+        if run.done.ok and not run.sites:
+            entry.why = "the original ended without calling the model, so there was nothing to compare"
+            space.remark("PS402", entry.why, "warning", script.path)
+        elif run.done.ok:
             originals[script.path] = (argv, run)
         else:
             entry.why = space.plain(f"the original does not run here: {run.done.why}")

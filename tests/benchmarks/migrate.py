@@ -45,9 +45,8 @@ def main() -> None:
         found = measured(root, arguments.repeats)
     print(json.dumps(found, indent=1))
     low, seconds = found["lines_per_second"]["median"], found["survey_seconds"]["median"]
-    print(
-        f"{found['lines']:,} lines: {low:,.0f} lines/s for survey and rewrite (goal {GOAL_LINES:,}), survey {seconds:.1f} s of one core"
-    )
+    what = f"{low:,.0f} lines/s for survey and rewrite (goal {GOAL_LINES:,}), survey {seconds:.1f} s of one core"
+    print(f"{found['lines']:,} lines: {what}")
     if arguments.out is not None:
         arguments.out.write_text(json.dumps(found, indent=1) + "\n")
     if low < GOAL_LINES or (found["lines"] <= 20_500 and seconds > GOAL_SECONDS):
