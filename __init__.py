@@ -8,19 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "GraphConfig", "__version__", "compile", "load", "migrate"]
+__all__ = ["Graph", "GraphConfig", "__version__", "compile", "load", "migrate", "training_step"]
 
 if TYPE_CHECKING:
     from . import migrate
     from .runtime.config import GraphConfig
     from .runtime.graph import Graph, compile
     from .runtime.loaded import load
+    from .runtime.training.whole_step import training_step
 
 _HOMES = {
     "Graph": "runtime.graph",
     "compile": "runtime.graph",
     "load": "runtime.loaded",
     "GraphConfig": "runtime.config",
+    "training_step": "runtime.training.whole_step",
 }
 
 

@@ -17,6 +17,8 @@ MUTATING_CALL = re.compile(
 )
 """Functions with such a word in their name change the object they are given, unless their source says otherwise."""
 _METHOD_ON_OTHERS = re.compile(r"load|restore|resume|wrap|convert|fuse|patch", re.I)
+TRAINING_CALLS = frozenset(["backward", "training_step"])
+"""Calls that mean that the code around them trains: back-propagation, and `penstock.training_step`, which does it."""
 INERT_METHODS = frozenset(
     """
     train eval test save summary print parameters named_parameters modules named_modules children state_dict buffers
@@ -105,7 +107,7 @@ class Effects:
         for inner in ast.walk(node):
             if not isinstance(inner, ast.Call):
                 continue
-            if last_name(inner.func) == "backward":
+            if last_name(inner.func) in TRAINING_CALLS:
                 answer = True
             elif depth < 4:
                 found = self.module.find_callee(inner.func)

@@ -9,7 +9,7 @@ from .edits import Edit, Positions
 from .facts import Loop
 from .finding import Finding
 from .loops import CallSite
-from .placement import Group, Refusal, construction
+from .placement import Group, Refusal, construction, main_statements, runs_once
 from .rule import Context, Fix
 from .scopes import Function, Module, bound_names, dotted
 
@@ -35,11 +35,37 @@ def _is_test(site: CallSite) -> bool:
 
 
 def is_trained(context: Context, group: Group) -> bool:
-    """Whether the weights may change between calls: the file trains, or a script that trains reaches this call."""
+    """Whether the weights may change between calls: the file trains, or a script that trains reaches this call.
+
+    Calls that a process makes in one place and once, as the test after the last epoch, are not meant: their graph is compiled
+    for the weights of then.
+    """
+    if all(_runs_once(context, site) for site in group.sites):
+        return False
     if any(site.trained_here for site in group.sites):
         return True
     facts = {site.fact for site in group.sites}
     return any("train" in script.roles and facts & set(script.loops) for script in context.survey.scripts)
+
+
+def _runs_once(context: Context, site: CallSite) -> bool:
+    """Whether a call's loop runs once in a process, and its own function puts the model in evaluation mode."""
+    module, function = site.module, site.function
+    current = module.parents.get(site.loop or site.call)
+    while current is not None and current is not function:
+        if isinstance(current, ast.For | ast.AsyncFor | ast.While):
+            return False
+        current = module.parents.get(current)
+    around = (
+        ast.walk(function) if function is not None else (node for item in main_statements(module) for node in ast.walk(item))
+    )
+    if site.loop is None or not _calls_eval(around):
+        return False
+    return function is None or (function.name == "main" and _guarded(module)) or runs_once(context, module, function)
+
+
+def _guarded(module: Module) -> bool:
+    return sum(isinstance(node, ast.Call) and dotted(node.func) == "main" for node in module.nodes) == 1
 
 
 def in_evaluation_mode(context: Context, group: Group) -> bool:
@@ -128,7 +154,7 @@ def _refused(module: Module, group: Group) -> Refusal | None:
                 return Refusal("this file registers hooks, which a graph would not call")
             if node.func.attr == "half" and dotted(node.func.value) == group.model:
                 return Refusal("it is brought to half precision by hand")
-    if _bound_elsewhere(module):
+    if bound_elsewhere(module):
         return Refusal("the file uses the name penstock for something else")
     return None
 
@@ -166,7 +192,7 @@ def _taken_by_name(module: Module, site: CallSite) -> bool:
     return False
 
 
-def _bound_elsewhere(module: Module) -> bool:
+def bound_elsewhere(module: Module) -> bool:
     if "penstock" not in module.words:
         return False
     return module.imports.get("penstock", "penstock") != "penstock" or any(

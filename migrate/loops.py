@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from .effects import TRAINING_CALLS
 from .factories import ModelTable, is_zoo_constructor
 from .facts import Loop, LoopKind
 from .scopes import Function, Module, bound_names, dotted, last_name, parameters
@@ -26,6 +27,7 @@ _MODEL_METHODS = frozenset(
 _NOT_MODELS = ("penstock.", "torch.optim", "torch.utils", "torchvision.transforms", "numpy")
 _OTHER_RUNTIMES = frozenset(["compile_model", "InferenceSession", "read_model", "read_network", "load_network", "Interpreter"])
 _NO_GRAD = frozenset(["no_grad", "inference_mode"])
+TRAINING_STEP = "penstock.training_step"
 _EVALUATION = re.compile(r"eval|valid|^val|_val|test|infer|predict|accuracy", re.I)
 
 
@@ -40,6 +42,8 @@ class CallSite:
     loop: ast.For | ast.AsyncFor | None
     trained_here: bool
     """Whether the same function or the same module level also back-propagates through this model."""
+    captured: bool = False
+    """Whether it calls a training graph, which `penstock.training_step` made of the model."""
 
 
 def find_calls(module: Module, table: ModelTable) -> list[CallSite]:
@@ -94,6 +98,8 @@ class _Evidence:
         """Dotted names bound to what a factory returns."""
         self.other: set[str] = set()
         """Dotted names bound to a loss or the like."""
+        self.steps: dict[str, str] = {}
+        """Names of training graphs, and of the models that they train."""
         for node in module.nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MODE:
                 if (name := dotted(node.func.value)) is not None:
@@ -109,6 +115,8 @@ class _Evidence:
         names = {name for target in node.targets if (name := dotted(target)) is not None}
         expanded = self.module.expand(call.func) or ""
         leaf = last_name(call.func)
+        if expanded == TRAINING_STEP and call.args and (trained := dotted(call.args[0])) is not None:
+            self.steps.update(dict.fromkeys(names, trained))
         target = self.module.find_callee(call.func)
         if target is not None:
             owner, definition = target
@@ -138,7 +146,8 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
     if isinstance(callee, ast.Attribute) and callee.attr in ("forward", "__call__", "module"):
         callee = callee.value if callee.attr != "module" else callee
     name = dotted(callee)
-    if name is None or not call.args or isinstance(call.args[0], ast.Starred) or not evidence.is_model(name):
+    captured = name is not None and name in evidence.steps
+    if name is None or not call.args or isinstance(call.args[0], ast.Starred) or not (captured or evidence.is_model(name)):
         return None
     root = name.partition(".")[0]
     if root not in _assigned(module, function) and not _imported_value(module, name, evidence):
@@ -154,6 +163,8 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
     loop = _enclosing_loop(module, call, function)
     statement = module.statement_of(call)
     kind, targets, trained = _kind(module, call, function, loop)
+    if captured:
+        kind, trained = "train", True
     outputs = None
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and statement.value is call:
         outputs = dotted(statement.targets[0])
@@ -164,7 +175,7 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         line=getattr(outer, "lineno", 1),
         end_line=getattr(outer, "end_lineno", None) or 1,
         kind=kind,
-        model=name,
+        model=evidence.steps.get(name, name),
         inputs=ast.unparse(call.args[0]),
         outputs=outputs,
         targets=targets,
@@ -172,7 +183,7 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         call_line=call.lineno,
         call_column=call.col_offset,
     )
-    return CallSite(fact, module, call, function, loop, trained)
+    return CallSite(fact, module, call, function, loop, trained, captured)
 
 
 def _imported_value(module: Module, name: str, evidence: _Evidence) -> bool:
@@ -253,26 +264,32 @@ def _kind(
     trained = _back_propagates(module, loop if loop is not None else function)
     targets = _targets(loop, call) if loop is not None else None
     if loop is None:
-        return ("train" if trained else "predict"), None, trained or module.back_propagates
+        trains = trained and not _always_gradless(module, call, function)
+        return ("train" if trains else "predict"), None, trained or _trains_anywhere(module)
     gradless = _gradless(module, call, function) or _gradless_call_inside(scope)
     if trained and not gradless:
         return "train", targets, True
     if trained and not _always_gradless(module, call, function):
         return "train", targets, True
-    return ("evaluate" if targets is not None else "predict"), targets, module.back_propagates
+    return ("evaluate" if targets is not None else "predict"), targets, _trains_anywhere(module)
 
 
 def _back_propagates(module: Module, scope: ast.AST | None) -> bool:
     for node in ast.walk(scope) if scope is not None else ():
         if isinstance(node, ast.Call):
             name = last_name(node.func)
-            if name == "backward":
+            if name in TRAINING_CALLS:
                 return True
             if re.search(r"scaler$", name, re.I) and any(
                 re.search("loss", ast.unparse(argument), re.I) for argument in node.args
             ):
                 return True
     return False
+
+
+def _trains_anywhere(module: Module) -> bool:
+    """Whether the file back-propagates, so that a model's weights may change between calls."""
+    return any(last_name(node.func) in TRAINING_CALLS for node in module.calls)
 
 
 def _gradless(module: Module, call: ast.AST, function: Function | None) -> bool:

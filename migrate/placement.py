@@ -44,7 +44,7 @@ def construction(context: Context, group: Group) -> Place | Refusal:
     if function is None:
         return _global(context, group)
     given = root in {argument.arg for argument in parameters(function)}
-    if given and all(item.loop is None for item in group.sites) and not _runs_once(context, module, function):
+    if given and all(item.loop is None for item in group.sites) and not runs_once(context, module, function):
         return Refusal(
             "it is a parameter of a function that classifies one input, and a graph made at each call would be compiled at "
             "each; make the graph where the model is made, and hand it over instead"
@@ -82,7 +82,7 @@ def _bound_around(module: Module, group: Group, root: str) -> bool:
     return False
 
 
-def _runs_once(context: Context, module: Module, function: Function, depth: int = 0) -> bool:
+def runs_once(context: Context, module: Module, function: Function, depth: int = 0) -> bool:
     """Whether a function runs at most once in a process: one call in the repository, outside of loops, from code that does."""
     sites = []
     for where, call in context.known.calls.by_name.get(function.name, []):
@@ -100,7 +100,7 @@ def _runs_once(context: Context, module: Module, function: Function, depth: int 
         current = where.parents.get(current)
     if isinstance(current, ast.Lambda):
         return False
-    return current is None or _runs_once(context, where, current, depth + 1)
+    return current is None or runs_once(context, where, current, depth + 1)
 
 
 def _local(context: Context, group: Group, function: Function, statement: ast.stmt) -> Place | Refusal:
@@ -129,7 +129,7 @@ def _global(context: Context, group: Group) -> Place | Refusal:
     if site.function is None:
         anchor = _last_preparation(module, module.tree.body, module.statement_of(site.call), group.model)
     else:
-        prepared = [item for item in _module_blocks(module) if touches(item, group.model)]
+        prepared = [item for item in main_statements(module) if touches(item, group.model)]
         anchor = prepared[-1] if prepared else None
     if anchor is None:
         return Refusal("the statement that makes it was not found in this file")
@@ -148,7 +148,7 @@ def _called_before(module: Module, site: CallSite, anchor: ast.stmt) -> bool:
     assert site.function is not None
     return any(
         isinstance(node, ast.Call) and last_name(node.func) == site.function.name and node.lineno <= anchor.lineno
-        for item in _module_blocks(module)
+        for item in main_statements(module)
         for node in ast.walk(item)
     )
 
@@ -231,7 +231,7 @@ def _inner_blocks(node: ast.AST) -> list[list[ast.stmt]]:
     return blocks + [part.body for part in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]]
 
 
-def _module_blocks(module: Module) -> Iterator[ast.stmt]:
+def main_statements(module: Module) -> Iterator[ast.stmt]:
     """The statements at module level, and those in its main guard."""
     for item in module.tree.body:
         if isinstance(item, ast.If) and "__name__" in ast.unparse(item.test):

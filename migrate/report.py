@@ -47,6 +47,16 @@ class ModelReport:
 
 
 @dataclass(kw_only=True)
+class LossTrace:
+    """The losses of the first training steps of original and migrated script, compared; `max_relative` None: not finite."""
+
+    status: Outcome
+    steps: int
+    max_relative: float | None
+    tolerance: float
+
+
+@dataclass(kw_only=True)
 class ScriptReport:
     """One script. `rewritten` is true when it is, or calls, code that a rule changed."""
 
@@ -56,6 +66,8 @@ class ScriptReport:
     rules: list[str] = field(default_factory=list)
     executed: Outcome = "not-run"
     why: str | None = None
+    loss_trace: LossTrace | None = None
+    """For a script that trains, where its loop was rewritten and could be run."""
 
 
 @dataclass(kw_only=True)

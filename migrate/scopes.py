@@ -223,11 +223,6 @@ class Module:
         return names | set(self.definitions) | set(self.imports)
 
     @cached_property
-    def back_propagates(self) -> bool:
-        """Whether anything here calls `backward`, so that a model's weights may change between calls."""
-        return any(last_name(node.func) == "backward" for node in self.calls)
-
-    @cached_property
     def definitions(self) -> dict[str, Definition]:
         """Functions and classes at module level, also those under `if` and `try`; the last of a name wins."""
         found: dict[str, Definition] = {}

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from .facts import Script
+from .loss_trace import TracedLoop, compare_losses, rewritten_loops
 from .output import apply
+from .report import LossTrace, ScriptReport
 from .resolved import Resolved
 from .rewrite import Change
-from .verify import ScriptRun, arguments, compare, run_script
+from .verify import ScriptRun, arguments, compare, run_script, run_training
 from .workspace import Workspace
 
 # Flags by which scripts that train are told to evaluate only.
 EVALUATE_FLAGS = frozenset("evaluate eval eval_only evaluate_only test test_only validate val_only only_eval".split())  # noqa: SIM905
-_TRAINS = "it trains; only evaluation and prediction scripts are run"
+TRAINING_RULES = frozenset(["PS301", "PS302"])
+_TRAINS = "it trains, and its training loop was not rewritten; only rewritten loops are run"
 Originals = Mapping[str, tuple[list[str], ScriptRun]]
 """Script path -> the arguments it was run with, and what it did."""
 
@@ -28,17 +32,21 @@ def run_originals(space: Workspace, resolved: Resolved | None) -> Originals:
         if not entry.rewritten:
             entry.why = "nothing in it was rewritten"
             continue
-        argv = _arguments(script, space, resolved)
+        loops = _trained(space, script, entry)
+        argv = _arguments(script, space, resolved, trains=bool(loops))
         if isinstance(argv, str):
             entry.why = argv
             continue
-        space.stages.start(f"Running {script.path}")
-        run = run_script(script, argv, space.shop)
+        space.stages.start(f"Running {'the first steps of ' if loops else ''}{script.path}")
+        run = _run(script, argv, space, loops, migrated=False)
         space.fresh_tree()
         missing = [name for name in ("network", "filesystem") if not run.done.isolation.get(name)]
         if missing:
             space.remark("PS507", f"this platform lets no process cut itself off from: {', '.join(missing)}", "note")
-        if run.done.ok and not run.sites:
+        if run.done.ok and loops and not run.losses:
+            entry.why = "the original took no training step here"
+            space.remark("PS402", f"{entry.why}; so the migrated loop could not be checked", "warning", script.path)
+        elif run.done.ok and not loops and not run.sites:
             entry.why = "the original ended without calling the model, so there was nothing to compare"
             space.remark("PS402", entry.why, "warning", script.path)
         elif run.done.ok:
@@ -58,7 +66,11 @@ def run_migrated(space: Workspace, changes: Sequence[Change], originals: Origina
         space.stages.start(f"Running the migrated {script.path}")
         space.fresh_tree()
         apply(changes, space.tree)
-        run = run_script(script, argv, space.shop)
+        loops = _trained(space, script, entry)
+        run = _run(script, argv, space, loops, migrated=True)
+        if loops:
+            _judge_losses(space, script, entry, argv, original, run, loops)
+            continue
         verdict = compare(original, run)
         entry.executed, entry.why = verdict.status, space.plain(verdict.why) if verdict.why else None
         space.report.parity_failed |= verdict.parity_failed
@@ -67,10 +79,49 @@ def run_migrated(space: Workspace, changes: Sequence[Change], originals: Origina
             space.remark("PS401", message, "error", script.path)
 
 
-def _arguments(script: Script, space: Workspace, resolved: Resolved | None) -> list[str] | str:
+def _trained(space: Workspace, script: Script, entry: ScriptReport) -> list[TracedLoop]:
+    return rewritten_loops(space.surveyed, script) if any(code in TRAINING_RULES for code in entry.rules) else []
+
+
+def _run(script: Script, argv: list[str], space: Workspace, loops: Sequence[TracedLoop], *, migrated: bool) -> ScriptRun:
+    return run_training(script, argv, space.shop, loops, migrated=migrated) if loops else run_script(script, argv, space.shop)
+
+
+def _judge_losses(
+    space: Workspace,
+    script: Script,
+    entry: ScriptReport,
+    argv: list[str],
+    original: ScriptRun,
+    run: ScriptRun,
+    loops: Sequence[TracedLoop],
+) -> None:
+    """Compare the losses; where they differ, the original runs once more: one that is drawn anew each time proves nothing."""
+    if not run.done.ok:
+        entry.executed, entry.why = "failed", space.plain(f"the migrated script: {run.done.why}")
+        space.remark("PS401", f"the migrated script does not do what the original does: {entry.why}", "error", script.path)
+        return
+    steps, worst, tolerance, wrong = compare_losses(original.losses, run.losses, loops)
+    if wrong is not None:
+        space.fresh_tree()
+        again = _run(script, argv, space, loops, migrated=False)
+        if compare_losses(original.losses, again.losses, loops)[3] is not None:
+            entry.why = "two runs of the original have different losses, though random numbers start alike"
+            space.remark("PS402", f"{entry.why}; so the migrated loop could not be checked", "warning", script.path)
+            return
+    entry.executed, entry.why = ("passed", None) if wrong is None else ("failed", wrong)
+    entry.loss_trace = LossTrace(
+        status=entry.executed, steps=steps, max_relative=worst if math.isfinite(worst) else None, tolerance=tolerance
+    )
+    if wrong is not None:
+        space.report.parity_failed = True
+        space.remark("PS401", f"the migrated script does not train as the original does: {wrong}", "error", script.path)
+
+
+def _arguments(script: Script, space: Workspace, resolved: Resolved | None, *, trains: bool) -> list[str] | str:
     known = list(resolved.recipe.get("argv", [])) if resolved is not None else []
     argv = arguments(script, space.tree, known, data=space.wishes.data)
-    if "train" not in script.roles or isinstance(argv, str):
+    if trains or "train" not in script.roles or isinstance(argv, str):
         return argv
     flags = [option.flags[-1] for option in script.options if option.dest in EVALUATE_FLAGS and option.action == "store_true"]
     if not flags:

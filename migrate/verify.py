@@ -17,6 +17,7 @@ from PIL import Image
 
 from .facts import Option, Script
 from .instrument import install
+from .loss_trace import TracedLoop, note_losses
 from .sandbox import Completed
 from .trace_transform import probe_image
 from .workshop import Workshop
@@ -47,6 +48,8 @@ class ScriptRun:
 
     done: Completed
     sites: Mapping[str, Recorded]
+    losses: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The losses of the first training steps by loop, float64 [steps]; only `run_training` notes them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +125,26 @@ def run_script(script: Script, argv: Sequence[str], shop: Workshop) -> ScriptRun
     arguments = [script.path, *argv]
     done = shop.run(arguments, room, cwd=shop.tree, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
     return ScriptRun(done=done, sites=read_record(record))
+
+
+def run_training(
+    script: Script, argv: Sequence[str], shop: Workshop, loops: Sequence[TracedLoop], *, migrated: bool
+) -> ScriptRun:
+    """Run the first steps of a script that trains in a fresh copy of the repository, noting each loss. The copy is used up."""
+    desk, room = shop.desk(), shop.room()
+    note_losses(shop.tree, loops, migrated=migrated)
+    install(shop.tree, desk, (), script.path)
+    record = room / "record.npz"
+    done = shop.run([script.path, *argv], room, cwd=shop.tree, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
+    return ScriptRun(done=done, sites={}, losses=read_losses(record))
+
+
+def read_losses(path: Path) -> dict[str, np.ndarray]:
+    """The losses that the recorder wrote, by loop."""
+    if not path.exists():
+        return {}
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name.removesuffix("/losses"): arrays[name] for name in arrays.files if name.endswith("/losses")}
 
 
 def read_record(path: Path) -> dict[str, Recorded]:

@@ -70,13 +70,15 @@ class Graph:
         accumulate: int = 1,
         grad_scaler: torch.amp.GradScaler | None = None,
         checkpoint: Sequence[torch.nn.Module] = (),
+        update: bool = True,
     ) -> None:
         """Make this a training graph: `build` computes a loss and calls its `backward()`, and a call is a whole step.
 
         After every `accumulate` calls the summed gradients are clipped by value and by norm, the optimiser updates, gradients
         are dropped and `lr_scheduler` steps (once per update; give none to step it per epoch yourself). `grad_scaler` scales
         what `backward()` starts from. `checkpoint` names modules whose activations are computed again instead of kept. Modules
-        run in the mode that they are in. Parameters are written in place, so `model`, `optimizer` and this graph always
+        run in the mode that they are in. With `update` False a call ends after `backward()`: gradients are added to `.grad`;
+        the update is yours. Parameters are written in place, so `model`, `optimizer` and this graph always
         agree, and eager steps may be taken in between. Call it once, after the modules are attributes.
         """
         if self._trainer is not None:
@@ -88,6 +90,7 @@ class Graph:
             accumulate=accumulate,
             grad_scaler=grad_scaler,
             checkpoint=tuple(checkpoint),
+            update=update,
         )
         self._trainer = Trainer(self.build, _modules(self), optimizer, options, self.config, self._journal)
 

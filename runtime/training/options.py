@@ -19,6 +19,7 @@ class TrainingOptions:
     accumulate: int = 1
     grad_scaler: torch.amp.GradScaler | None = None
     checkpoint: tuple[nn.Module, ...] = ()
+    update: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.accumulate, int) or isinstance(self.accumulate, bool) or self.accumulate < 1:
@@ -29,6 +30,12 @@ class TrainingOptions:
                 raise ValueError(f"{name} must be None or positive, got {value!r}")
         if self.lr_scheduler is not None and not hasattr(self.lr_scheduler, "step"):
             raise ValueError(f"lr_scheduler must have a step method, got a {type(self.lr_scheduler).__name__}")
+        given = [self.lr_scheduler, self.clip_grad_norm, self.clip_grad_value, self.accumulate if self.accumulate > 1 else None]
+        if not self.update and any(value is not None for value in given):
+            raise ValueError(
+                "with update=False, clipping, accumulation and the schedule are the loop's own; leave out lr_scheduler, "
+                "clip_grad_norm, clip_grad_value and accumulate"
+            )
         if any(not isinstance(module, nn.Module) for module in self.checkpoint):
             raise ValueError("checkpoint must be modules whose activations are computed again in the backward pass")
 
@@ -40,6 +47,7 @@ class TrainingOptions:
             "clip_grad_value": self.clip_grad_value,
             "accumulate": self.accumulate if self.accumulate > 1 else None,
             "grad_scaler": None if self.grad_scaler is None else type(self.grad_scaler).__name__,
+            "update": None if self.update else "yours",
             "checkpoint": ", ".join(type(module).__name__ for module in self.checkpoint) or None,
         }
         return {name: value for name, value in told.items() if value is not None}

@@ -43,6 +43,18 @@ def checkpointed(modules: Sequence[nn.Module]) -> Iterator[None]:
                 module.forward = forward
 
 
+def exchanging(modules: Sequence[nn.Module]) -> str:
+    """Why these modules train eagerly: they exchange data with other devices outside of what is traced. "" where none does."""
+    for part in (inner for module in modules for inner in module.modules()):
+        if isinstance(part, nn.parallel.DistributedDataParallel):
+            return "DistributedDataParallel exchanges gradients while they are computed, which a captured step would leave out"
+        if isinstance(part, nn.DataParallel) and len(part.device_ids) > 1:
+            return "DataParallel copies the model to several devices at each call"
+        if type(part).__name__ in ("FullyShardedDataParallel", "DeepSpeedEngine"):
+            return f"{type(part).__name__} moves parameters between devices at each call"
+    return ""
+
+
 def difference(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tensor], tolerance: float) -> str | None:
     """Why the tensors differ by more than that share of each one's range; None when they do not."""
     if len(expected) != len(actual):

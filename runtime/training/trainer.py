@@ -29,7 +29,7 @@ from .kinds import StepKind
 from .options import StepRecord, TrainingOptions
 from .state import TrainingState, kind
 from .step import CapturedStep, NotCapturedError, capture_step
-from .surroundings import ScaledBackward, checkpointed, difference, random_state, set_random_state
+from .surroundings import ScaledBackward, checkpointed, difference, exchanging, random_state, set_random_state
 
 log = logging.getLogger("penstock.training")
 
@@ -75,7 +75,9 @@ class Trainer:
                 f"{name} computes the loss several times per step, and a training graph once; train with it eagerly"
             )
         self.optimizer, self.options, self.config = optimizer, options, config
-        self.state = TrainingState(modules, optimizer)
+        # Without the update a step knows nothing of the optimiser: what that keeps or is set to makes no capture anew.
+        self.state = TrainingState(modules, optimizer if options.update else _without_settings(modules))
+        self._eager_only = exchanging(modules)
         self.updates = 0
         self.captures = 0
         self.recompiles: list[Recompile] = []
@@ -95,7 +97,7 @@ class Trainer:
 
     def step(self, inputs: Sequence[torch.Tensor]) -> Any:
         """Forward, backward and, every `accumulate`-th time, the update. What build returns comes back without its history."""
-        updates = self._micro + 1 >= self.options.accumulate
+        updates = self.options.update and self._micro + 1 >= self.options.accumulate
         if self._shown(inputs, updates) in self._plain:  # nothing else need be looked at: eager is right whatever changed
             leaves, structure = self._eagerly(inputs, updates, self._build)
         else:
@@ -167,6 +169,9 @@ class Trainer:
 
     def _run(self, key: StepKind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
         item = self._kind(key)
+        if self._eager_only:
+            item.record.why = self._eager_only
+            return self._eagerly(inputs, updates, self._build)
         if self.config.backend in ("eager", "inductor"):
             item.record.way, item.record.why = self.config.backend, "as configured"
             return self._eagerly(inputs, updates, self._compiled)
@@ -336,6 +341,10 @@ class Trainer:
 
 def _refuse(where: str, value: object) -> None:
     raise BackendError(f"{where} of build is a {type(value).__name__}; a training graph returns tensors")
+
+
+def _without_settings(modules: Sequence[nn.Module]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(dict.fromkeys(value for module in modules for value in module.parameters()), lr=0.0)
 
 
 def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:

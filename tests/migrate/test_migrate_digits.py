@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import json
+import re
 import subprocess
 import sys
 import time
@@ -42,8 +43,34 @@ def test_everything_is_proved(migrated: tuple[Report, Path]) -> None:
     assert model.parity.top1_agreement >= 0.98  # less than all only where a lossy precision won, which its gate then says
     assert sorted(other.name for other in others) == ["mobilecnn", "resnet8"]
     executed = {script.path: (script.rewritten, script.executed) for script in report.scripts}
-    assert executed == {"evaluate.py": (True, "passed"), "predict.py": (True, "passed"), "train.py": (False, "not-run")}
+    assert executed == {"evaluate.py": (True, "passed"), "predict.py": (True, "passed"), "train.py": (True, "passed")}
     assert all(finding.severity == "note" for finding in report.findings)
+
+
+def test_training_is_proved_by_its_losses(migrated: tuple[Report, Path]) -> None:
+    report, out = migrated
+    (train,) = (script for script in report.scripts if script.path == "train.py")
+    assert (train.rules, train.why) == (["PS301"], None)
+    assert train.loss_trace is not None
+    assert (train.loss_trace.status, train.loss_trace.steps) == ("passed", 20)
+    assert train.loss_trace.max_relative <= train.loss_trace.tolerance == 1e-5
+    source = (out / "train.py").read_text()
+    assert "    train_step = penstock.training_step(model, criterion, optimizer)\n" in source
+    assert "loss, outputs = train_step(images, targets)" in source
+    assert "backward" not in source
+
+
+def test_the_migrated_training_prints_the_same_epochs(migrated: tuple[Report, Path], digits: Path, tmp_path: Path) -> None:
+    """Whole epochs, not only the steps that were compared: losses and accuracies as printed, and a run that is resumed."""
+    printed = []
+    for root in (digits, migrated[1]):
+        folder = str(tmp_path / f"weights-{len(printed)}")
+        lines = [python(root, "train.py", "--epochs", "2", "--checkpoint-dir", folder)]
+        lines.append(python(root, "train.py", "--epochs", "3", "--checkpoint-dir", folder, "--resume", f"{folder}/last.pth"))
+        kept = (line for text in lines for line in text.splitlines() if not line.startswith("Resumed"))
+        printed.append([re.sub(r"  [\d.]+s$", "", line) for line in kept])
+    assert printed[0] == printed[1]
+    assert sum(line.startswith("Epoch") for line in printed[0]) == 3
 
 
 def test_the_preprocessing_is_the_evaluation_transform(migrated: tuple[Report, Path]) -> None:
@@ -60,7 +87,10 @@ def test_only_the_rewritten_scripts_differ(migrated: tuple[Report, Path], digits
     added = {name for name in files(out) - files(digits) if not name.startswith("models/")}
     assert added == {"penstock-report.json"}
     assert files(digits) <= files(out)
-    assert filecmp.cmpfiles(digits, out, sorted(files(digits)), shallow=False)[1:] == (["evaluate.py", "predict.py"], [])
+    assert filecmp.cmpfiles(digits, out, sorted(files(digits)), shallow=False)[1:] == (
+        ["evaluate.py", "predict.py", "train.py"],
+        [],
+    )
 
 
 def test_the_migrated_script_prints_the_same_accuracy(migrated: tuple[Report, Path], digits: Path) -> None:

@@ -50,6 +50,7 @@ def test_the_json_form_is_the_documented_one() -> None:
     }  # fmt: skip
     assert data["scripts"][0] == {
         "path": "main.py", "roles": ["evaluate"], "rewritten": True, "rules": ["PS201"], "executed": "passed", "why": None,
+        "loss_trace": None,
     }  # fmt: skip
     assert data["preprocessing"] == [{"source": "main.py:3", "for": ["resnet18"], "steps": [{"op": "decode"}]}]
     assert data["checkpoints"] == [

@@ -161,7 +161,38 @@ def test_training_elsewhere_keeps_the_shared_evaluation_eager(tmp_path):
     )
     changes = rewrite(survey(tmp_path))
     assert not any(change.changed for change in changes)
-    assert {finding.code for change in changes for finding in change.findings} == {"PS203"}
+    assert {finding.code for change in changes for finding in change.findings} == {"PS203", "PS303"}
+
+
+TRAIN_AND_TEST = """
+import torch
+
+def test(model, loader):
+    model.eval()
+    with torch.no_grad():
+        for x, y in loader:
+            out = model(x)
+
+def main():
+    model = Net()
+    for epoch in range(3):
+        for x, y in loader:
+            loss(model(x), y).backward()
+{indent}test(model, loader)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(("indent", "codes"), [("    ", ["PS201"]), ("        ", [])])
+def test_an_evaluation_after_the_last_epoch_has_its_graph_and_one_in_each_epoch_none(tmp_path, indent, codes):
+    (tmp_path / "main.py").write_text(TRAIN_AND_TEST.format(indent=indent))
+    (change,) = rewrite(survey(tmp_path), select=["PS2"])
+    assert change.rules == codes
+    assert [finding.code for finding in change.findings] == (codes or ["PS203"])
+    (tmp_path / "main.py").write_bytes(change.after)
+    assert not any(item.changed for item in rewrite(survey(tmp_path), select=["PS2"]))
 
 
 def test_bad_files_beside_good_ones(tmp_path):

@@ -1,0 +1,127 @@
+"""PS301: a training loop runs its steps eagerly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..placement import Refusal
+from ..rule import Context, Fix, Rule
+from ..training_edits import propose_step, training_sites
+from ..training_loops import LoopStep
+
+_SCRIPT = """\
+import torch
+import torch.nn as nn
+
+from model import Net
+
+
+def train(model, loader, criterion, optimizer, device):
+    model.train()
+    total_loss, correct = 0.0, 0
+    for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)
+        optimizer.zero_grad()
+        outputs = model(images)
+        loss = criterion(outputs, labels)
+        loss.backward()
+        optimizer.step()
+
+        total_loss += loss.item()  # of the batch
+        correct += (outputs.argmax(1) == labels).sum().item()
+    return total_loss, correct
+"""
+_GRAPH_SCRIPT = """\
+import penstock
+import torch
+import torch.nn as nn
+
+from model import Net
+
+
+def train(model, loader, criterion, optimizer, device):
+    model.train()
+    total_loss, correct = 0.0, 0
+    train_step = penstock.training_step(model, criterion, optimizer)
+    for images, labels in loader:
+        images, labels = images.to(device), labels.to(device)
+        loss, outputs = train_step(images, labels)
+
+        total_loss += loss.item()  # of the batch
+        correct += (outputs.argmax(1) == labels).sum().item()
+    return total_loss, correct
+"""
+_IMAGENET = """\
+import torch
+
+
+def train(train_loader, model, criterion, optimizer, epoch, args):
+    for i, (images, target) in enumerate(train_loader):
+        # compute output
+        output = model(images)
+        loss = criterion(output, target)
+
+        # measure accuracy and record loss
+        acc1, acc5 = accuracy(output, target, topk=(1, 5))
+        losses.update(loss.item(), images.size(0))
+
+        # compute gradient and do SGD step
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip)
+        optimizer.step()
+
+        batch_time.update(time.time() - end)
+"""
+_GRAPH_IMAGENET = """\
+import penstock
+import torch
+
+
+def train(train_loader, model, criterion, optimizer, epoch, args):
+    train_step = penstock.training_step(model, criterion, optimizer, clip_grad_norm=args.clip)
+    for i, (images, target) in enumerate(train_loader):
+        # compute output
+        loss, output = train_step(images, target)
+
+        # measure accuracy and record loss
+        acc1, acc5 = accuracy(output, target, topk=(1, 5))
+        losses.update(loss.item(), images.size(0))
+
+        # compute gradient and do SGD step
+
+        batch_time.update(time.time() - end)
+"""
+
+
+class TrainingStep(Rule):
+    """What it does: makes a training graph of model, criterion and optimiser before a training loop, and calls it in the loop.
+
+    Why: forward, backward and update run as one captured step, without autograd's and the optimiser's Python.
+
+    Example: `optimizer.zero_grad()`, `outputs = model(images)`, `loss = criterion(outputs, labels)`, `loss.backward()` and
+    `optimizer.step()` become `loss, outputs = train_step(images, labels)`, after
+    `train_step = penstock.training_step(model, criterion, optimizer)`.
+
+    Fix safety: safe. Every step computes what the statements did, in their order; the captured one is compared with eager when
+    it is made, and used where it is faster. Loss and outputs come back without history, so statistics stay as they are.
+    Loops whose update is more than zero_grad, clipping and step keep it (PS302).
+    """
+
+    code = "PS301"
+    name = "training-step"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    VALID = (
+        _GRAPH_SCRIPT,
+        "import torch\n\nwith torch.no_grad():\n    for images, labels in loader:\n        outputs = model(images)\n",
+    )
+    INVALID = ((_SCRIPT, _GRAPH_SCRIPT), (_IMAGENET, _GRAPH_IMAGENET))
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        for site, step, whole in training_sites(context):
+            if isinstance(step, LoopStep) and whole is not None:
+                message = f"the training loop runs the steps of {site.fact.model} eagerly"
+                fix = propose_step(context, step, whole, self.code, message)
+                if not isinstance(fix, Refusal):
+                    yield fix

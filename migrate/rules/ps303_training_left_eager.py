@@ -1,0 +1,87 @@
+"""PS303: a training loop was not understood well enough to be rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..finding import Finding
+from ..placement import Refusal
+from ..rule import Context, Fix, Rule
+from ..training_edits import step_edits, training_sites
+
+_PLAIN = """\
+import torch
+
+for images, labels in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+"""
+_TWICE = """\
+import torch
+
+for images, labels in loader:
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.first_step(zero_grad=True)
+    criterion(model(images), labels).backward()
+    optimizer.second_step(zero_grad=True)
+"""
+_PARALLEL = """\
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+model = DistributedDataParallel(model)
+for images, labels in loader:
+    optimizer.zero_grad()
+    loss = criterion(model(images), labels)
+    loss.backward()
+    optimizer.step()
+"""
+_NO_SYNC = """\
+import torch
+
+for step, (images, labels) in enumerate(loader):
+    with model.no_sync():
+        loss = criterion(model(images), labels)
+        loss.backward()
+    optimizer.step()
+"""
+_OWN_SCALER = """\
+import torch
+
+for images, labels in loader:
+    with torch.cuda.amp.autocast():
+        outputs = model(images)
+        loss = criterion(outputs, labels)
+    optimizer.zero_grad()
+    loss_scaler(loss, optimizer, parameters=model.parameters())
+"""
+
+
+class TrainingLeftEager(Rule):
+    """What it does: says that a training loop was left eager, and why.
+
+    Why: a loop is rewritten whole or not at all; where it back-propagates twice, exchanges gradients between processes, or
+    hands its loss to code of its own, one call could not stand for the step.
+
+    Example: a loop with two `backward()` of one batch, as sharpness-aware minimisation has, stays as it is.
+
+    Fix safety: there is no fix; write a `penstock.Graph` with `add_optimizer`, or call `penstock.training_step`, by hand.
+    """
+
+    code = "PS303"
+    name = "training-left-eager"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
+    VALID = (_PLAIN,)
+    INVALID = ((_TWICE, None), (_PARALLEL, None), (_NO_SYNC, None), (_OWN_SCALER, None))
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        for site, step, whole in training_sites(context):
+            refusal = step if isinstance(step, Refusal) else step_edits(context, step, whole)
+            if isinstance(refusal, Refusal):
+                fact = site.fact
+                message = f"the training loop of {fact.model} stays eager: {refusal.reason}"
+                yield Fix(Finding(fact.path, fact.call_line, fact.call_column, self.code, message, "note", "manual"))
