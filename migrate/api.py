@@ -19,7 +19,7 @@ from .progress import Stages
 from .report import ModelReport, Parity, Report, ScriptReport
 from .resolve import resolve
 from .resolved import Resolved
-from .rewrite import Change, rewrite, unified_diff
+from .rewrite import Change, choose_rules, rewrite_all, unified_diff
 from .sandbox import Limits
 from .survey import survey
 from .tree import Copied
@@ -68,8 +68,9 @@ def migrate(
         check_output(root, target)
     limits = Limits(timeout=timeout, memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
     with Stages(console) as stages:
-        surveyed = survey(root, progress=stages.start("Reading the sources"))
-        changes = rewrite(surveyed, select=select, ignore=ignore, unsafe=unsafe)
+        unrepaired = survey(root, progress=stages.start("Reading the sources"))
+        rewritten = rewrite_all(unrepaired, rules=choose_rules(select, ignore), unsafe=unsafe)
+        surveyed, changes = rewritten.survey, rewritten.changes
         report = _first_report(root, surveyed, changes)
         weights = str(Path(checkpoint).resolve()) if checkpoint is not None else None
         resolved = _resolve(surveyed, report, entry, model, weights)
@@ -88,7 +89,14 @@ def migrate(
             )
             leave_out = (target,) if target is not None else ()
             space = Workspace(
-                scratch=Path(scratch), surveyed=surveyed, report=report, wishes=wishes, stages=stages, leave_out=leave_out
+                scratch=Path(scratch),
+                surveyed=surveyed,
+                report=report,
+                wishes=wishes,
+                stages=stages,
+                leave_out=leave_out,
+                repairs=rewritten.repairs,
+                unrepaired=_resolve_unrepaired(unrepaired, rewritten.repairs, entry, model, weights),
             )
             models = _try_everything(space, resolved, changes)
             if target is not None:
@@ -131,6 +139,18 @@ def _resolve(surveyed: Survey, report: Report, entry: str | None, model: str | N
     report.findings += [finding for finding in resolved.findings if finding not in report.findings]
     report.chain = resolved.chain
     return resolved
+
+
+def _resolve_unrepaired(
+    unrepaired: Survey, repairs: Sequence[Change], entry: str | None, model: str | None, checkpoint: str | None
+) -> Resolved | None:
+    """The model's construction as the repository came, to compare the repaired one with; None where it cannot be told."""
+    if not repairs:
+        return None
+    try:
+        return resolve(unrepaired, entry=entry, model=model, checkpoint=checkpoint)
+    except MigrateError:  # its sources do not parse, say; the comparison's finding tells
+        return None
 
 
 def _list_models(surveyed: Survey, resolved: Resolved | None, report: Report) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -31,6 +32,11 @@ class Positions:
         """`line` counts from 1; `column` is in UTF-8 bytes, as `ast` has it."""
         text = self.lines[line - 1]
         return self.starts[line - 1] + (column if text.isascii() else len(text.encode()[:column].decode(errors="replace")))
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """The line, from 1, and the column, in characters from 0, of a character."""
+        line = max(1, min(bisect.bisect_right(self.starts, offset), len(self.lines) or 1))
+        return line, offset - self.starts[line - 1]
 
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         assert node.end_lineno is not None
@@ -80,3 +86,16 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
         result += [text[position : edit.start], edit.text]
         position = edit.end
     return "".join([*result, text[position:]])
+
+
+def trace_back(edits: Iterable[Edit], offset: int) -> int:
+    """Where a character of the edited text stood before the edits; what an edit wrote stood where the edit begins."""
+    shift = 0
+    for edit in sorted(dict.fromkeys(edits), key=lambda item: (item.start, item.end)):
+        begins = edit.start + shift
+        if offset < begins:
+            break
+        if offset < begins + len(edit.text):
+            return edit.start
+        shift += len(edit.text) - (edit.end - edit.start)
+    return offset - shift

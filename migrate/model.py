@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import AmbiguousError, SandboxError
 from ..specs import Preprocessing
 from .checkpoint_report import report_checkpoints
+from .fidelity import computes_as_unrepaired
 from .instrument import site_of
 from .package import class_names, inspect, model_name, package, smoke_test
 from .report import ModelReport, Parity, PreprocessingReport
@@ -67,6 +68,8 @@ def package_model(space: Workspace, resolved: Resolved, originals: Originals, mo
     entry.name = model_name(resolved.name or built.answer["class"])
     entry.built, entry.input, entry.classes = True, list(built.row), built.answer["classes"]
     entry.factory = entry.factory or built.answer.get("factory")
+    if not computes_as_unrepaired(space, entry, built.recipe, built.row, fresh=built.fresh):
+        return False
     made = package(
         built.recipe,
         name=entry.name,

@@ -7,12 +7,12 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .edits import Edit, Positions, apply_edits
+from .edits import Positions, apply_edits
 from .facts import Survey
 from .finding import Finding
-from .rule import Context, Fix, Rule, all_rules
-from .scopes import Module
-from .survey import Knowledge, knowledge
+from .repair import Repaired, draft_edits, remarks, repair_file
+from .rule import Context, Rule, all_rules
+from .survey import Knowledge, knowledge, resurvey
 
 
 @dataclass(frozen=True)
@@ -30,21 +30,56 @@ class Change:
         return self.before != self.after
 
 
-def rewrite(survey: Survey, *, select: Sequence[str] = (), ignore: Sequence[str] = (), unsafe: bool = False) -> list[Change]:
+@dataclass(frozen=True)
+class Rewritten:
+    """What the rules made of a repository. `survey` is of the repaired sources, from which later stages go on."""
+
+    survey: Survey
+    repairs: list[Change]
+    """The files that were repaired, before and after that."""
+    changes: list[Change]
+    """Every file that changed in either stage or that a rule remarked on, from the original to the final form."""
+
+
+def rewrite(
+    survey: Survey,
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    unsafe: bool = False,
+    rules: Sequence[Rule] | None = None,
+) -> list[Change]:
     """The changes that the rules make to the surveyed files; nothing is written.
 
-    `select` and `ignore` are rule codes or prefixes of them ("PS2"); an unknown one raises ValueError. Files without a change
-    appear only when a rule remarked something.
+    `select` and `ignore` are rule codes or prefixes of them ("PS2"); an unknown one raises ValueError. `rules`, where given,
+    are taken as they are instead. Files without a change appear only when a rule remarked something.
     """
-    rules = choose_rules(select, ignore)
+    return rewrite_all(survey, rules=choose_rules(select, ignore) if rules is None else rules, unsafe=unsafe).changes
+
+
+def rewrite_all(survey: Survey, *, rules: Sequence[Rule] | None = None, unsafe: bool = False) -> Rewritten:
+    """As `rewrite`, with what lies between: first sources are repaired, in memory, then they are surveyed anew and rewritten.
+
+    `rules` are all where none are given. Findings stand where the original has them.
+    """
+    rules = all_rules() if rules is None else rules
+    repaired = [repair_file(survey, file, rules, unsafe) for file in survey.files]
+    repairs = [
+        Change(item.file.path, item.before.data, item.file.data, list(item.rules), list(item.findings))
+        for item in repaired
+        if item.file is not item.before
+    ]
+    if repairs:
+        survey = resurvey(survey, tuple(item.file for item in repaired))
     known = knowledge(survey)
-    changes = (_rewrite_file(survey, known, module, rules, unsafe) for module in known.repository.modules.values())
-    return [change for change in changes if change is not None]
+    later = [rule for rule in rules if rule.stage == "rewrite"]
+    changes = (_rewrite_file(known, survey, item, later, unsafe) for item in repaired)
+    return Rewritten(survey, repairs, [change for change in changes if change is not None])
 
 
-def choose_rules(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list[Rule]:
-    """The rules whose codes begin with one of `select` (all, when empty) and with none of `ignore`."""
-    rules = all_rules()
+def choose_rules(select: Sequence[str] = (), ignore: Sequence[str] = (), extra: Sequence[Rule] = ()) -> list[Rule]:
+    """The rules, with `extra` ones last, whose codes begin with one of `select` (all, when empty) and with none of `ignore`."""
+    rules = [*all_rules(), *extra]
     for code in [*select, *ignore]:
         if not code or not any(rule.code.startswith(code) for rule in rules):
             raise ValueError(f"no rule has a code beginning with {code!r}; there are {', '.join(rule.code for rule in rules)}")
@@ -52,40 +87,28 @@ def choose_rules(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list
     return [rule for rule in chosen if not ignore or not rule.code.startswith(tuple(ignore))]
 
 
-def _rewrite_file(survey: Survey, known: Knowledge, module: Module, rules: Sequence[Rule], unsafe: bool) -> Change | None:
-    file = module.file
-    text = file.text
-    sites = tuple(site for site in known.sites if site.module is module)
-    if text is None or not sites:
-        return None
-    context = Context(module, survey, known, Positions(text), sites)
-    edits: list[Edit] = []
-    applied: list[str] = []
-    findings: list[Finding] = []
-    for rule in rules:
-        for fix in rule.check(context):
-            allowed = fix.finding.fix == "safe" or (unsafe and fix.finding.fix == "unsafe")
-            if fix.edits and allowed and not _overlaps(edits, fix):
-                edits += [edit for edit in fix.edits if edit not in edits]
-                applied.append(rule.code)
-                findings.append(replace(fix.finding, fix="applied"))
-            else:
-                findings.append(fix.finding)
+def _rewrite_file(known: Knowledge, survey: Survey, repaired: Repaired, rules: Sequence[Rule], unsafe: bool) -> Change | None:
+    file = repaired.file
+    module = known.repository.modules.get(file.path)
+    codes, findings, after = list(repaired.rules), list(repaired.findings), file.data
+    if module is not None and file.text is not None:
+        sites = tuple(site for site in known.sites if site.module is module)
+        context = Context(module, survey, known, Positions(file.text), sites)
+        draft = draft_edits(remarks(rules, context), unsafe)
+        made = [repaired.at_original(finding) for finding in draft.findings]
+        if draft.edits:
+            after = file.encode(apply_edits(file.text, draft.edits))
+        if draft.edits and not _parses(after):
+            message = "the rewritten file would not parse, so it was left as it is; please report this"
+            made = [replace(item, fix="manual") if item.fix == "applied" else item for item in made]
+            made.append(Finding(file.path, 1, 0, "PS000", message, "error"))
+            after = file.data
+        else:
+            codes += draft.rules
+        findings += made
     if not findings:
         return None
-    after = file.encode(apply_edits(text, edits)) if edits else file.data
-    if edits and not _parses(after):
-        message = "the rewritten file would not parse, so it was left as it is; please report this"
-        findings = [replace(item, fix="manual") if item.fix == "applied" else item for item in findings]
-        findings.append(Finding(file.path, 1, 0, "PS000", message, "error"))
-        return Change(file.path, file.data, file.data, [], sorted(findings))
-    return Change(file.path, file.data, after, sorted(set(applied)), sorted(findings))
-
-
-def _overlaps(edits: Sequence[Edit], fix: Fix) -> bool:
-    taken = [(edit.start, edit.end) for edit in edits if edit.end > edit.start]
-    new = [edit for edit in fix.edits if edit.end > edit.start]
-    return any(edit.start < end and start < edit.end for edit in new for start, end in taken)
+    return Change(file.path, repaired.before.data, after, sorted(set(codes)), sorted(findings))
 
 
 def _parses(data: bytes) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from .edits import Edit, Positions
 from .facts import Survey
-from .finding import Finding
+from .finding import Finding, Severity
+from .finding import Fix as Offer
 from .loops import CallSite
 from .scopes import Module
 from .survey import Knowledge
@@ -34,25 +37,65 @@ class Context:
     known: Knowledge
     positions: Positions
     sites: tuple[CallSite, ...]
-    """The model calls of this file."""
+    """The model calls of this file; none while sources are being repaired."""
 
 
 class Rule(ABC):
     """One rewrite or remark. The docstring of a rule's class is its page: What it does / Why / Example / Fix safety.
 
+    A rule of the stage "repair" sees every file, before the survey that the others build on, again and again until it has
+    nothing more to do; one of the stage "rewrite" sees the repaired files once.
+
     VALID are sources that the rule leaves alone; INVALID are pairs of a source and what the rule makes of it, or of a source
-    and None where the rule only remarks. Both are whole files, and the tests run them for every rule.
+    and None where the rule only remarks; a rule that is unsafe is allowed to act. Both are whole files, and the tests run them
+    for every rule.
     """
 
     code: ClassVar[str]
     name: ClassVar[str]
     safety: ClassVar[Literal["safe", "unsafe", "manual"]]
+    stage: ClassVar[Literal["repair", "rewrite"]] = "rewrite"
     VALID: ClassVar[tuple[str, ...]] = ()
     INVALID: ClassVar[tuple[tuple[str, str | None], ...]] = ()
 
     @abstractmethod
     def check(self, context: Context) -> Iterator[Fix]:
         """The remarks on one file."""
+
+    def fix(
+        self,
+        context: Context,
+        node: ast.expr | ast.stmt | ast.keyword | ast.alias | ast.arg | ast.ExceptHandler,
+        message: str,
+        edits: Iterable[Edit] = (),
+        *,
+        severity: Severity = "warning",
+        offer: Offer | None = None,
+    ) -> Fix:
+        """A remark at a node, with what is offered: by default the rule's own safety where there are edits."""
+        line, column = context.positions.place(context.positions.offset(node.lineno, node.col_offset))
+        edits = tuple(edits)
+        offer = (offer or self.safety) if edits else "manual"
+        return Fix(Finding(context.module.path, line, column, self.code, message, severity, offer), edits)
+
+
+class TextRule(Rule):
+    """A repair of files that do not parse: it works on tokens, and its edits are only kept where the file parses then."""
+
+    stage = "repair"
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        """Nothing: what parses needs no such repair."""
+        yield from ()
+
+    @abstractmethod
+    def check_text(self, path: str, text: str) -> Iterator[Fix]:
+        """The remarks on a file that does not parse."""
+
+    def fix_at(self, path: str, positions: Positions, start: int, message: str, edits: Iterable[Edit]) -> Fix:
+        """A remark at a character of the text."""
+        line, column = positions.place(start)
+        return Fix(Finding(path, line, column, self.code, message, "error", self.safety), tuple(edits))
 
 
 def all_rules() -> list[Rule]:
@@ -66,7 +109,7 @@ def all_rules() -> list[Rule]:
             if (
                 isinstance(value, type)
                 and issubclass(value, Rule)
-                and value is not Rule
+                and not inspect.isabstract(value)
                 and value.__module__ == module.__name__
             ):
                 if value.code in found:

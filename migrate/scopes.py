@@ -223,6 +223,33 @@ class Module:
         return names | set(self.definitions) | set(self.imports)
 
     @cached_property
+    def by_kind(self) -> dict[type[ast.AST], list[ast.AST]]:
+        """The nodes by their class, level by level; those inside of f-strings, which are strings, are left out."""
+        found: dict[type[ast.AST], list[ast.AST]] = {}
+        level: list[ast.AST] = [self.tree]
+        while level:
+            for node in level:
+                found.setdefault(type(node), []).append(node)
+            level = [child for node in level if not isinstance(node, ast.JoinedStr) for child in ast.iter_child_nodes(node)]
+        return found
+
+    @cached_property
+    def references(self) -> dict[str, list[ast.Name | ast.Attribute]]:
+        """What reads an imported thing, by its dotted name: {"torch.nn.Linear": [the node of `nn.Linear`]}, parts included."""
+        found: dict[str, list[ast.Name | ast.Attribute]] = {}
+        for node in self.by_kind.get(ast.Name, []):
+            assert isinstance(node, ast.Name)
+            current: ast.AST = node
+            name = self.imports.get(node.id)
+            while name is not None and isinstance(current, ast.Name | ast.Attribute):
+                found.setdefault(name, []).append(current)
+                outer = self.parents.get(current)
+                if not isinstance(outer, ast.Attribute):
+                    break
+                current, name = outer, f"{name}.{outer.attr}"
+        return found
+
+    @cached_property
     def definitions(self) -> dict[str, Definition]:
         """Functions and classes at module level, also those under `if` and `try`; the last of a name wins."""
         found: dict[str, Definition] = {}

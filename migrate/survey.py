@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,21 +79,33 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
     ]
     if progress is not None:
         progress(0.9, "scripts")
+    result = _stated(root, tuple(files), findings, found)
+    if progress is not None:
+        progress(1.0, "")
+    return result
+
+
+def resurvey(survey: Survey, files: tuple[SourceFile, ...]) -> Survey:
+    """The survey of the same repository with other texts in its files, which may lie nowhere but in memory."""
+    before = {file.problem for file in survey.files}
+    findings = [finding for finding in survey.findings if finding not in before]
+    findings += [file.problem for file in files if file.problem is not None]
+    return _stated(survey.root, files, findings, _learn(files))
+
+
+def _stated(root: Path, files: tuple[SourceFile, ...], findings: Iterable[Finding], found: Knowledge) -> Survey:
     modules = found.repository.modules.values()
-    result = Survey(
+    return Survey(
         root=root,
         factories=found.table.factories,
         scripts=_scripts(found),
         transforms=tuple(item for module in modules for item in find_transforms(module)),
         checkpoints=tuple(item for module in modules for item in find_checkpoints(module)),
         findings=tuple(sorted(findings)),
-        files=tuple(files),
+        files=files,
         loops=tuple(site.fact for site in found.sites),
         tables=found,
     )
-    if progress is not None:
-        progress(1.0, "")
-    return result
 
 
 def _learn(files: tuple[SourceFile, ...]) -> Knowledge:

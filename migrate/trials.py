@@ -54,6 +54,12 @@ def run_originals(space: Workspace, resolved: Resolved | None) -> Originals:
         else:
             entry.why = space.plain(f"the original does not run here: {run.done.why}")
             space.remark("PS402", f"{entry.why}; so the migrated script could not be checked", "warning", script.path)
+    if originals and space.repairs:
+        places = ", ".join(change.path for change in space.repairs)
+        message = (
+            f"the scripts were run repaired ({places}) before the migrated ones were: the runs prove what was rewritten after"
+        )
+        space.remark("PS404", message, "note")
     return originals
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .facts import Survey
 from .finding import Finding, Severity
+from .output import apply
 from .progress import Stages
 from .report import Report
+from .resolved import Resolved
+from .rewrite import Change
 from .sandbox import Limits
 from .tree import HUGE_BYTES, copy_tree
 from .workshop import Workshop, isolates_files
@@ -41,6 +45,10 @@ class Workspace:
     wishes: Wishes
     stages: Stages
     leave_out: tuple[Path, ...] = ()
+    repairs: Sequence[Change] = ()
+    """What the copy has repaired, since the survey read it so."""
+    unrepaired: Resolved | None = None
+    """How the repository as it came builds the model, where there are repairs and it can be told."""
 
     @property
     def tree(self) -> Path:
@@ -54,9 +62,14 @@ class Workspace:
         """Copy the repository anew, whatever became of the copy before; always at the same path, which scripts may print."""
         progress = self.stages.start(title) if title is not None else None
         shutil.rmtree(self.tree, ignore_errors=True)
+        self.copy_to(self.tree, progress)
+        apply(self.repairs, self.tree)
+
+    def copy_to(self, place: Path, progress: Callable[[float, str], None] | None = None) -> None:
+        """A copy of the repository as it came."""
         huge = TRIAL_BYTES if isolates_files() else HUGE_BYTES
         root, leave_out = self.surveyed.root, self.leave_out
-        copied = copy_tree(root, self.tree, leave_out=leave_out, with_git=False, huge=huge, progress=progress)
+        copied = copy_tree(root, place, leave_out=leave_out, with_git=False, huge=huge, progress=progress)
         for path in copied.linked:
             self.remark("PS506", "too big to copy; the trial runs read the original", "note", path)
 

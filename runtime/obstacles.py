@@ -20,6 +20,8 @@ PG122  an operation cannot be captured
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +39,9 @@ _VALUE = (
     "Python needs a tensor's value here; keep it a tensor (no if, int(), float(), .item(), .tolist()): "
     "use torch.where, or compute both branches"
 )
+
+
+_ROUNDED = re.compile(r"\bint\(.*\.(shape\[0\]|size\(0\)).*/(?!/)")
 
 
 def in_arguments(module: Any, inputs: Any, dtypes: Mapping[torch.dtype, str]) -> list[Obstacle]:
@@ -79,7 +84,8 @@ def in_module(module: nn.Module, device: torch.device) -> list[Obstacle]:
     found = []
     for name, item in module.named_modules():
         if isinstance(item, torch.jit.ScriptModule):
-            message = f"{name or 'the module'} is compiled TorchScript; build it as an ordinary nn.Module instead"
+            remedy = "build it as an ordinary nn.Module instead (PS805 of penstock migrate does)"
+            message = f"{name or 'the module'} is compiled TorchScript; {remedy}"
             found.append(Obstacle("PG108", message))
         elif any(isinstance(value, torch.ScriptObject) for value in vars(item).values()):
             title = name.removesuffix("._packed_params") or "the module"
@@ -162,7 +168,8 @@ def in_outputs(
 
 def fixed_batch(how: str, path: str, line: int) -> Obstacle:
     """A line that fixes the batch size; `how` says by what, in brackets, or is empty."""
-    return Obstacle("PG121", _SPECIALISED.format(how=how), path, line)
+    mended = "; penstock migrate rewrites this line (PS801)" if _ROUNDED.search(linecache.getline(path, line)) else ""
+    return Obstacle("PG121", _SPECIALISED.format(how=how) + mended, path, line)
 
 
 def value_needed(path: str, line: int) -> Obstacle:

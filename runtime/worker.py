@@ -1,7 +1,7 @@
 """`python -m penstock.runtime.worker REQUEST.json RESPONSE.json`: the subprocess in which a user's model is built and packaged.
 
-Tasks are "inspect" and "package". Every outcome is a response, failures too: {"ok": false, "error", "where", "traceback",
-"stage", "obstacles"}. Lines `PROGRESS <0..1> <text>` go to standard output among whatever the user's code prints.
+Tasks are "inspect", "answers" and "package". Every outcome is a response, failures too: {"ok": false, "error", "where",
+"traceback", "stage", "obstacles"}. Lines `PROGRESS <0..1> <text>` go to standard output among whatever the user's code prints.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def answer(request_path: Path, tell: Callable[[float, str], None]) -> dict[str, 
     try:
         request = json.loads(request_path.read_text(encoding="utf-8"))
         root = request["recipe"]["root"]
-        task = {"inspect": _inspect, "package": _package}[request["task"]]
+        task = {"inspect": _inspect, "answers": _answers, "package": _package}[request["task"]]
         return {"ok": True, **task(request, tell, stage)}
     except KeyboardInterrupt:
         raise
@@ -61,6 +61,18 @@ def _inspect(request: Mapping[str, Any], tell: Callable[[float, str], None], sta
     found = inspect_model(model, root, size=request.get("input"), preprocessing=request.get("preprocessing"))
     tell(1.0, "inspected")
     return found
+
+
+def _answers(request: Mapping[str, Any], tell: Callable[[float, str], None], stage: list[str]) -> dict[str, Any]:
+    from .answers import answers
+    from .recipe import build_model
+
+    tell(0.0, "building the model")
+    folder = Path(request["out"]).resolve()
+    model = build_model(request["recipe"])
+    stage[0] = "run"
+    tell(0.5, "running it")
+    return answers(model, request["input"], folder, weights=request.get("weights"))
 
 
 def _package(request: Mapping[str, Any], tell: Callable[[float, str], None], stage: list[str]) -> dict[str, Any]:

@@ -13,26 +13,26 @@ VALID = [(rule, source) for rule in RULES for source in rule.VALID]
 INVALID = [(rule, *pair) for rule in RULES for pair in rule.INVALID]
 
 
-def run(tmp_path, source, code):
+def run(tmp_path, source, rule):
     (tmp_path / "script.py").write_text(source)
-    return rewrite(survey(tmp_path), select=[code])
+    return rewrite(survey(tmp_path), select=[rule.code], unsafe=rule.safety == "unsafe")
 
 
 @pytest.mark.parametrize(("rule", "source"), VALID, ids=lambda value: getattr(value, "code", ""))
 def test_valid_is_left_alone(tmp_path, rule, source):
-    assert [change for change in run(tmp_path, source, rule.code) if change.changed or change.findings] == []
+    assert [change for change in run(tmp_path, source, rule) if change.changed or change.findings] == []
 
 
 @pytest.mark.parametrize(("rule", "source", "expected"), INVALID, ids=lambda value: getattr(value, "code", ""))
 def test_invalid_is_remarked_and_fixed(tmp_path, rule, source, expected):
-    (change,) = run(tmp_path, source, rule.code)
+    (change,) = run(tmp_path, source, rule)
     assert {finding.code for finding in change.findings} == {rule.code}
     if expected is None:
         assert not change.changed
         return
     assert change.after.decode() == expected
     ast.parse(change.after)
-    assert not any(item.changed for item in run(tmp_path, expected, rule.code)), "the second run must change nothing"
+    assert not any(item.changed for item in run(tmp_path, expected, rule)), "the second run must change nothing"
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)

@@ -1,0 +1,151 @@
+"""Which expressions of a function are certainly integers, and which of them come from the batch dimension of a tensor."""
+
+from __future__ import annotations
+
+import ast
+from functools import cached_property
+
+from .scopes import Function, Module, dotted, parameters
+
+_DIMENSION_TAKERS = frozenset(["view", "reshape", "expand", "repeat", "new_zeros", "new_empty", "unflatten", "range"])
+_COUNTS = frozenset(["numel", "dim", "ndimension", "size"])
+
+
+class Integers:
+    """One function's names: which hold integers by what is assigned to them or by how they are used."""
+
+    def __init__(self, module: Module, function: Function) -> None:
+        self.module = module
+        self.function = function
+
+    @cached_property
+    def _assigned(self) -> dict[str, list[tuple[ast.expr, int | None]]]:
+        """Name -> the values assigned to it, with the index where it is one name of an unpacked tuple."""
+        found: dict[str, list[tuple[ast.expr, int | None]]] = {}
+        for node in ast.walk(self.function):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).append((node.value, None))  # type: ignore[attr-defined]
+                elif isinstance(target, ast.Tuple | ast.List):
+                    for index, element in enumerate(target.elts):
+                        if isinstance(element, ast.Name):
+                            found.setdefault(element.id, []).append((node.value, index))  # type: ignore[attr-defined]
+        return found
+
+    @cached_property
+    def _as_dimension(self) -> set[str]:
+        """Names and attributes that the function passes on as sizes, which only integers can be."""
+        found: set[str] = set()
+        for node in ast.walk(self.function):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+                if name in _DIMENSION_TAKERS:
+                    found |= {text for value in node.args for item in _plain(value) if (text := dotted(item)) is not None}
+        return found
+
+    @cached_property
+    def _annotated(self) -> set[str]:
+        arguments = [argument for argument in parameters(self.function) if isinstance(argument.annotation, ast.Name)]
+        return {
+            argument.arg
+            for argument in arguments
+            if isinstance(argument.annotation, ast.Name) and argument.annotation.id == "int"
+        }
+
+    def certain(self, node: ast.expr, _seen: frozenset[str] = frozenset()) -> bool:
+        """Whether the expression is an integer whenever the function runs through."""
+        if isinstance(node, ast.Constant):
+            return type(node.value) is int
+        if isinstance(node, ast.BinOp):
+            kept = isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Mod)
+            return kept and self.certain(node.left, _seen) and self.certain(node.right, _seen)
+        if is_shape_item(node) or (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("len", "int")
+        ):
+            return True
+        text = dotted(node)
+        if text is None or text in _seen:
+            return False
+        if text in self._as_dimension or text in self._annotated:
+            return True
+        values = self._assigned.get(text, [])
+        is_parameter = text in {argument.arg for argument in parameters(self.function)}
+        inner = _seen | {text}
+        return (
+            bool(values)
+            and not is_parameter
+            and all(
+                self.certain(value, inner) if index is None else is_shape(value) or self._item(value, index, inner)
+                for value, index in values
+            )
+        )
+
+    def _item(self, value: ast.expr, index: int, seen: frozenset[str]) -> bool:
+        return isinstance(value, ast.Tuple) and index < len(value.elts) and self.certain(value.elts[index], seen)
+
+    def of_batch(self, node: ast.expr) -> bool:
+        """Whether it is computed from the first dimension of some tensor."""
+        for item in ast.walk(node):
+            if isinstance(item, ast.Subscript) and is_shape_item(item) and _first(item.slice):
+                return True
+            if isinstance(item, ast.Call) and is_shape_item(item) and _first(item.args[0]):
+                return True
+            if isinstance(item, ast.Call) and isinstance(item.func, ast.Name) and item.func.id == "len":
+                return True
+            if isinstance(item, ast.Name) and any(
+                (index == 0 and is_shape(value)) or (index is None and value is not node and self._is_first(value))
+                for value, index in self._assigned.get(item.id, [])
+            ):
+                return True
+        return False
+
+    @staticmethod
+    def _is_first(value: ast.expr) -> bool:
+        return is_shape_item(value) and _first(value.slice if isinstance(value, ast.Subscript) else value.args[0])  # type: ignore[attr-defined]
+
+    def of_shape(self, node: ast.expr) -> bool:
+        """Whether it is computed from a dimension of some tensor, whichever."""
+        return any(
+            is_shape_item(item)
+            or (
+                isinstance(item, ast.Name)
+                and any(
+                    (index is not None and is_shape(value)) or (index is None and is_shape_item(value))
+                    for value, index in self._assigned.get(item.id, [])
+                )
+            )
+            for item in ast.walk(node)
+            if isinstance(item, ast.expr)
+        )
+
+
+def is_shape(node: ast.expr) -> bool:
+    """`x.shape`, `x.size()`, and slices of them."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+        return is_shape(node.value)
+    if isinstance(node, ast.Attribute):
+        return node.attr == "shape"
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size" and not node.args
+
+
+def is_shape_item(node: ast.expr) -> bool:
+    """`x.shape[0]`, `x.size(0)`, `x.size()[0]`, `x.numel()`."""
+    if isinstance(node, ast.Subscript):
+        return not isinstance(node.slice, ast.Slice) and is_shape(node.value)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _COUNTS:
+        return node.func.attr == "size" and len(node.args) == 1
+    return False
+
+
+def _first(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 0
+
+
+def _plain(node: ast.expr) -> list[ast.expr]:
+    """The operands of integer arithmetic in a size: `H` and `window` of `H // window`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Mult | ast.Add | ast.Sub | ast.Mod):
+        return [*_plain(node.left), *_plain(node.right)]
+    if isinstance(node, ast.Tuple | ast.List):
+        return [item for element in node.elts for item in _plain(element)]
+    return [node]

@@ -1,0 +1,166 @@
+"""What rules ask about names: what one really stands for, whether a fallback stands beside it, how an import is changed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from .edits import Edit, Positions
+from .scopes import Module, bound_names, import_module, local_names, root_of
+
+_RESCUES = frozenset(["ImportError", "ModuleNotFoundError", "AttributeError", "NameError"])
+_BROAD = _RESCUES | {"Exception", "BaseException"}
+_ASKED = re.compile(r"version|hasattr|TORCH_M|PY2|PY3|six\.PY", re.I)
+
+
+def uses(module: Module, name: str) -> Iterator[ast.Name | ast.Attribute]:
+    """Where a file means the imported `name` ("torch.nn.Linear"), whatever it calls it.
+
+    What only has the same name is left out: local variables, parameters, and packages that lie in the repository itself.
+    """
+    found = module.references.get(name, [])
+    if not found or module.repository.has_package(name, module.path):
+        return
+    for node in found:
+        root = root_of(node)
+        assert root is not None
+        if not is_shadowed(module, node, root):
+            yield node
+
+
+def meaning(module: Module, node: ast.AST | None) -> str | None:
+    """The imported thing that an expression stands for: "torch.nn.Linear" for `nn.Linear`; None for what is no import."""
+    root = root_of(node) if isinstance(node, ast.Name | ast.Attribute) else None
+    if node is None or root is None or root not in module.imports or is_shadowed(module, node, root):
+        return None
+    return module.expand(node)
+
+
+def is_shadowed(module: Module, node: ast.AST, name: str) -> bool:
+    """Whether a definition of the file, a parameter or a local variable hides the import of that name at a node."""
+    if name in module.definitions:
+        return True
+    function = module.function_of(node)
+    while function is not None:
+        if name in local_names(function):
+            imported = (item for item in ast.walk(function) if isinstance(item, ast.Import | ast.ImportFrom))
+            return not any(name in bound_names(item) for item in imported)
+        function = module.function_of(function)
+    return False
+
+
+def has_fallback(module: Module, node: ast.AST) -> bool:
+    """Whether a file deals itself with the absence of something: `try` around it, or an `if` that asks for versions."""
+    names = bound_names(node) if isinstance(node, ast.Import | ast.ImportFrom) else set()
+    child, parent = node, module.parents.get(node)
+    while parent is not None:
+        if isinstance(parent, ast.If | ast.IfExp) and child is not parent.test and _ASKED.search(ast.unparse(parent.test)):
+            return True
+        if isinstance(parent, ast.Try) and child in parent.body and any(_rescues(item, node) for item in parent.handlers):
+            return True
+        if isinstance(parent, ast.ExceptHandler):
+            outer = module.parents[parent]
+            assert isinstance(outer, ast.Try)
+            first = {name for item in outer.body for name in bound_names(item)}
+            if _catches(parent, _BROAD if names else _RESCUES) and (not names or names & first):
+                return True
+        child, parent = parent, module.parents.get(parent)
+    return False
+
+
+def _rescues(handler: ast.ExceptHandler, node: ast.AST) -> bool:
+    kinds = _BROAD if isinstance(node, ast.Import | ast.ImportFrom) else _RESCUES
+    return _catches(handler, kinds) and not any(isinstance(item, ast.Raise) for item in handler.body)
+
+
+def _catches(handler: ast.ExceptHandler, kinds: frozenset[str]) -> bool:
+    if handler.type is None:
+        return kinds is _BROAD
+    return any(isinstance(item, ast.Name) and item.id in kinds for item in ast.walk(handler.type))
+
+
+def remove_import(module: Module, positions: Positions, statement: ast.Import | ast.ImportFrom, gone: set[ast.alias]) -> Edit:
+    """The edit that takes names out of an import, or all of it; an import that was a block's only statement becomes `pass`."""
+    kept = [alias for alias in statement.names if alias not in gone]
+    start, end = positions.span(statement)
+    if kept:
+        return Edit(start, end, _with_names(positions, statement, kept))
+    if not positions.starts_line(statement) or _alone(module, statement):
+        return Edit(start, end, "pass")
+    line = positions.starts[statement.lineno - 1]
+    after = positions.starts[statement.end_lineno or statement.lineno]
+    rest = "".join(positions.lines)[end:after]
+    if rest.strip():  # a comment, or another statement on the line
+        return Edit(start, end, "pass")
+    return Edit(line, after, "")
+
+
+def _with_names(positions: Positions, statement: ast.Import | ast.ImportFrom, kept: list[ast.alias]) -> str:
+    text = "".join(positions.lines)
+    start, end = positions.span(statement)
+    first = positions.offset(statement.names[0].lineno, statement.names[0].col_offset)
+    last = statement.names[-1]
+    assert last.end_lineno is not None
+    assert last.end_col_offset is not None
+    tail = text[positions.offset(last.end_lineno, last.end_col_offset) : end]
+    names = ", ".join(f"{alias.name} as {alias.asname}" if alias.asname else alias.name for alias in kept)
+    return text[start:first] + names + tail
+
+
+def _alone(module: Module, statement: ast.stmt) -> bool:
+    parent = module.parents[statement]
+    blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
+    return not isinstance(parent, ast.Module) and any(block == [statement] for block in blocks if isinstance(block, list))
+
+
+def importing(module: Module, name: str) -> Iterator[tuple[ast.Import | ast.ImportFrom, ast.alias]]:
+    """The import statements that bring in a dotted name as such, with their part for it."""
+    for node in module.by_kind.get(ast.ImportFrom, []):
+        assert isinstance(node, ast.ImportFrom)
+        source = import_module(node, module.path)
+        for alias in node.names:
+            if f"{source}.{alias.name}" == name:
+                yield node, alias
+    for node in module.by_kind.get(ast.Import, []):
+        assert isinstance(node, ast.Import)
+        for alias in node.names:
+            if alias.name == name:
+                yield node, alias
+
+
+def import_line(module: Module, positions: Positions, statement: str) -> Edit | None:
+    """The edit that adds an import among those at the top of the file; None when the file has it there."""
+    body = module.tree.body
+    if any(isinstance(item, ast.Import | ast.ImportFrom) and ast.unparse(item) == statement for item in body):
+        return None
+    imports = [item for item in body if isinstance(item, ast.Import | ast.ImportFrom) and positions.starts_line(item)]
+    later = [item for item in imports if not (isinstance(item, ast.ImportFrom) and item.module == "__future__")]
+    if later:
+        return positions.insert_before(later[0], statement)
+    headers = [item for item in body if item in imports or _is_docstring(item)]
+    if headers:
+        return positions.insert_after(headers[-1], statement)
+    return positions.insert_before(body[0], statement)
+
+
+def _is_docstring(item: ast.stmt) -> bool:
+    return isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str)
+
+
+def mentions(module: Module, name: str) -> bool:
+    """Whether a file reads a name, or a dotted one, anywhere: in f-strings and in lists of exports, too."""
+    root = name.partition(".")[0]
+    return any(
+        (isinstance(node, ast.Name) and node.id == root and ("." not in name or _is_read(module, node, name)))
+        or (isinstance(node, ast.Constant) and node.value == name)
+        for node in module.nodes
+    )
+
+
+def _is_read(module: Module, node: ast.AST, name: str) -> bool:
+    for part in name.split(".")[1:]:
+        node = module.parents[node]
+        if not isinstance(node, ast.Attribute) or node.attr != part:
+            return False
+    return True

@@ -1,0 +1,44 @@
+"""PS101: `async` is a keyword, not the name of an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+from ..edits import Edit, Positions
+from ..lexer import tokens
+from ..rule import Fix, TextRule
+
+
+class AsyncArgument(TextRule):
+    """What it does: `async=True` in a call becomes `non_blocking=True`.
+
+    Why: since Python 3.7 `async` is a keyword, so a file with it does not parse; torch renamed the argument in 0.4.
+
+    Example: `target.cuda(async=True)` becomes `target.cuda(non_blocking=True)`.
+
+    Fix safety: safe; it is the same argument under its new name.
+    """
+
+    code = "PS101"
+    name = "async-argument"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    VALID = (
+        "import torch\n\nx = torch.ones(2).cuda(non_blocking=True)  # async=True\n",
+        "import torch\n\nnote = 'x.cuda(async=True)'\n\n\nasync def serve():\n    pass\n",
+    )
+    INVALID = (
+        (
+            "import torch\n\nx = torch.ones(2).cuda(async=True)  # async=True\ns = 'async=True'\ny = x.cuda(0, async = True)\n",
+            "import torch\n\nx = torch.ones(2).cuda(non_blocking=True)  # async=True\n"
+            "s = 'async=True'\ny = x.cuda(0, non_blocking = True)\n",
+        ),
+    )
+
+    def check_text(self, path: str, text: str) -> Iterator[Fix]:
+        positions = Positions(text)
+        for token, following in pairwise(tokens(text)):
+            if token.kind == "name" and token.text == "async" and token.depth and following.text == "=":
+                message = "async has been a keyword since Python 3.7; torch calls the argument non_blocking today"
+                yield self.fix_at(path, positions, token.start, message, [Edit(token.start, token.end, "non_blocking")])

@@ -1,0 +1,102 @@
+"""PS103: other syntax of Python 2: `except E, e`, `raise E, text`, `<>`, backquotes, octal numbers, `ur''`, `exec`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
+
+from ..edits import Edit, Positions
+from ..lexer import Token, split, statements
+from ..rule import Fix, TextRule
+
+_BEFORE = """\
+import os
+
+import torch
+
+try:
+    os.makedirs("out", 0755)
+except OSError, error:
+    raise ValueError, "no: %s" % `error`
+if 1 <> 2:
+    exec "x = 1"
+"""
+_AFTER = """\
+import os
+
+import torch
+
+try:
+    os.makedirs("out", 0o755)
+except OSError as error:
+    raise ValueError("no: %s" % repr(error))
+if 1 != 2:
+    exec("x = 1")
+"""
+
+
+class Python2Syntax(TextRule):
+    """What it does: brings syntax that only Python 2 has into the form that both have.
+
+    Why: a file with it does not parse, so nothing of it can run.
+
+    Example: `except IOError, error:` becomes `except IOError as error:`.
+
+    Fix safety: safe; each form has exactly one counterpart.
+    """
+
+    code = "PS103"
+    name = "python-2-syntax"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    VALID = (
+        "import torch\n\ntry:\n    pass\nexcept (OSError, ValueError) as error:\n    raise ValueError('<> 0755') from error\n",
+    )
+    INVALID = ((_BEFORE, _AFTER),)
+
+    def check_text(self, path: str, text: str) -> Iterator[Fix]:
+        positions = Positions(text)
+        for statement in statements(text):
+            for start, message, edits in [*_clauses(text, statement), *_tokens(statement)]:
+                yield self.fix_at(path, positions, start, message, edits)
+
+
+def _clauses(text: str, statement: Sequence[Token]) -> Iterator[tuple[int, str, list[Edit]]]:
+    first = statement[0]
+    body = [token for token in statement[1:] if not (token.text == ":" and token is statement[-1])]
+    if first.kind != "name" or not body:
+        return
+    parts = split(body)
+    if first.text == "except" and len(parts) == 2 and parts[0] and len(parts[1]) == 1:
+        yield first.start, "except takes its name after `as`", [Edit(parts[0][-1].end, parts[1][0].start, " as ")]
+    elif first.text == "raise" and len(parts) == 2 and all(parts) and body[0].text != "(":
+        end = parts[1][-1].end
+        yield first.start, "raise takes one exception", [Edit(parts[0][-1].end, parts[1][0].start, "("), Edit(end, end, ")")]
+    elif first.text == "exec" and body[0].text != "(" and body[0].text not in ("=", ".") and not _has_in(body):
+        start, end = body[0].start, body[-1].end
+        yield first.start, "exec has been a function since Python 3", [Edit(first.end, start, "("), Edit(end, end, ")")]
+
+
+def _has_in(body: Sequence[Token]) -> bool:
+    return any(token.text == "in" and token.kind == "name" for token in body)
+
+
+def _tokens(statement: Sequence[Token]) -> Iterator[tuple[int, str, list[Edit]]]:
+    quotes: list[Token] = []
+    for token in statement:
+        if token.kind == "operator" and token.text == "<>":
+            yield token.start, "<> is != today", [Edit(token.start, token.end, "!=")]
+        elif token.kind == "operator" and token.text == "`":
+            quotes.append(token)
+            if len(quotes) == 2:
+                opening, closing = quotes
+                edits = [Edit(opening.start, opening.end, "repr("), Edit(closing.start, closing.end, ")")]
+                yield opening.start, "backquotes are repr() today", edits
+                quotes = []
+        elif token.kind == "number" and re.fullmatch(r"0[0-7]+[lL]?", token.text) and token.text.strip("0lL"):
+            number = "0o" + token.text[1:].rstrip("lL")
+            yield token.start, "octal numbers begin with 0o", [Edit(token.start, token.end, number)]
+        elif token.kind == "number" and re.fullmatch(r"(\d+|0[xX][\da-fA-F]+)[lL]", token.text):
+            yield token.start, "integers have no suffix", [Edit(token.end - 1, token.end, "")]
+        elif token.kind == "string" and token.text[:2].lower() == "ur":
+            yield token.start, "strings are Unicode", [Edit(token.start, token.start + 1, "")]

@@ -1,0 +1,167 @@
+"""PS104: things of the standard library that Python 3 has elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from ..renames import Renames
+
+_VALID_1 = """\
+import torch
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable
+
+x = isinstance([], Iterable)  # collections.Iterable
+"""
+_VALID_2 = """\
+import torch
+try:
+    import cPickle as pickle
+except ImportError:
+    import pickle
+"""
+_VALID_3 = """\
+import torch
+try:
+    from collections.abc import Iterable
+except ImportError:
+    from collections import Iterable
+"""
+_VALID_4 = """\
+import torch
+import sys
+
+if sys.version_info[0] == 2:
+    import cPickle as pickle
+else:
+    import pickle
+"""
+_BEFORE_1 = """\
+import torch
+import collections
+from collections import Iterable, OrderedDict
+
+x = isinstance([], collections.Sequence), collections.Counter()
+"""
+_AFTER_1 = """\
+import torch
+import collections
+from collections.abc import Iterable
+from collections import OrderedDict
+
+x = isinstance([], collections.abc.Sequence), collections.Counter()
+"""
+_BEFORE_2 = """\
+import torch
+import time
+import cPickle as pickle
+from itertools import (
+    repeat,  # kept
+    izip_longest,
+)
+
+start = time.clock()
+"""
+_AFTER_2 = """\
+import torch
+import time
+import pickle
+from itertools import (
+    repeat,  # kept
+    zip_longest as izip_longest,
+)
+
+start = time.perf_counter()
+"""
+_BEFORE_3 = """\
+import torch
+from urllib import urlretrieve
+import urllib2
+
+urlretrieve('a', 'b')
+urllib2.urlopen('c')
+"""
+_AFTER_3 = """\
+import urllib.request
+import torch
+from urllib.request import urlretrieve
+
+urlretrieve('a', 'b')
+urllib.request.urlopen('c')
+"""
+
+
+class StandardLibraryMoved(Renames):
+    """What it does: renames modules and functions of the standard library that later versions of Python moved.
+
+    Why: the import fails, or the name is missing.
+
+    Example: `from collections import Iterable` becomes `from collections.abc import Iterable`.
+
+    Fix safety: safe; it is the same thing. Imports with a fallback of their own stay.
+    """
+
+    code = "PS104"
+    name = "standard-library-moved"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    reason = "is gone from the standard library"
+    gone: ClassVar[frozenset[str]] = frozenset(["urllib2", "urlparse", "StringIO", "cStringIO"])
+    modules: ClassVar[Mapping[str, str]] = {
+        "cPickle": "pickle",
+        "Queue": "queue",
+        "ConfigParser": "configparser",
+        "__builtin__": "builtins",
+        "StringIO.StringIO": "io.StringIO",
+        "cStringIO.StringIO": "io.StringIO",
+    }
+    names: ClassVar[Mapping[str, str]] = {
+        "collections.Iterable": "collections.abc.Iterable",
+        "collections.Iterator": "collections.abc.Iterator",
+        "collections.Sequence": "collections.abc.Sequence",
+        "collections.MutableSequence": "collections.abc.MutableSequence",
+        "collections.Mapping": "collections.abc.Mapping",
+        "collections.MutableMapping": "collections.abc.MutableMapping",
+        "collections.Set": "collections.abc.Set",
+        "collections.MutableSet": "collections.abc.MutableSet",
+        "collections.Callable": "collections.abc.Callable",
+        "collections.Hashable": "collections.abc.Hashable",
+        "collections.Sized": "collections.abc.Sized",
+        "collections.Container": "collections.abc.Container",
+        "collections.Generator": "collections.abc.Generator",
+        "collections.KeysView": "collections.abc.KeysView",
+        "collections.ValuesView": "collections.abc.ValuesView",
+        "collections.ItemsView": "collections.abc.ItemsView",
+        "collections.Awaitable": "collections.abc.Awaitable",
+        "collections.Coroutine": "collections.abc.Coroutine",
+        "time.clock": "time.perf_counter",
+        "fractions.gcd": "math.gcd",
+        "urllib.urlretrieve": "urllib.request.urlretrieve",
+        "urllib.urlopen": "urllib.request.urlopen",
+        "urllib.quote": "urllib.parse.quote",
+        "urllib.unquote": "urllib.parse.unquote",
+        "urllib.urlencode": "urllib.parse.urlencode",
+        "urllib2.urlopen": "urllib.request.urlopen",
+        "urllib2.Request": "urllib.request.Request",
+        "urllib2.URLError": "urllib.error.URLError",
+        "urllib2.HTTPError": "urllib.error.HTTPError",
+        "urlparse.urlparse": "urllib.parse.urlparse",
+        "urlparse.urljoin": "urllib.parse.urljoin",
+        "itertools.izip": "zip",
+        "itertools.imap": "map",
+        "itertools.ifilter": "filter",
+        "itertools.izip_longest": "itertools.zip_longest",
+        "os.getcwdu": "os.getcwd",
+    }
+    VALID = (
+        _VALID_1,
+        _VALID_2,
+        _VALID_3,
+        _VALID_4,
+    )
+    INVALID = (
+        (_BEFORE_1, _AFTER_1),
+        (_BEFORE_2, _AFTER_2),
+        (_BEFORE_3, _AFTER_3),
+        ("import torch\nimport cPickle\n\ncPickle.load(f)\n", "import torch\nimport pickle\n\npickle.load(f)\n"),
+    )

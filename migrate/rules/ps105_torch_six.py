@@ -1,0 +1,93 @@
+"""PS105: `torch._six`, which torch 1.13 removed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from ..renames import Renames
+
+_VALID_1 = """\
+import torch
+from collections import abc as container_abcs
+
+string_classes = (str, bytes)
+"""
+_VALID_2 = """\
+import torch
+try:
+    from torch._six import container_abcs
+except ImportError:
+    import collections.abc as container_abcs
+"""
+_VALID_3 = """\
+import torch
+
+if int(torch.__version__.split('.')[0]) < 1:
+    from torch._six import inf
+else:
+    from torch import inf
+"""
+_BEFORE_2 = """\
+import torch
+from torch._six import string_classes, int_classes
+import torch._six as six
+
+x = isinstance('', six.string_classes)
+"""
+_AFTER_2 = """\
+import torch
+string_classes = (str, bytes)
+int_classes = int
+
+x = isinstance('', (str, bytes))
+"""
+_BEFORE_3 = """\
+import torch
+from torch._six import container_abcs as abcs, inf
+import torch._six
+
+x = torch._six.inf
+"""
+_AFTER_3 = """\
+import torch
+from collections import abc as abcs
+from torch import inf
+
+x = torch.inf
+"""
+
+
+class TorchSix(Renames):
+    """What it does: replaces what `torch._six` offered for Python 2 by what Python 3 has.
+
+    Why: the import fails since torch 1.13.
+
+    Example: `from torch._six import inf` becomes `from torch import inf`.
+
+    Fix safety: safe; `torch._six` held the same values. Imports with a fallback of their own, or under a test of
+    versions, stay.
+    """
+
+    code = "PS105"
+    name = "torch-six"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    reason = "was removed in torch 1.13"
+    gone: ClassVar[frozenset[str]] = frozenset(["torch._six"])
+    names: ClassVar[Mapping[str, str]] = {
+        "torch._six.inf": "torch.inf",
+        "torch._six.nan": "torch.nan",
+        "torch._six.string_classes": "(str, bytes)",
+        "torch._six.int_classes": "int",
+        "torch._six.container_abcs": "collections.abc",
+    }
+    VALID = (
+        _VALID_1,
+        _VALID_2,
+        _VALID_3,
+    )
+    INVALID = (
+        ("import torch\nfrom torch._six import inf\n", "import torch\nfrom torch import inf\n"),
+        (_BEFORE_2, _AFTER_2),
+        (_BEFORE_3, _AFTER_3),
+    )

@@ -1,0 +1,58 @@
+"""PS106: mixed precision by apex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..names import has_fallback, importing, uses
+from ..rule import Context, Fix, Rule
+
+_INSTEAD = {
+    "apex.amp.initialize": 'make scaler = torch.amp.GradScaler("cuda"), and run the model in `with torch.autocast("cuda"):`',
+    "apex.amp.scale_loss": "write scaler.scale(loss).backward(), and later scaler.step(optimizer) and scaler.update()",
+    "apex.amp.master_params": "write scaler.unscale_(optimizer), and take the parameters of the model",
+    "apex.parallel.convert_syncbn_model": "write torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)",
+}
+
+_BEFORE_1 = """\
+import torch
+from apex import amp
+
+model, optimizer = amp.initialize(model, optimizer, opt_level='O1')
+with amp.scale_loss(loss, optimizer) as scaled:
+    scaled.backward()
+"""
+
+
+class ApexAmp(Rule):
+    """What it does: says where a script needs apex for mixed precision.
+
+    Why: apex is no package of the index and unmaintained; torch has had the same as torch.amp since 1.6.
+
+    Example: `with amp.scale_loss(loss, optimizer) as scaled: scaled.backward()` is `scaler.scale(loss).backward()` with
+    `torch.amp.GradScaler`, and the forward pass goes into `with torch.autocast("cuda"):`.
+
+    Fix safety: there is no fix: apex patches every call, torch.amp marks a region, and which one is meant only the author
+    knows.
+    """
+
+    code = "PS106"
+    name = "apex-amp"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
+    stage = "repair"
+    VALID = (
+        "import torch\n\nwith torch.autocast('cuda'):\n    pass\n",
+        "import torch\ntry:\n    from apex import amp\nexcept ImportError:\n    amp = None\n",
+    )
+    INVALID = ((_BEFORE_1, None),)
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        module = context.module
+        for node, _ in [*importing(module, "apex.amp"), *importing(module, "apex")]:
+            if not has_fallback(module, node):
+                message = "apex has to be compiled and is unmaintained; torch.amp does the same"
+                yield self.fix(context, node, message)
+        for name, advice in _INSTEAD.items():
+            for use in uses(module, name):
+                yield self.fix(context, use, f"{name}: {advice}")

@@ -1,0 +1,73 @@
+"""PS107: layers of apex that torch has itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from ..renames import Renames
+
+_VALID_2 = """\
+import torch
+try:
+    from apex.normalization import FusedLayerNorm
+except ImportError:
+    from torch.nn import LayerNorm as FusedLayerNorm
+"""
+_BEFORE_1 = """\
+import torch
+from apex.normalization import FusedLayerNorm
+
+norm = FusedLayerNorm(8)
+"""
+_AFTER_1 = """\
+import torch
+from torch.nn import LayerNorm as FusedLayerNorm
+
+norm = FusedLayerNorm(8)
+"""
+_BEFORE_2 = """\
+import torch
+import apex
+
+model = apex.parallel.DistributedDataParallel(model)
+"""
+_AFTER_2 = """\
+import torch
+import apex
+
+model = torch.nn.parallel.DistributedDataParallel(model)
+"""
+
+
+class ApexLayers(Renames):
+    """What it does: takes from torch what apex was needed for once.
+
+    Why: apex is no package of the index, has to be compiled, and needs a GPU.
+
+    Example: `from apex.normalization import FusedLayerNorm` becomes `from torch.nn import LayerNorm as FusedLayerNorm`.
+
+    Fix safety: unsafe: torch's layers and optimisers compute the same up to rounding, with the same names of weights, but
+    some have other defaults. Imports with a fallback of their own stay.
+    """
+
+    code = "PS107"
+    name = "apex-layers"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "unsafe"
+    reason = "needs a compiled apex"
+    names: ClassVar[Mapping[str, str]] = {
+        "apex.normalization.FusedLayerNorm": "torch.nn.LayerNorm",
+        "apex.normalization.fused_layer_norm.FusedLayerNorm": "torch.nn.LayerNorm",
+        "apex.parallel.SyncBatchNorm": "torch.nn.SyncBatchNorm",
+        "apex.optimizers.FusedAdam": "torch.optim.AdamW",
+        "apex.optimizers.FusedSGD": "torch.optim.SGD",
+        "apex.parallel.DistributedDataParallel": "torch.nn.parallel.DistributedDataParallel",
+    }
+    VALID = (
+        "import torch\nfrom torch.nn import LayerNorm\n",
+        _VALID_2,
+    )
+    INVALID = (
+        (_BEFORE_1, _AFTER_1),
+        (_BEFORE_2, _AFTER_2),
+    )

@@ -1,0 +1,110 @@
+"""PS108: modules of timm that moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from ..renames import Renames
+
+_VALID_1 = """\
+import torch
+from timm.layers import DropPath
+from timm.models import register_model
+"""
+_VALID_2 = """\
+import torch
+try:
+    from timm.layers import DropPath
+except ImportError:
+    from timm.models.layers import DropPath
+"""
+_VALID_3 = """\
+import torch
+
+
+class layers:
+    DropPath = None
+
+
+drop = layers.DropPath
+"""
+_BEFORE_1 = """\
+import torch
+from timm.models.layers import DropPath, to_2tuple  # layers
+from timm.models.registry import register_model
+from timm.data.transforms import _pil_interp, ToNumpy
+"""
+_AFTER_1 = """\
+import torch
+from timm.layers import DropPath, to_2tuple  # layers
+from timm.models import register_model
+from timm.data.transforms import str_to_pil_interp as _pil_interp, ToNumpy
+"""
+_BEFORE_2 = """\
+import torch
+import timm
+import timm.models.layers as L
+from timm.optim.nadam import Nadam
+
+x = L.DropPath, timm.models.layers.Mlp
+"""
+_AFTER_2 = """\
+import torch
+import timm
+import timm.layers as L
+from timm.optim import NAdamLegacy as Nadam
+
+x = L.DropPath, timm.layers.Mlp
+"""
+
+
+class TimmModules(Renames):
+    """What it does: imports from where timm keeps its layers, registry and helpers today.
+
+    Why: the old modules are gone, or are copies kept for a while that warn at import.
+
+    Example: `from timm.models.layers import DropPath` becomes `from timm.layers import DropPath`.
+
+    Fix safety: safe; timm moved the same things in 0.9 and 1.0. NovoGrad is unsafe: NvNovoGrad, which timm kept, has
+    other defaults. Imports with a fallback of their own stay.
+    """
+
+    code = "PS108"
+    name = "timm-modules"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    reason = "moved"
+    inexact: ClassVar[frozenset[str]] = frozenset(["timm.optim.novograd.NovoGrad"])
+    modules: ClassVar[Mapping[str, str]] = {
+        "timm.models.layers.helpers": "timm.layers",
+        "timm.models.layers.weight_init": "timm.layers",
+        "timm.models.layers.drop": "timm.layers",
+        "timm.models.layers.activations": "timm.layers.activations",
+        "timm.models.layers": "timm.layers",
+        "timm.models.registry": "timm.models",
+        "timm.models.helpers": "timm.models",
+        "timm.models.hub": "timm.models",
+        "timm.models.features": "timm.models",
+        "timm.models.factory": "timm.models",
+        "timm.models.efficientnet_blocks": "timm.models._efficientnet_blocks",
+        "timm.models.efficientnet_builder": "timm.models._efficientnet_builder",
+        "timm.data.parsers": "timm.data.readers",
+        "timm.optim.optim_factory": "timm.optim",
+    }
+    names: ClassVar[Mapping[str, str]] = {
+        "timm.data.transforms._pil_interp": "timm.data.transforms.str_to_pil_interp",
+        "timm.optim.nadam.Nadam": "timm.optim.NAdamLegacy",
+        "timm.optim.radam.RAdam": "timm.optim.RAdamLegacy",
+        "timm.optim.adamw.AdamW": "timm.optim.AdamWLegacy",
+        "timm.optim.novograd.NovoGrad": "timm.optim.NvNovoGrad",
+    }
+    VALID = (
+        _VALID_1,
+        _VALID_2,
+        _VALID_3,
+    )
+    INVALID = (
+        (_BEFORE_1, _AFTER_1),
+        (_BEFORE_2, _AFTER_2),
+        ("import torch\nfrom timm.optim.novograd import NovoGrad\n", None),
+    )

@@ -1,0 +1,87 @@
+"""PS109: builtins and methods that only Python 2 has."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..edits import Edit
+from ..names import has_fallback
+from ..rule import Context, Fix, Rule
+
+_BUILTINS = {"xrange": "range", "raw_input": "input", "unicode": "str", "unichr": "chr", "long": "int", "basestring": "str"}
+_FROM_STARS = frozenset(_BUILTINS)
+_METHODS = {"iteritems": "items", "itervalues": "values", "iterkeys": "keys"}
+
+_VALID_1 = """\
+import torch
+from six.moves import xrange
+
+for i in xrange(2):
+    print({}.items())
+"""
+_BEFORE_1 = """\
+import torch
+
+for i in xrange(2):
+    d = {}
+    for k, v in d.iteritems():
+        print(raw_input(), unicode(k))
+"""
+_AFTER_1 = """\
+import torch
+
+for i in range(2):
+    d = {}
+    for k, v in d.items():
+        print(input(), str(k))
+"""
+
+
+class Python2Names(Rule):
+    """What it does: renames builtins and methods of dictionaries that Python 3 has under another name.
+
+    Why: they parse, and raise NameError or AttributeError when they are reached.
+
+    Example: `for i in xrange(10)` becomes `for i in range(10)`; `d.iteritems()` becomes `d.items()`.
+
+    Fix safety: safe; names that the file binds itself, by an import say, stay.
+    """
+
+    code = "PS109"
+    name = "python-2-names"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    stage = "repair"
+    VALID = (
+        _VALID_1,
+        "import torch\nimport six\n\nfor k, v in six.iteritems({}):\n    pass  # d.iteritems()\n",
+        "import torch\n\nif hasattr({}, 'iteritems'):\n    x = {}.iteritems()\n",
+    )
+    INVALID = ((_BEFORE_1, _AFTER_1),)
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        module = context.module
+        bound = {
+            node.id
+            for node in module.by_kind.get(ast.Name, [])
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+        }
+        bound |= {node.arg for node in module.by_kind.get(ast.arg, []) if isinstance(node, ast.arg)}
+        bound |= (
+            set(module.imports) | set(module.definitions) | _FROM_STARS.intersection(_BUILTINS if module.star_imports else ())
+        )
+        for node in module.by_kind.get(ast.Name, []):
+            assert isinstance(node, ast.Name)
+            if node.id in _BUILTINS and node.id not in bound and not has_fallback(module, node):
+                new = _BUILTINS[node.id]
+                yield self.fix(context, node, f"{node.id} is {new} in Python 3", [Edit(*context.positions.span(node), new)])
+        for call in module.by_kind.get(ast.Call, []):
+            assert isinstance(call, ast.Call)
+            node = call.func
+            if isinstance(node, ast.Attribute) and node.attr in _METHODS and not call.args and not has_fallback(module, call):
+                if module.expand(node) in (f"six.{node.attr}", f"future.utils.{node.attr}"):
+                    continue
+                end = context.positions.span(node)[1]
+                new = _METHODS[node.attr]
+                yield self.fix(context, node, f"{node.attr} is {new} in Python 3", [Edit(end - len(node.attr), end, new)])

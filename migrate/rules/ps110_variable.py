@@ -1,0 +1,182 @@
+"""PS110: `Variable(x)`, which does nothing since torch 0.4."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..call_edits import calls_of, keyword_of, source_of, truth
+from ..edits import Edit
+from ..names import has_fallback, importing, mentions, remove_import
+from ..rule import Context, Fix, Rule
+from ..scopes import Module, last_name
+
+_VALID_2 = """\
+import torch
+from torch.autograd import Variable
+
+y = Variable(torch.ones(2), requires_grad=True)
+"""
+_BEFORE_1 = """\
+import torch
+from torch.autograd import Variable
+
+x = torch.ones(2)
+y = model(Variable(x.cuda()))  # Variable
+"""
+_BEFORE_2 = """\
+import torch
+from torch.autograd import Function, Variable as V
+
+
+def validate(x, y):
+    x = V(x, volatile=True)
+    return model(x), V(-y)
+"""
+_AFTER_2 = """\
+import torch
+from torch.autograd import Function
+
+
+@torch.no_grad()
+def validate(x, y):
+    return model(x), (-y)
+"""
+
+
+class VariableWrapper(Rule):
+    """What it does: takes the tensor itself instead of wrapping it in a Variable, and the import with it when nothing else
+    uses it.
+
+    Why: tensors and variables have been one thing since torch 0.4; `volatile` is ignored today, and what it was for is
+    `torch.no_grad()`.
+
+    Example: `images = Variable(images)` goes, and `model(Variable(x))` becomes `model(x)`.
+
+    Fix safety: safe for `Variable(x)`. `requires_grad=` stays, since it makes a new leaf. Where `volatile=True` stood,
+    the function becomes `@torch.no_grad()` when it does not back-propagate; otherwise a remark says that the graph of the
+    gradient is built.
+    """
+
+    code = "PS110"
+    name = "variable"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    stage = "repair"
+    VALID = (
+        "import torch\n\n\ndef Variable(x):\n    return x\n\n\ny = Variable(torch.ones(2))\n",
+        _VALID_2,
+    )
+    INVALID = (
+        (_BEFORE_1, "import torch\n\nx = torch.ones(2)\ny = model(x.cuda())  # Variable\n"),
+        (_BEFORE_2, _AFTER_2),
+        (
+            "import torch\nimport torch.autograd as ag\n\nv = ag.Variable(x + 1).data\n",
+            "import torch\nimport torch.autograd as ag\n\nv = (x + 1).data\n",
+        ),
+    )
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        replaced = 0
+        for call in calls_of(context, "torch.autograd.Variable"):
+            others = {item.arg for item in call.keywords} - {"volatile"}
+            if len(call.args) != 1 or isinstance(call.args[0], ast.Starred) or others:
+                continue
+            replaced += 1
+            volatile = keyword_of(call, "volatile")
+            edits = [_unwrapped(context, call)]
+            message = "a Variable is the tensor itself since torch 0.4"
+            if volatile is not None and truth(volatile.value) is not False:
+                quiet, more = _without_gradient(context, call)
+                edits += more
+                message += "; volatile is torch.no_grad() today" + ("" if quiet else ", which nothing around here is")
+            yield self.fix(context, call, message, edits)
+        yield from self._unused(context, replaced)
+
+    def _unused(self, context: Context, replaced: int) -> Iterator[Fix]:
+        """The import, once nothing uses it: in the pass after the one that replaced the last use."""
+        module = context.module
+        for node, alias in importing(module, "torch.autograd.Variable"):
+            name = alias.asname or alias.name
+            was_used = _was_used(context)
+            if (
+                was_used
+                and not replaced
+                and not mentions(module, name)
+                and not _is_exported(context, name)
+                and not has_fallback(module, node)
+            ):
+                edit = remove_import(module, context.positions, node, {alias})
+                yield self.fix(context, node, "Variable is not used", [edit], severity="note")
+
+
+def _unwrapped(context: Context, call: ast.Call) -> Edit:
+    """What was wrapped in place of the call; `x = Variable(x)` goes altogether."""
+    module, inner = context.module, call.args[0]
+    statement = module.parents[call]
+    if (
+        isinstance(statement, ast.Assign)
+        and [ast.unparse(target) for target in statement.targets] == [ast.unparse(inner)]
+        and isinstance(inner, ast.Name)
+        and context.positions.starts_line(statement)
+        and _has_company(module, statement)
+    ):
+        positions = context.positions
+        end = positions.starts[statement.end_lineno or statement.lineno]
+        rest = "".join(positions.lines)[positions.span(statement)[1] : end]
+        if not rest.strip():
+            return Edit(positions.starts[statement.lineno - 1], end, "")
+    text = source_of(context, inner)
+    simple = isinstance(inner, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant | ast.List)
+    inside = isinstance(statement, ast.Assign | ast.Return | ast.keyword) or (
+        isinstance(statement, ast.Call) and call in statement.args
+    )
+    several_lines = "\n" in text or "\r" in text
+    return Edit(*context.positions.span(call), text if simple or (inside and not several_lines) else f"({text})")
+
+
+def _has_company(module: Module, statement: ast.stmt) -> bool:
+    parent = module.parents[statement]
+    blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
+    return all(block != [statement] for block in blocks)
+
+
+def _without_gradient(context: Context, call: ast.Call) -> tuple[bool, list[Edit]]:
+    """Whether gradients are, or come to be, off around a call, with the decorator that does it where it can stand."""
+    module = context.module
+    node: ast.AST = call
+    while node in module.parents:
+        node = module.parents[node]
+        if isinstance(node, ast.With) and any("no_grad" in ast.unparse(item) for item in node.items):
+            return True, []
+    function = module.function_of(call)
+    if function is None or module.imports.get("torch") != "torch":
+        return False, []
+    if any("no_grad" in ast.unparse(item) for item in function.decorator_list):
+        return True, []
+    calls = [last_name(item.func) for item in ast.walk(function) if isinstance(item, ast.Call)]
+    if any(re.search(r"train|backward|grad|step|fit|main", name, re.I) for name in calls):
+        return False, []
+    return True, [context.positions.insert_before(function, "@torch.no_grad()")]
+
+
+def _was_used(context: Context) -> bool:
+    """Whether the file as it came called it: an import that nothing used is not ours to take out."""
+    original = context.known.repository.modules.get(context.module.path)
+    if original is None:  # it did not parse
+        return "Variable" in (context.survey.file(context.module.path).text or "").replace("import Variable", "")
+    return any(isinstance(node, ast.Name) for node in original.references.get("torch.autograd.Variable", []))
+
+
+def _is_exported(context: Context, name: str) -> bool:
+    """Whether other files may import the name from this one."""
+    module, repository = context.module, context.known.repository
+    for other in repository.modules.values():
+        for star in other.star_imports:
+            target = repository.module(star, other.path)
+            if target is not None and target.path == module.path:
+                return True
+        if name in other.imports and repository.has_package(other.imports[name], other.path):
+            return True
+    return module.path.endswith("__init__.py")

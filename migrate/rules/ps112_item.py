@@ -1,0 +1,211 @@
+"""PS112: `loss.data[0]`, the number in a loss before torch 0.4."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..edits import Edit
+from ..rule import Context, Fix, Rule
+from ..scopes import Module, last_name
+
+_NAMED = re.compile(r"(^|_)(loss|losses|cost|err|error|acc|accuracy|prec\d?|top\d|err_?[DG])(_|\d|$)|loss|^err", re.I)
+_REDUCERS = frozenset(["mean", "sum", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "binary_cross_entropy", "norm"])
+
+_VALID_1 = """\
+import torch
+
+
+def f(model, x):
+    out = model(x)
+    return out.data[0], x.data[0]
+"""
+_BEFORE_1 = """\
+import torch
+import torch.nn.functional as F
+
+
+def f(x, y):
+    loss = F.cross_entropy(x, y)
+    acc = (x == y).float().mean()
+    return loss.data[0], acc.data[0]
+"""
+_AFTER_1 = """\
+import torch
+import torch.nn.functional as F
+
+
+def f(x, y):
+    loss = F.cross_entropy(x, y)
+    acc = (x == y).float().mean()
+    return loss.item(), acc.item()
+"""
+_BEFORE_2 = """\
+import torch
+from torch import nn
+
+
+def f(x, y):
+    criterion = nn.CrossEntropyLoss()
+    loss = criterion(x, y)
+    print(loss.data[0])
+"""
+_AFTER_2 = """\
+import torch
+from torch import nn
+
+
+def f(x, y):
+    criterion = nn.CrossEntropyLoss()
+    loss = criterion(x, y)
+    print(loss.item())
+"""
+_BEFORE_4 = """\
+import torch
+
+scores = model(x)
+best, index = scores.data.squeeze().max(0)
+label = index[0]
+"""
+_AFTER_4 = """\
+import torch
+
+scores = model(x)
+best, index = scores.data.squeeze().max(0)
+label = index.reshape(-1)[0]
+"""
+
+
+class ItemOfScalar(Rule):
+    """What it does: takes the number out of a loss or an accuracy with `.item()`, and the first entry of what may have no
+    dimension without failing.
+
+    Why: such values have no dimension since torch 0.4, and indexing them raises IndexError.
+
+    Example: `total += loss.data[0]` becomes `total += loss.item()`.
+
+    Fix safety: safe where the function shows that the value is a loss, a mean or a sum; unsafe where only its name says
+    so. After `.squeeze().max(0)` the index becomes `.reshape(-1)[0]`, which is right for both shapes.
+    """
+
+    code = "PS112"
+    name = "item-of-scalar"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    stage = "repair"
+    VALID = (
+        _VALID_1,
+        "import torch\n\n\ndef f(loss):\n    return loss.item()  # loss.data[0]\n",
+    )
+    INVALID = (
+        (_BEFORE_1, _AFTER_1),
+        (_BEFORE_2, _AFTER_2),
+        ("import torch\n\n\ndef f(meter, loss):\n    meter.update(loss.data[0])\n", None),
+        (_BEFORE_4, _AFTER_4),
+    )
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        module = context.module
+        for node in module.by_kind.get(ast.Subscript, []):
+            assert isinstance(node, ast.Subscript)
+            zero = isinstance(node.slice, ast.Constant) and node.slice.value == 0 and type(node.slice.value) is int
+            if not zero or not isinstance(node.ctx, ast.Load):
+                continue
+            end = context.positions.span(node)[1]
+            value = node.value
+            if isinstance(value, ast.Attribute) and value.attr == "data":
+                certain = _is_scalar(module, value.value)
+                if certain or _NAMED.search(last_name(value.value)):
+                    edit = Edit(context.positions.span(value.value)[1], end, ".item()")
+                    offer: Literal["safe", "unsafe"] = "safe" if certain else "unsafe"
+                    yield self.fix(context, node, "a loss has no dimension to index since torch 0.4", [edit], offer=offer)
+            elif isinstance(value, ast.Name) and _is_squeezed(module, value):
+                edit = Edit(context.positions.span(value)[1], end, ".reshape(-1)[0]")
+                yield self.fix(context, node, f"{value.id} has no dimension for a single image", [edit])
+
+
+def _assigned(module: Module, node: ast.Name) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What the function, or the file, assigns to a name: (target, value)."""
+    scope: ast.AST = module.function_of(node) or module.tree
+    for item in ast.walk(scope):
+        if isinstance(item, ast.Assign):
+            for target in item.targets:
+                if any(isinstance(inner, ast.Name) and inner.id == node.id for inner in ast.walk(target)):
+                    yield target, item.value
+
+
+def _is_scalar(module: Module, node: ast.expr) -> bool:
+    """Whether everything assigned to it is a loss or another value without a dimension."""
+    if not isinstance(node, ast.Name):
+        return False
+    found = list(_assigned(module, node))
+    return bool(found) and all(isinstance(target, ast.Name) and _reduces(module, value) for target, value in found)
+
+
+def _reduces(module: Module, value: ast.expr) -> bool:
+    if isinstance(value, ast.BinOp):
+        return _reduces(module, value.left) and (isinstance(value.right, ast.Constant) or _reduces(module, value.right))
+    if not isinstance(value, ast.Call):
+        return False
+    name = last_name(value.func)
+    if name in _REDUCERS:
+        of_tensor = isinstance(value.func, ast.Attribute) and module.expand(value.func) not in ("numpy.mean", "numpy.sum")
+        given = len(value.args) if name in ("mean", "sum", "norm") else 0
+        return (
+            of_tensor and not given and not any(item.arg in ("dim", "axis", "reduction", "reduce") for item in value.keywords)
+        )
+    if _is_propagated(module, value.func):
+        return True
+    made = [value for target, value in _assigned(module, value.func)] if isinstance(value.func, ast.Name) else []
+    return bool(made) and all(
+        isinstance(item, ast.Call)
+        and (module.expand(item.func) or "").startswith("torch.nn.")
+        and last_name(item.func).endswith("Loss")
+        and not any(keyword.arg in ("reduction", "reduce") for keyword in item.keywords)
+        for item in (_inner(item) for item in made)
+    )
+
+
+def _inner(value: ast.expr) -> ast.expr:
+    """`nn.CrossEntropyLoss()` of `nn.CrossEntropyLoss().cuda()`."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in ("cuda", "to"):
+        value = value.func.value
+    return value
+
+
+def _is_squeezed(module: Module, node: ast.Name) -> bool:
+    """`best, index = scores.squeeze().max(0)`: numbers where there was one row of scores."""
+    found = list(_assigned(module, node))
+    return bool(found) and all(
+        isinstance(target, ast.Tuple)
+        and isinstance(value, ast.Call)
+        and last_name(value.func) == "max"
+        and [ast.unparse(item) for item in value.args] == ["0"]
+        and isinstance(value.func, ast.Attribute)
+        and isinstance(value.func.value, ast.Call)
+        and last_name(value.func.value.func) == "squeeze"
+        and not value.func.value.args
+        for target, value in found
+    )
+
+
+def _is_propagated(module: Module, callee: ast.expr) -> bool:
+    """Whether the file back-propagates from what the same callee returns, which only a number can be."""
+    names = {
+        target.id
+        for node in module.by_kind.get(ast.Assign, [])
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.dump(node.value.func) == ast.dump(callee)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return any(
+        isinstance(node, ast.Call)
+        and not node.args
+        and not node.keywords
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "backward"
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in names
+        for node in module.by_kind.get(ast.Call, [])
+    )

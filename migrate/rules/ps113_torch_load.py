@@ -1,0 +1,76 @@
+"""PS113: `torch.load` without `weights_only`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..call_edits import calls_of, is_spread, keyword_of, with_argument
+from ..rule import Context, Fix, Rule
+
+_METHODS = frozenset(["eval", "train", "cuda", "to", "parameters", "named_parameters", "forward", "modules", "load_state_dict"])
+
+
+class TorchLoad(Rule):
+    """What it does: says where a checkpoint is loaded that may hold more than tensors.
+
+    Why: since torch 2.6 `torch.load` refuses anything but tensors and plain containers, unless it is told otherwise; a
+    pickle can run code.
+
+    Example: `model = torch.load('model.pth')` loads a whole model; save its `state_dict()` instead, or write
+    `weights_only=False` for a file that you made.
+
+    Fix safety: unsafe where the result is used as a model, which needs `weights_only=False`, and loading then runs code
+    of the file. Elsewhere there is only a note, since what a file holds is not known.
+    """
+
+    code = "PS113"
+    name = "torch-load"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "unsafe"
+    stage = "repair"
+    VALID = (
+        "import torch\n\nstate = torch.load('a.pth', weights_only=True)\n",
+        "import json as torch\n\nmodel = torch.load('a')\nmodel.eval()  # torch\n",
+    )
+    INVALID = (
+        (
+            "import torch\n\nmodel = torch.load('a.pth')\nmodel.eval()\n",
+            "import torch\n\nmodel = torch.load('a.pth', weights_only=False)\nmodel.eval()\n",
+        ),
+        ("import torch\n\nmodel.load_state_dict(torch.load('a.pth', map_location='cpu'))\n", None),
+    )
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        for call in calls_of(context, "torch.load"):
+            if keyword_of(call, "weights_only") is not None or is_spread(call):
+                continue
+            if _is_model(context, call):
+                message = (
+                    "a whole model is unpickled here, which torch refuses since 2.6; save its state_dict instead, "
+                    "or add weights_only=False for a file that you trust"
+                )
+                yield self.fix(context, call, message, [with_argument(context, call, "weights_only=False")])
+            else:
+                message = (
+                    "torch refuses since 2.6 to load more than tensors and plain containers; a checkpoint that holds more, "
+                    "such as the script's arguments, needs weights_only=False"
+                )
+                yield self.fix(context, call, message, severity="note")
+
+
+def _is_model(context: Context, call: ast.Call) -> bool:
+    """Whether the result is used as a module: `torch.load(p).eval()`, or a name on which a module's methods are called."""
+    module = context.module
+    parent = module.parents[call]
+    if isinstance(parent, ast.Attribute):
+        return parent.attr in _METHODS
+    if not isinstance(parent, ast.Assign):
+        return False
+    names = {ast.unparse(target) for target in parent.targets}
+    scope: ast.AST = module.function_of(call) or module.tree
+    later = [node for node in ast.walk(scope) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    calls = [node.func for node in later if isinstance(node.func, ast.Attribute)]
+    given = [node for node in later if isinstance(node.func, ast.Attribute) and node.func.attr == "load_state_dict"]
+    loaded = {ast.unparse(argument) for node in given for argument in node.args}
+    return not names & loaded and any(item.attr in _METHODS and ast.unparse(item.value) in names for item in calls)

@@ -1,0 +1,71 @@
+"""PS117: images read and written with `scipy.misc`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..call_edits import calls_of, source_of
+from ..edits import Edit
+from ..names import import_line
+from ..rule import Context, Fix, Rule
+
+_INSTEAD = {
+    "imread": "read with Pillow: numpy.array(PIL.Image.open(path))",
+    "imsave": "write with Pillow: PIL.Image.fromarray(array).save(path)",
+    "imresize": "resize with Pillow: numpy.array(PIL.Image.fromarray(array).resize((width, height)))",
+    "imrotate": "rotate with Pillow: PIL.Image.fromarray(array).rotate(angle)",
+    "toimage": "make it with Pillow: PIL.Image.fromarray(array)",
+}
+
+_BEFORE_1 = """\
+import torch
+from scipy.misc import imread, imresize
+
+x = imresize(imread('a.png'), (2, 2))
+"""
+_AFTER_1 = """\
+import numpy
+import PIL.Image
+import torch
+from scipy.misc import imread, imresize
+
+x = imresize(numpy.array(PIL.Image.open('a.png')), (2, 2))
+"""
+
+
+class ScipyMisc(Rule):
+    """What it does: says where a script uses the image functions that SciPy removed, and reads with Pillow where that is the
+    same.
+
+    Why: SciPy 1.2 removed `imread`, `imsave`, `imresize` and others.
+
+    Example: `scipy.misc.imread(path)` becomes `numpy.array(PIL.Image.open(path))`.
+
+    Fix safety: unsafe: SciPy turned palettes into colours; `imresize` rescaled values and is left to you:
+    `PIL.Image.resize` of the uint8 image.
+    """
+
+    code = "PS117"
+    name = "scipy-misc"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "unsafe"
+    stage = "repair"
+    VALID = (
+        "import torch\nimport imageio\n\nx = imageio.imread('a.png')  # scipy.misc.imread\n",
+        "import torch\n\n\ndef imread(p):\n    return p\n\n\nx = imread('a')\n",
+    )
+    INVALID = (
+        (_BEFORE_1, _AFTER_1),
+        ("import torch\nimport scipy.misc\n\nx = scipy.misc.imread('a.png', mode='RGB')\n", None),
+    )
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        module = context.module
+        for name, advice in _INSTEAD.items():
+            for call in calls_of(context, f"scipy.misc.{name}"):
+                edits = []
+                if name == "imread" and len(call.args) == 1 and not call.keywords:
+                    text = f"numpy.array(PIL.Image.open({source_of(context, call.args[0])}))"
+                    added = [import_line(module, context.positions, line) for line in ("import numpy", "import PIL.Image")]
+                    edits = [Edit(*context.positions.span(call), text), *(edit for edit in added if edit is not None)]
+                yield self.fix(context, call, f"SciPy has no {name} since 1.2; {advice}", edits, severity="error")

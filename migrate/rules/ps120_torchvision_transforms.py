@@ -1,0 +1,70 @@
+"""PS120: transforms that torchvision renamed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from ..renames import Renames
+
+_VALID_1 = """\
+import torch
+import torchvision.transforms as T
+
+x = T.Resize(2)  # T.Scale
+"""
+_BEFORE_1 = """\
+import torch
+import torchvision.transforms as T
+from torchvision.transforms import RandomSizedCrop
+
+x = [T.Scale(256), RandomSizedCrop(224)]
+"""
+_AFTER_1 = """\
+import torch
+import torchvision.transforms as T
+from torchvision.transforms import RandomResizedCrop as RandomSizedCrop
+
+x = [T.Resize(256), RandomSizedCrop(224)]
+"""
+_BEFORE_2 = """\
+import torch
+from torchvision import transforms, datasets
+
+x = transforms.Compose([transforms.Scale(256)])
+"""
+_AFTER_2 = """\
+import torch
+from torchvision import transforms, datasets
+
+x = transforms.Compose([transforms.Resize(256)])
+"""
+
+
+class TorchvisionTransforms(Renames):
+    """What it does: uses the names that the transforms have today.
+
+    Why: torchvision 0.13 removed the old names.
+
+    Example: `transforms.Scale(256)` becomes `transforms.Resize(256)`.
+
+    Fix safety: safe; they are the same transforms.
+    """
+
+    code = "PS120"
+    name = "torchvision-transforms"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    reason = "was removed from torchvision"
+    names: ClassVar[Mapping[str, str]] = {
+        "torchvision.transforms.Scale": "torchvision.transforms.Resize",
+        "torchvision.transforms.RandomSizedCrop": "torchvision.transforms.RandomResizedCrop",
+        "torchvision.transforms.transforms.Scale": "torchvision.transforms.Resize",
+    }
+    VALID = (
+        _VALID_1,
+        "import torch\n\n\nclass Scale:\n    pass\n\n\nx = Scale()\n",
+    )
+    INVALID = (
+        (_BEFORE_1, _AFTER_1),
+        (_BEFORE_2, _AFTER_2),
+    )

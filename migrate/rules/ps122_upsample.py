@@ -1,0 +1,34 @@
+"""PS122: `functional.upsample`, which is `interpolate` today."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from ..renames import Renames
+
+
+class Upsample(Renames):
+    """What it does: calls `interpolate` where a model calls `upsample`.
+
+    Why: `upsample` is deprecated since torch 0.4.1 and warns at each call.
+
+    Example: `F.upsample(x, scale_factor=2)` becomes `F.interpolate(x, scale_factor=2)`.
+
+    Fix safety: safe; the old function only calls the new one.
+    """
+
+    code = "PS122"
+    name = "upsample"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    reason = "is deprecated"
+    names: ClassVar[Mapping[str, str]] = {
+        "torch.nn.functional.upsample": "torch.nn.functional.interpolate",
+    }
+    VALID = ("import torch.nn as nn\n\nx = nn.Upsample(2)  # F.upsample\n",)
+    INVALID = (
+        (
+            "import torch.nn.functional as F\n\nx = F.upsample(a, scale_factor=2)\n",
+            "import torch.nn.functional as F\n\nx = F.interpolate(a, scale_factor=2)\n",
+        ),
+    )

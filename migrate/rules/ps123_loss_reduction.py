@@ -1,0 +1,69 @@
+"""PS123: `size_average=` and `reduce=` of losses."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..call_edits import keyword_of, span, truth, without
+from ..edits import Edit
+from ..names import meaning
+from ..rule import Context, Fix, Rule
+
+_LOSS = re.compile(r"torch\.nn\.(\w+Loss|functional\.(\w+_loss|cross_entropy|binary_cross_entropy\w*|kl_div))$")
+
+_BEFORE_1 = """\
+import torch.nn as nn
+import torch.nn.functional as F
+
+x = nn.CrossEntropyLoss(weight=None, size_average=False)
+y = F.nll_loss(a, b, size_average=True).item()
+z = nn.MSELoss(size_average=False, reduce=False)
+"""
+_AFTER_1 = """\
+import torch.nn as nn
+import torch.nn.functional as F
+
+x = nn.CrossEntropyLoss(weight=None, reduction="sum")
+y = F.nll_loss(a, b, reduction="mean").item()
+z = nn.MSELoss(reduction="none")
+"""
+
+
+class LossReduction(Rule):
+    """What it does: says with `reduction=` what a loss does with the values of a batch.
+
+    Why: `size_average` and `reduce` are deprecated since torch 0.4.1 and warn at each call.
+
+    Example: `nn.CrossEntropyLoss(size_average=False)` becomes `nn.CrossEntropyLoss(reduction="sum")`.
+
+    Fix safety: safe; torch itself turns one into the other. Values that are not written out stay.
+    """
+
+    code = "PS123"
+    name = "loss-reduction"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    stage = "repair"
+    VALID = (
+        "import torch.nn as nn\n\nx = nn.MSELoss(reduction='sum')  # size_average=False\n",
+        "import torch.nn as nn\n\nx = nn.MSELoss(size_average=flag)\n",
+        "import torch\n\n\nclass MSELoss:\n    pass\n\n\nx = MSELoss(reduce=False)\n",
+    )
+    INVALID = ((_BEFORE_1, _AFTER_1),)
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        for call in context.module.by_kind.get(ast.Call, []):
+            assert isinstance(call, ast.Call)
+            old = [item for item in call.keywords if item.arg in ("size_average", "reduce")]
+            if not old or not _LOSS.match(meaning(context.module, call.func) or "") or keyword_of(call, "reduction"):
+                continue
+            values = {item.arg: truth(item.value) for item in old}
+            if None in values.values():
+                continue
+            reduction = "none" if values.get("reduce") is False else "sum" if values.get("size_average") is False else "mean"
+            first, *others = old
+            edits = [Edit(*span(context.positions, first), f'reduction="{reduction}"'), *without(context, call, list(others))]
+            message = f'{" and ".join(str(item.arg) for item in old)} is reduction="{reduction}" today'
+            yield self.fix(context, call, message, edits, severity="note")

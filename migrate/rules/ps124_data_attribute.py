@@ -1,0 +1,37 @@
+"""PS124: `.data` of a loss."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..rule import Context, Fix, Rule
+from ..scopes import last_name
+
+
+class DataAttribute(Rule):
+    """What it does: says where a loss is read through `.data`.
+
+    Why: `.data` hides writes from autograd; `.detach()` does the same and notices them, and `.item()` gives the number.
+
+    Example: `total += loss.data` is `total += loss.item()` or `loss.detach()`.
+
+    Fix safety: there is no fix: whether a number or a tensor is wanted only the author knows.
+    """
+
+    code = "PS124"
+    name = "data-attribute"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
+    stage = "repair"
+    VALID = ("import torch\n\ntotal += loss.detach()\nw = weight.data\n",)
+    INVALID = (("import torch\n\nloss = criterion(a, b)\ntotal = total + loss.data\n", None),)
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        for node in context.module.by_kind.get(ast.Attribute, []):
+            if isinstance(node, ast.Attribute) and node.attr == "data" and re.search(r"loss", last_name(node.value), re.I):
+                parent = context.module.parents[node]
+                if not isinstance(node.ctx, ast.Load) or isinstance(parent, ast.Subscript):
+                    continue
+                yield self.fix(context, node, "read a loss with .item(), or .detach() for a tensor", severity="note")

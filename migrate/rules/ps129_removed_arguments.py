@@ -1,0 +1,70 @@
+"""PS129: arguments that torch removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..call_edits import calls_of, is_spread, keyword_of, with_argument, without
+from ..rule import Context, Fix, Rule
+
+_VALID_1 = """\
+import torch
+import yaml
+from torch.optim.lr_scheduler import StepLR
+
+x = StepLR(o, 3)  # verbose=True
+y = yaml.load(f, Loader=yaml.SafeLoader), yaml.safe_load(f)
+"""
+_BEFORE_1 = """\
+import torch
+import yaml
+from torch.optim import lr_scheduler
+
+x = lr_scheduler.ReduceLROnPlateau(o, 'min', verbose=True, patience=3)
+y = torch.optim.lr_scheduler.StepLR(o, 2, verbose=False)
+z = yaml.load(open('a'))
+"""
+_AFTER_1 = """\
+import torch
+import yaml
+from torch.optim import lr_scheduler
+
+x = lr_scheduler.ReduceLROnPlateau(o, 'min', patience=3)
+y = torch.optim.lr_scheduler.StepLR(o, 2)
+z = yaml.load(open('a'), Loader=yaml.FullLoader)
+"""
+
+
+class RemovedArguments(Rule):
+    """What it does: leaves out `verbose=` of learning-rate schedulers, and gives `yaml.load` its loader.
+
+    Why: the calls raise TypeError: schedulers lost `verbose` in torch 2.7, and PyYAML 6 loads nothing without a `Loader`.
+
+    Example: `ReduceLROnPlateau(optimizer, verbose=True)` becomes `ReduceLROnPlateau(optimizer)`.
+
+    Fix safety: safe; the argument only printed the learning rate. `yaml.load(f)` becomes `yaml.load(f,
+    Loader=yaml.FullLoader)`, which is what it did before.
+    """
+
+    code = "PS129"
+    name = "removed-arguments"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    stage = "repair"
+    VALID = (_VALID_1,)
+    INVALID = ((_BEFORE_1, _AFTER_1),)
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        module = context.module
+        for name in list(module.references):
+            if name.startswith("torch.optim.lr_scheduler."):
+                for call in calls_of(context, name):
+                    verbose = keyword_of(call, "verbose")
+                    if verbose is not None and not is_spread(call):
+                        yield self.fix(
+                            context, call, "schedulers have no verbose since torch 2.7", without(context, call, [verbose])
+                        )
+        for call in calls_of(context, "yaml.load"):
+            if len(call.args) == 1 and keyword_of(call, "Loader") is None and not is_spread(call):
+                edits = [with_argument(context, call, "Loader=yaml.FullLoader")] if module.imports.get("yaml") == "yaml" else []
+                yield self.fix(context, call, "yaml.load needs a Loader since PyYAML 6", edits)

@@ -1,0 +1,148 @@
+"""PS601: `.cuda()` without asking whether there is a GPU."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..edits import Edit
+from ..rule import Context, Fix, Rule
+from ..scopes import Module
+
+_ASKED = re.compile(r"cuda|gpu|device|distributed|world_size|local_rank", re.I)
+_DEVICE = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")'
+
+_VALID_1 = """\
+import torch
+
+if torch.cuda.is_available():
+    model.cuda()  # x.cuda()
+x = x.to('cpu')
+"""
+_VALID_2 = """\
+import torch
+
+
+def f(x, gpu):
+    if gpu is not None:
+        x = x.cuda(gpu)
+    return x.cuda() if use_cuda else x
+"""
+_BEFORE_1 = """\
+import torch
+
+model = torch.nn.Linear(2, 2).cuda()
+for x in loader:
+    y = model(x.cuda(non_blocking=True))
+"""
+_AFTER_1 = """\
+import torch
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+model = torch.nn.Linear(2, 2).to(device)
+for x in loader:
+    y = model(x.to(device, non_blocking=True))
+"""
+
+
+class HardCuda(Rule):
+    """What it does: moves models and inputs to one `device`, which is the GPU where there is one.
+
+    Why: the script stops at the first `.cuda()` on a machine without a GPU.
+
+    Example: `model.cuda()` becomes `model.to(device)`, after `device = torch.device("cuda" if torch.cuda.is_available()
+    else "cpu")`.
+
+    Fix safety: unsafe: on a machine with a GPU it is the same, but it adds a name to the file. Calls under an `if`, and
+    those that name a GPU, stay.
+    """
+
+    code = "PS601"
+    name = "hard-cuda"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "unsafe"
+    stage = "repair"
+    VALID = (
+        _VALID_1,
+        _VALID_2,
+    )
+    INVALID = (
+        (_BEFORE_1, _AFTER_1),
+        ("import torch\n\n\ndef f(x, device):\n    return x.cuda()\n", None),
+    )
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        """One fix for a file: the name and all calls that use it go together."""
+        module = context.module
+        calls = [call for call in module.by_kind.get(ast.Call, []) if isinstance(call, ast.Call) and _is_hard(module, call)]
+        if not calls or "torch" not in {name.partition(".")[0] for name in module.imports.values()}:
+            return
+        place = _device(context)
+        edits = [] if place is None else [*place, *(edit for call in calls for edit in _moved(context, call))]
+        first = min(calls, key=lambda call: (call.lineno, call.col_offset))
+        message = f"fails on a machine without a GPU ({len(calls)} calls of .cuda() in this file); .to(device) works on both"
+        yield self.fix(context, first, message, edits, severity="note")
+
+
+def _is_hard(module: Module, call: ast.Call) -> bool:
+    node = call.func
+    if not (isinstance(node, ast.Attribute) and node.attr == "cuda") or call.args:
+        return False
+    if any(item.arg != "non_blocking" for item in call.keywords):
+        return False
+    child, parent = call, module.parents.get(call)
+    while parent is not None:
+        if (
+            isinstance(parent, ast.If | ast.IfExp | ast.While)
+            and child is not parent.test
+            and _ASKED.search(ast.unparse(parent.test))
+        ):
+            return False
+        if isinstance(parent, ast.BoolOp) and _ASKED.search(ast.unparse(parent.values[0])):
+            return False
+        child, parent = parent, module.parents.get(parent)  # type: ignore[assignment]
+    return True
+
+
+def _device(context: Context) -> list[Edit] | None:
+    """What makes the name `device`: nothing where the file has it at its top; None where it cannot be made."""
+    module = context.module
+    names = [node for node in module.by_kind.get(ast.Name, []) if isinstance(node, ast.Name) and node.id == "device"]
+    arguments = [node for node in module.by_kind.get(ast.arg, []) if isinstance(node, ast.arg) and node.arg == "device"]
+    stored = [node for node in names if not isinstance(node.ctx, ast.Load)]
+    if len(stored) == 1 and not arguments:
+        statement = module.statement_of(stored[0])
+        asked = isinstance(statement, ast.Assign) and "is_available" in ast.unparse(statement.value)
+        return [] if asked and statement in module.tree.body else None
+    if (
+        stored
+        or arguments
+        or "device" in module.imports
+        or "device" in module.definitions
+        or module.imports.get("torch") != "torch"
+    ):
+        return None
+    leading = []
+    for item in module.tree.body:
+        if not isinstance(item, ast.Import | ast.ImportFrom | ast.Expr | ast.Try):
+            break
+        leading.append(item)
+    imports = [item for item in leading if isinstance(item, ast.Import | ast.ImportFrom)]
+    if not any(isinstance(item, ast.Import) and any(alias.name == "torch" for alias in item.names) for item in imports):
+        return None
+    anchor, text = imports[-1], f"{context.positions.newline(1)}{_DEVICE}"
+    end = context.positions.span(anchor)[1]
+    line_end = context.positions.starts[anchor.end_lineno or 1]
+    rest = (context.module.file.text or "")[end:line_end]
+    return [Edit(line_end - (len(rest) - len(rest.rstrip("\r\n"))), line_end - (len(rest) - len(rest.rstrip("\r\n"))), text)]
+
+
+def _moved(context: Context, call: ast.Call) -> list[Edit]:
+    """`.cuda(` becomes `.to(device`, and what stands in the brackets stays."""
+    positions = context.positions
+    assert isinstance(call.func, ast.Attribute)
+    end = positions.span(call.func)[1]
+    opening = (context.module.file.text or "").index("(", end) + 1
+    given = "device, " if call.keywords else "device"
+    return [Edit(end - len("cuda"), end, "to"), Edit(opening, opening, given)]

@@ -1,0 +1,46 @@
+"""PS602: a checkpoint that loads only where it was saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..call_edits import calls_of, is_spread, keyword_of, with_argument
+from ..dataloaders import feeds_gpu
+from ..rule import Context, Fix, Rule
+
+_AFTER_1 = """\
+import torch
+
+model.cuda()
+model.load_state_dict(torch.load('a', map_location="cpu"))
+"""
+
+
+class MapLocation(Rule):
+    """What it does: says where a script that uses a GPU loads a checkpoint without `map_location`.
+
+    Why: a checkpoint that was saved on a GPU does not load on a machine without one.
+
+    Example: `torch.load(path)` is `torch.load(path, map_location="cpu")`, followed by `load_state_dict`.
+
+    Fix safety: unsafe: weights then lie on the CPU until they are copied into a model, which matters where they are used
+    as they are.
+    """
+
+    code = "PS602"
+    name = "map-location"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "unsafe"
+    stage = "repair"
+    VALID = (
+        "import torch\n\nmodel.cuda()\nx = torch.load('a', map_location='cpu')\n",
+        "import torch\n\nx = torch.load('a')\n",
+    )
+    INVALID = (("import torch\n\nmodel.cuda()\nmodel.load_state_dict(torch.load('a'))\n", _AFTER_1),)
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        for call in calls_of(context, "torch.load") if feeds_gpu(context.module) else ():
+            if len(call.args) == 1 and keyword_of(call, "map_location") is None and not is_spread(call):
+                message = 'saved on a GPU, this does not load on a machine without one; map_location="cpu" does'
+                edits = [with_argument(context, call, 'map_location="cpu"')]
+                yield self.fix(context, call, message, edits, severity="note")

@@ -1,0 +1,45 @@
+"""PS603: a model in DataParallel that is evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..call_edits import calls_of
+from ..rule import Context, Fix, Rule
+
+_BEFORE_1 = """\
+import torch
+
+model = torch.nn.DataParallel(load_model())
+model.eval()
+with torch.no_grad():
+    for images, labels in loader:
+        outputs = model(images)
+"""
+
+
+class DataParallelModel(Rule):
+    """What it does: says that a model which goes into graph mode is wrapped in DataParallel.
+
+    Why: a graph runs on one device; DataParallel copies the model to every GPU at each call, which one graph per GPU does
+    without.
+
+    Example: `model = torch.nn.DataParallel(model)` in an evaluation script.
+
+    Fix safety: there is no fix: the keys of checkpoints that the script loads may carry the wrapper's `module.` prefix.
+    """
+
+    code = "PS603"
+    name = "data-parallel"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
+    VALID = ("import torch\n\nmodel = torch.nn.DataParallel(model)\n",)
+    INVALID = ((_BEFORE_1, None),)
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        if not any(site.fact.kind != "train" for site in context.sites):
+            return
+        for name in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
+            for call in calls_of(context, name):
+                message = "DataParallel copies the model to every GPU at each call; a graph runs on one device"
+                yield self.fix(context, call, message, severity="note")

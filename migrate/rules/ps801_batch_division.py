@@ -1,0 +1,160 @@
+"""PS801: the batch size goes through a float: `int(x.shape[0] / n)`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..call_edits import source_of
+from ..edits import Edit
+from ..integers import Integers
+from ..rule import Context, Fix, Rule
+
+_SWIN = """\
+import torch
+
+
+def window_reverse(windows, window_size, H, W):
+    B = int(windows.shape[0] / (H * W / window_size / window_size))  # how many images
+    x = windows.view(B, H // window_size, W // window_size, window_size, window_size, -1)
+    return x.permute(0, 1, 3, 2, 4, 5).contiguous().view(B, H, W, -1)
+"""
+_FRAMES = """\
+import torch
+
+
+def merge(x, frames: int):
+    n = int(x.size(0) / frames)
+    return x.view(n, frames, -1).mean(1)
+"""
+_OTHER = """\
+import torch
+
+
+def fold(x, side: int, cell: int):
+    n = 2 * int(x.shape[0] / (side * side / cell))
+    return x.view(n, -1)
+"""
+
+
+class BatchDivision(Rule):
+    """What it does: divides the number of rows as an integer, not as a float that is cut off.
+
+    Why: a graph for any batch size follows integers; a detour through a float fixes the batch size (PG121).
+
+    Example: `B = int(x.shape[0] / (H * W / ws / ws))` becomes `B = x.shape[0] // (H * W // ws // ws)`.
+
+    Fix safety: safe where every operand is certainly an integer, because shapes are not negative; unsafe where an operand may
+    be a float. An inner division stays an inner one only where the function divides the same sizes by the same numbers
+    elsewhere, so that there is no remainder; otherwise the divisors go to the other side: `x * ws * ws // (H * W)`.
+    """
+
+    code = "PS801"
+    name = "batch-division"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    stage = "repair"
+    VALID = (
+        "import torch\n\n\ndef f(x, ratio):\n    return int(x.shape[1] * ratio)\n",
+        "import torch\n\n\ndef f(x, epochs):\n    return int(epochs / 2), x.view(x.shape[0] // 2, -1)\n",
+    )
+    INVALID = (
+        (
+            _SWIN,
+            _SWIN.replace(
+                "int(windows.shape[0] / (H * W / window_size / window_size))",
+                "windows.shape[0] // (H * W // window_size // window_size)",
+            ),
+        ),
+        (_FRAMES, _FRAMES.replace("int(x.size(0) / frames)", "x.size(0) // frames")),
+        (_OTHER, _OTHER.replace("int(x.shape[0] / (side * side / cell))", "(x.shape[0] * cell // (side * side))")),
+    )
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        module = context.module
+        for node in module.by_kind.get(ast.Call, []):
+            if not _cuts_quotient(node):
+                continue
+            assert isinstance(node, ast.Call)
+            function = module.function_of(node)
+            quotient = node.args[0]
+            assert isinstance(quotient, ast.BinOp)
+            if function is None:
+                continue
+            integers = Integers(module, function)
+            if not integers.of_batch(quotient.left) or _subtracts(quotient):
+                continue
+            above, others = _chain(quotient.left)
+            below, divisors = _chain(quotient.right)
+            certain = all(integers.certain(item) for item in (above, *others, below, *divisors))
+            text = _quotient(context, above, below, divisors, function)
+            text = " // ".join([text, *(_written(context, item) for item in others)])
+            if (
+                "\n" in text
+                or "\r" in text
+                or isinstance(module.parents[node], ast.BinOp | ast.UnaryOp | ast.Attribute | ast.Compare)
+            ):
+                text = f"({text})"
+            message = f"the batch size goes through a float, which fixes it in a graph; {text} is the same without"
+            offer: Literal["safe", "unsafe"] = "safe" if certain else "unsafe"
+            yield self.fix(context, node, message, [Edit(*context.positions.span(node), text)], offer=offer)
+
+
+def _cuts_quotient(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "int"
+        and len(node.args) == 1
+        and isinstance(node.args[0], ast.BinOp)
+        and isinstance(node.args[0].op, ast.Div)
+    )
+
+
+def _subtracts(node: ast.expr) -> bool:
+    return any(isinstance(item, ast.Sub | ast.USub) for item in ast.walk(node))
+
+
+def _chain(node: ast.expr) -> tuple[ast.expr, list[ast.expr]]:
+    """a / b / c as a and [b, c]."""
+    divisors: list[ast.expr] = []
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        divisors.insert(0, node.right)
+        node = node.left
+    return node, divisors
+
+
+def _factors(node: ast.expr) -> list[str]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [ast.unparse(node)]
+
+
+def _written(context: Context, node: ast.expr, brackets: bool = True) -> str:
+    text = source_of(context, node)
+    return f"({text})" if brackets and isinstance(node, ast.BinOp | ast.IfExp) else text
+
+
+def _quotient(context: Context, above: ast.expr, below: ast.expr, divisors: list[ast.expr], function: ast.AST) -> str:
+    """The integer division, in the user's own words where it leaves no remainder on the way."""
+    top = _written(context, above, not _is_product(above))
+    if not divisors:
+        return f"{top} // {_written(context, below)}"
+    divided = {
+        (ast.unparse(node.left), ast.unparse(node.right))
+        for node in ast.walk(function)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)
+    }
+    left = _factors(below)
+    for divisor in map(ast.unparse, divisors):
+        whole = next((factor for factor in left if (factor, divisor) in divided), None)
+        if whole is None:
+            product = " * ".join(_written(context, item) for item in divisors)
+            return f"{top} * {product} // {_written(context, below)}"
+        left.remove(whole)
+    inner = [_written(context, below, not _is_product(below)), *(_written(context, item) for item in divisors)]
+    return f"{top} // ({' // '.join(inner)})"
+
+
+def _is_product(node: ast.expr) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)

@@ -1,0 +1,73 @@
+"""PS805: a part of a model that is compiled to TorchScript."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..call_edits import calls_of, source_of
+from ..edits import Edit
+from ..rule import Context, Fix, Rule
+
+_VALID_2 = """\
+import torch
+
+torch.jit.script(model).save('a.pt')
+scripted = torch.jit.script(model)
+scripted.save('b.pt')
+"""
+_BEFORE_1 = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act = torch.jit.script(nn.SiLU())
+        self.layers = nn.Sequential(nn.Linear(2, 2), torch.jit.script(nn.ReLU()))
+"""
+_AFTER_1 = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act = nn.SiLU()
+        self.layers = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+"""
+
+
+class ScriptedModule(Rule):
+    """What it does: builds the part as an ordinary module.
+
+    Why: TorchScript is deprecated, and a model with a compiled part cannot become a graph (PG108), which compiles all of
+    it.
+
+    Example: `self.act = torch.jit.script(Swish())` becomes `self.act = Swish()`.
+
+    Fix safety: safe; TorchScript computes what the module computes. Functions with `@torch.jit.script` stay, since a
+    graph takes them in. What is compiled to be saved stays, too.
+    """
+
+    code = "PS805"
+    name = "scripted-module"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    stage = "repair"
+    VALID = (
+        "import torch\n\n\n@torch.jit.script\ndef swish(x):\n    return x * x.sigmoid()\n",
+        _VALID_2,
+    )
+    INVALID = ((_BEFORE_1, _AFTER_1),)
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        module = context.module
+        for call in calls_of(context, "torch.jit.script"):
+            function = module.function_of(call)
+            inside = function is not None and function.name == "__init__" and module.class_of(function) is not None
+            if inside and len(call.args) == 1 and not call.keywords and isinstance(call.args[0], ast.Call):
+                edit = Edit(*context.positions.span(call), source_of(context, call.args[0]))
+                yield self.fix(context, call, "a part compiled to TorchScript cannot go into a graph", [edit])

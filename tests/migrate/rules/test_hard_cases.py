@@ -1,0 +1,201 @@
+"""Rules on what is particular to them, beyond their own examples."""
+
+import ast
+
+import pytest
+
+from penstock.migrate.rewrite import rewrite
+from penstock.migrate.survey import survey
+
+HEAD = "import torch\n"
+
+
+def run(tmp_path, source, code, **options):
+    """The source after one rule, and its findings."""
+    (tmp_path / "a.py").write_text(HEAD + source)
+    changes = rewrite(survey(tmp_path), select=[code], **options)
+    if not changes:
+        return source, []
+    return changes[0].after.decode().removeprefix(HEAD), changes[0].findings
+
+
+def after(tmp_path, source, code, **options):
+    return run(tmp_path, source, code, **options)[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("print 1", "print(1)"),
+        ("print", "print()"),
+        ("print 'a',", "print('a', end=\" \")"),
+        ("print 'a' % (1,\n   2)", "print('a' % (1,\n   2))"),
+        ("print >> f, 'a', b", "print('a', b, file=f)"),
+        ("print >>f", "print(file=f)"),
+        ("print >>f, a,", 'print(a, end=" ", file=f)'),
+        ("if x: print y; print z", "if x: print(y); print(z)"),
+        ("if d[1:2]: print lambda: 3", "if d[1:2]: print(lambda: 3)"),
+        ("print (1, 2), 3  # print 4", "print((1, 2), 3)  # print 4"),
+        ("print 'é', \"print 'x'\"", "print('é', \"print 'x'\")"),
+        ("print 1, \\\n  2", "print(1, \\\n  2)"),
+        ("print -1", "print(-1)"),
+        ("for x in y: print x,", 'for x in y: print(x, end=" ")'),
+        ("print ('%d' % 3)", "print ('%d' % 3)"),
+    ],
+)
+def test_print_statements(tmp_path, before, expected):
+    unparsable = "\nprint 'this makes the file one of Python 2'\n"
+    found = after(tmp_path, before + unparsable, "PS102")
+    assert found == f"{expected}\nprint('this makes the file one of Python 2')\n"
+    ast.parse(found)
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("try:\n    pass\nexcept (A, B), e:\n    pass\n", "try:\n    pass\nexcept (A, B) as e:\n    pass\n"),
+        ("raise E, 'a %s' % (1, 2)\n", "raise E('a %s' % (1, 2))\n"),
+        ("x = 0777 + 10L + 0xFFL - 0\n", "x = 0o777 + 10 + 0xFF - 0\n"),
+        ("x = ur'a' + `b`\n", "x = r'a' + repr(b)\n"),
+        ("if a <> b:\n    exec code\n", "if a != b:\n    exec(code)\n"),
+    ],
+)
+def test_old_syntax(tmp_path, before, expected):
+    assert after(tmp_path, before, "PS103") == expected
+
+
+def test_all_of_python_2_at_once(tmp_path):
+    source = "try:\n    print x.cuda(async=True)\nexcept IOError, e:\n    print `e`\n"
+    (tmp_path / "a.py").write_text(HEAD + source)
+    (change,) = rewrite(survey(tmp_path), select=["PS1"])
+    assert change.after.decode() == HEAD + (
+        "try:\n    print(x.cuda(non_blocking=True))\nexcept IOError as e:\n    print(repr(e))\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ("def f(x):\n    x = V(x)\n", "def f(x):\n    x = x\n"),
+        ("def f(x):\n    x = V(x)\n    return x\n", "def f(x):\n    return x\n"),
+        ("y = V(a + b)[0], V(lambda: 3), V(a if b else c) * 2\n", "y = (a + b)[0], (lambda: 3), (a if b else c) * 2\n"),
+        ("y = V(a +\n      b)\n", "y = (a +\n      b)\n"),
+        ("with torch.no_grad():\n    y = V(a, volatile=True)\n", "with torch.no_grad():\n    y = a\n"),
+        ("y = V(a, volatile=False)\n", "y = a\n"),
+        (
+            "def f(x):\n    x = V(x, volatile=True).cuda()\n    x.backward()\n",
+            "def f(x):\n    x = x.cuda()\n    x.backward()\n",
+        ),
+        (
+            "def main(x):\n    x = V(x, volatile=True) + 1\n    train(x)\n",
+            "def main(x):\n    x = x + 1\n    train(x)\n",
+        ),
+        (
+            "class A:\n    def f(self, x):\n        return V(x, volatile=True)\n",
+            "class A:\n    @torch.no_grad()\n    def f(self, x):\n        return x\n",
+        ),
+    ],
+)
+def test_variables(tmp_path, before, expected):
+    assert after(tmp_path, "from torch.autograd import Variable as V\n" + before, "PS110") == expected
+
+
+def test_a_variable_inside_of_an_f_string_keeps_its_import(tmp_path):
+    source = "from torch.autograd import Variable\nx = Variable(y)\ns = f'{Variable(x)}'\n"
+    assert after(tmp_path, source, "PS110") == source.replace("x = Variable(y)", "x = y")
+
+
+def test_a_loss_that_is_propagated_is_a_number(tmp_path):
+    source = (
+        "def train(model, criterion):\n    loss = criterion(model(x), y)\n    loss.backward()\n\n\n"
+        "def test(model, criterion):\n    loss = criterion(model(x), y)\n    return loss.data[0]\n"
+    )
+    assert after(tmp_path, source, "PS112") == source.replace("loss.data[0]", "loss.item()")
+
+
+def test_cuda_moves_to_one_device(tmp_path):
+    source = (
+        "from torch import nn\n\nmodel = nn.Linear(2, 2).cuda()\ncriterion = nn.MSELoss().cuda()\n"
+        "if torch.cuda.is_available():\n    model = model.cuda()\ny = y.cuda(non_blocking=True)\n"
+    )
+    found = after(tmp_path, source, "PS601", unsafe=True)
+    assert found == (
+        'from torch import nn\ndevice = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n\n'
+        "model = nn.Linear(2, 2).to(device)\ncriterion = nn.MSELoss().to(device)\n"
+        "if torch.cuda.is_available():\n    model = model.cuda()\ny = y.to(device, non_blocking=True)\n"
+    )
+    assert after(tmp_path, found, "PS601", unsafe=True) == found
+
+
+def test_cuda_uses_the_device_that_is_there(tmp_path):
+    source = 'device = "cuda" if torch.cuda.is_available() else "cpu"\nmodel = model.cuda()\n'
+    assert after(tmp_path, source, "PS601", unsafe=True) == source.replace(".cuda()", ".to(device)")
+
+
+def test_amp_keeps_what_it_cannot_see(tmp_path):
+    source = "from torch.cuda.amp import autocast\n\n\n@autocast\ndef f():\n    pass\n\n\nwith autocast():\n    pass\n"
+    assert run(tmp_path, source, "PS115") == (source, [])
+
+
+def test_a_float_divisor_needs_unsafe(tmp_path):
+    source = "def f(x, ratio):\n    return x[: int(x.shape[0] / ratio)]\n"
+    found, (finding,) = run(tmp_path, source, "PS801")
+    assert (found, finding.fix) == (source, "unsafe")
+
+
+@pytest.mark.parametrize(
+    "quotient",
+    ["int(x.shape[0] / n)", "int(x.shape[0] / (n * m / k))", "int(x.size(0) * m / n) + 1", "-int(len(x) / n / m)"],
+)
+def test_integer_division_is_what_the_float_was(tmp_path, quotient):
+    source = f"def f(x, n: int, m: int, k: int):\n    return {quotient}\n"
+    found = after(tmp_path, source, "PS801")
+    assert "int(" not in found
+    old, new = {}, {}
+    exec(source, old)
+    exec(found, new)
+
+    class Rows:
+        def __init__(self, rows):
+            self.shape = (rows,)
+
+        def size(self, index):
+            return self.shape[index]
+
+        def __len__(self):
+            return self.shape[0]
+
+    for rows in (1, 2, 7, 64, 98, 1000):
+        for n, m, k in ((7, 7, 7), (3, 5, 2), (8, 8, 4), (1, 9, 3)):
+            assert old["f"](Rows(rows), n, m, k) == new["f"](Rows(rows), n, m, k)
+
+
+def test_roots_agree_everywhere(tmp_path):
+    source = "import math\n\n\ndef f(x):\n    return int(math.sqrt(x.shape[1])), int(x.shape[1] ** 0.5)\n"
+    found = after(tmp_path, source, "PS802")
+    assert found.count("math.isqrt(x.shape[1])") == 2
+    old, new = {}, {}
+    exec(source, old)
+    exec(found, new)
+    for side in range(200):
+        for tokens in (side * side - 1, side * side, side * side + 1):
+            rows = type("Rows", (), {"shape": (1, max(tokens, 0))})
+            assert old["f"](rows) == new["f"](rows)
+
+
+@pytest.mark.parametrize(
+    ("source", "codes"),
+    [
+        ("val_loader = DataLoader(d, 8, True, drop_last=True)\n", {"PS703", "PS704"}),
+        ("loaders = {'test': DataLoader(d, shuffle=True), 'train': DataLoader(d, shuffle=True)}\n", {"PS703"}),
+        ("def get_train_and_test():\n    return DataLoader(d, shuffle=True, drop_last=True)\n", set()),
+        ("train_val_loader = DataLoader(d, shuffle=True)\nx = DataLoader(*a, shuffle=True)\n", set()),
+        ("latest_loader = DataLoader(d, shuffle=True)\n", set()),
+        ("x = DataLoader(ImageNet('a', split='val', transform=T.Compose([T.RandomCrop(3)])))\n", {"PS706"}),
+    ],
+)
+def test_advice_on_loaders(tmp_path, source, codes):
+    head = "from torch.utils.data import DataLoader\nfrom torchvision import transforms as T\n"
+    found, findings = run(tmp_path, head + source, "PS7")
+    assert found == head + source
+    assert {finding.code for finding in findings} == codes
