@@ -85,10 +85,11 @@ class Signature:
 
 @dataclass(frozen=True, kw_only=True)
 class Resize:
-    """Resample with Pillow's filters. An integer size is the short side, and the long side follows by `long_side`; a pair is
+    """Resample 8-bit pixels. An integer size is the short side, and the long side follows by `long_side`; a pair is
     (height, width).
 
-    Pillow's filters always widen their support when shrinking, which torchvision calls antialias.
+    Pillow's filters always widen their support when shrinking, which torchvision calls antialias. OpenCV's never do, and its
+    bilinear one computes in fixed point; of OpenCV there are only bilinear and nearest.
     """
 
     op: ClassVar[str] = "resize"
@@ -96,9 +97,16 @@ class Resize:
     interpolation: str = "bilinear"
     long_side: Literal["floor", "round"] = "floor"
     antialias: bool = True
+    library: Literal["pillow", "opencv"] = "pillow"
 
     def __post_init__(self) -> None:
         _check_size("resize", self.size)
+        if self.library not in ("pillow", "opencv"):
+            raise ValueError(f"resize: library must be 'pillow' or 'opencv', got {self.library!r}")
+        if self.library == "opencv":
+            if self.interpolation not in ("bilinear", "nearest") or self.antialias:
+                raise ValueError("resize: of OpenCV's there are bilinear and nearest, both with antialias=False")
+            return
         if self.interpolation not in INTERPOLATIONS:
             raise ValueError(f"resize: unknown interpolation {self.interpolation!r}; expected one of {sorted(INTERPOLATIONS)}")
         if self.long_side not in ("floor", "round"):
@@ -176,7 +184,9 @@ class Preprocessing:
     def to_json(self) -> dict[str, Any]:
         """The steps as a list of operations, the form that reports and artifacts carry."""
         steps: list[dict[str, Any]] = [{"op": "decode", "mode": self.mode}]
-        steps += [{"op": step.op, **asdict(step)} for step in self.geometry]
+        for step in self.geometry:  # Pillow is what a step without a library means
+            stated = {key: value for key, value in asdict(step).items() if (key, value) != ("library", "pillow")}
+            steps.append({"op": step.op, **stated})
         steps += [
             {"op": "scale", "factor": self.scale},
             {"op": "normalize", "mean": list(self.mean), "std": list(self.std)},

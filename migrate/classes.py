@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import copy
 from dataclasses import dataclass, field
 
 from .needs import Needs, Options
-from .scopes import Function, Module, Need, parameters, root_of
+from .scopes import Function, Module, Need, last_name, parameters, root_of
 from .slicer import Slicer
 
 
@@ -24,6 +25,8 @@ class ClassReduction:
     parameters: list[str] | None = None
     """What the reduced `__init__` takes besides self; None when it was left as it is."""
     built: ast.ClassDef | None = None
+    extra: list[ast.stmt] = field(default_factory=list)
+    """What the reduced class has besides."""
 
     @property
     def originals(self) -> dict[str, Function]:
@@ -72,7 +75,7 @@ class ClassReduction:
             name=self.owner.name,
             bases=self.owner.bases,
             keywords=self.owner.keywords,
-            body=body or [ast.Pass()],
+            body=[*body, *self.extra] or [ast.Pass()],
             decorator_list=self.owner.decorator_list,
         )
         self.built = ast.fix_missing_locations(ast.copy_location(reduced, self.owner))
@@ -83,7 +86,7 @@ class ClassReduction:
         needs, kept = self._slice(init, name)
         taken = [argument.arg for argument in parameters(init)[1:] if needs.has(argument.arg)]
         if init.args.vararg is None and init.args.kwarg is None:
-            from_defaults = dict(_defaults(init))
+            from_defaults = dict(init_defaults(init))
             ordered = [item for item in taken if item not in from_defaults] + [item for item in taken if item in from_defaults]
             arguments = ast.arguments(
                 posonlyargs=[],
@@ -109,8 +112,8 @@ class ClassReduction:
             if result is not None:
                 kept.insert(0, result)
                 # a method's value depends on the attributes that the method reads
-                for called in self._methods_in(result):
-                    slicer.need(needs, {(self_name, item) for item in self._attributes(self.originals[called])})
+                for called in self.called_in(result):
+                    slicer.need(needs, {(self_name, item) for item in self.attributes_of(self.originals[called])})
         self.wanted |= {item for item in (needs.attributes(self_name) or set()) if item and item not in self.originals}
         return needs, kept
 
@@ -118,7 +121,7 @@ class ClassReduction:
         """`self.build_model()` stays when that method makes a wanted attribute."""
         if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
             return None
-        called = self._methods_in(statement)
+        called = self.called_in(statement)
         if called and any(self._changes_wanted(self.originals[name]) for name in called):
             slicer.need(needs, slicer.reads(statement) - {(self_name, name) for name in called} | {(self_name, "")})
             return statement
@@ -130,16 +133,17 @@ class ClassReduction:
         names = parameters(method)
         if returns or not names:
             done[name] = method
-            self.wanted |= self._attributes(method)
+            self.wanted |= self.attributes_of(method)
             return
         _, kept = self._slice(method, names[0].arg)
         reduced = ast.FunctionDef(name=name, args=method.args, body=kept or [ast.Pass()], decorator_list=method.decorator_list)
         done[name] = ast.fix_missing_locations(ast.copy_location(reduced, method))
 
     def _called(self, methods: dict[str, Function]) -> set[str]:
-        return {name for method in methods.values() for name in self._methods_in(method)}
+        return {name for method in methods.values() for name in self.called_in(method)}
 
-    def _methods_in(self, node: ast.AST) -> set[str]:
+    def called_in(self, node: ast.AST) -> set[str]:
+        """The class's own methods that a piece of code uses."""
         return {
             inner.attr
             for inner in ast.walk(node)
@@ -149,7 +153,8 @@ class ClassReduction:
             and inner.attr in self.originals
         }
 
-    def _attributes(self, method: Function) -> set[str]:
+    def attributes_of(self, method: Function) -> set[str]:
+        """The attributes of the object that a method reads."""
         return {
             node.attr
             for node in ast.walk(method)
@@ -168,12 +173,22 @@ class ClassReduction:
             return True
         return depth < 4 and any(
             self._changes_wanted(self.originals[name], depth + 1)
-            for name in self._methods_in(method)
+            for name in self.called_in(method)
             if self.originals[name] is not method
         )
 
 
-def _defaults(function: Function) -> dict[str, ast.expr]:
+def without_framework(owner: ast.ClassDef) -> ast.ClassDef:
+    """A class without the base that only a Trainer needs: Lightning's data modules."""
+    if not any(last_name(base).startswith("Lightning") for base in owner.bases):
+        return owner
+    made = copy.copy(owner)
+    made.bases, made.keywords = [], []
+    return made
+
+
+def init_defaults(function: Function) -> dict[str, ast.expr]:
+    """The default values of a function's parameters by name."""
     positional = [*function.args.posonlyargs, *function.args.args]
     found = dict(
         zip([a.arg for a in positional[len(positional) - len(function.args.defaults) :]], function.args.defaults, strict=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import posixpath
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from .calls import SliceError
 from .factories import is_zoo_constructor
 from .facts import Factory, Script
 from .frames import Framer, Point, Program
+from .lightning_module import LightningSite, Unloaded, reduction
 from .loops import CallSite
 from .needs import Options
 from .scopes import Module, dotted, last_name
@@ -62,7 +64,7 @@ class Construction:
 def rank_sites(known: Knowledge, script: Script) -> list[CallSite]:
     """A script's model calls: evaluation first, then prediction, then training; its own before those in other files."""
     order = {"evaluate": 0, "predict": 1, "train": 2}
-    sites = [site for site in known.sites if site.fact in script.loops]
+    sites = [site for site in (*known.sites, *known.trainers) if site.fact in script.loops]
     return sorted(sites, key=lambda site: (order[site.fact.kind], site.fact.path != script.path))
 
 
@@ -74,8 +76,13 @@ def construct(known: Knowledge, script: Script, *, site: CallSite | None = None,
         options = Options(checkpoints=checkpoints, data=checkpoints)
         expression = ast.parse(candidate.fact.model, mode="eval").body
         point = Point(candidate.module, candidate.function, candidate.module.statement_of(candidate.call), expression)
+        framer = Framer(known.repository, known.calls, module, options)
+        if isinstance(candidate, LightningSite) and (reduced := reduction(candidate, options)) is not None:
+            framer.reduce(reduced, candidate.module)
         try:
-            program = Framer(known.repository, known.calls, module, options).build(point)
+            program = framer.build(point)
+            if not checkpoints and isinstance(candidate, LightningSite):
+                program = replace(program, body=[Unloaded().visit(item) for item in program.body])
         except SliceError as error:
             failures.append(str(error))
             continue
@@ -101,7 +108,8 @@ def _builders(known: Knowledge, program: Program) -> tuple[Factory | None, tuple
                 if isinstance(node.func, ast.Subscript) or last_name(getattr(node.func, "func", node.func)) == "getattr":
                     builders.append(ast.unparse(node.func))
                 continue
-            target = _target(program.entry, node)
+            origin = known.repository.modules.get(getattr(item, "path", ""), program.entry)
+            target = _target(origin, node)
             if target is None:
                 if is_zoo_constructor(program.entry.expand(node.func)):
                     builders.append(text)
@@ -131,11 +139,45 @@ def _only(known: Knowledge, module: Module, definition: Any) -> Factory | None:
     return places.get(next(iter(built))) if len(built) == 1 else None
 
 
+def preferred(known: Knowledge, factories: Sequence[Factory]) -> list[Factory]:
+    """Factories of one name, those that other files import first: a copy in a script that converts weights is not meant."""
+    repository = known.repository
+    imported = {
+        found.path
+        for module in repository.modules.values()
+        for name in [*module.imports.values(), *module.star_imports]
+        for part in (name, name.rpartition(".")[0])
+        if part and (found := repository.module(part, module.path)) is not None and found is not module
+    }
+    return sorted(factories, key=lambda factory: factory.path not in imported)
+
+
+def _import_folder(known: Knowledge, factory: Factory) -> str:
+    """The folder from which others import a factory's file: the shortest name that leads to it in one of them, else above
+    the packages it stands in."""
+    repository = known.repository
+    own = repository.modules[factory.path]
+    seen: set[str] = set()
+    for module in repository.modules.values():
+        if module is own:
+            continue
+        for name in [*module.imports.values(), *module.star_imports]:
+            for dotted_name in (name, name.rpartition(".")[0]):
+                if dotted_name and repository.module(dotted_name, module.path) is own:
+                    path = factory.path.removesuffix("/__init__.py").removesuffix(".py")
+                    inside = dotted_name.replace(".", "/")
+                    if path == inside or path.endswith(f"/{inside}"):
+                        seen.add(path.removesuffix(inside).rstrip("/"))
+    folder = posixpath.dirname(factory.path)
+    while folder and posixpath.join(folder, "__init__.py") in repository.modules:
+        folder = posixpath.dirname(folder)
+    above = [item for item in seen if f"{folder}/".startswith(f"{item}/") or not item]
+    return min(above, key=len, default=folder)
+
+
 def direct(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
     """The recipe of a factory called alone, from the folder that its package stands in."""
-    folder = posixpath.dirname(factory.path)
-    while folder and posixpath.join(folder, "__init__.py") in known.repository.modules:
-        folder = posixpath.dirname(folder)
+    folder = _import_folder(known, factory)
     module = factory.module
     if folder:
         module = module.removeprefix(folder.replace("/", ".") + ".")

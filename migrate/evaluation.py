@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from .calls import Calls, bind
 from .frames import Point
+from .lightning_module import LightningSite
 from .loops import CallSite
 from .opened import Opened, opened_image
 from .scopes import Function, Module, bound_names, last_name, parameters
@@ -50,6 +51,10 @@ class Tracer:
     def transform(self, site: CallSite) -> EvaluationTransform | None:
         """The transform of one model call, or None when the way is lost."""
         statement = site.module.statement_of(site.call)
+        if isinstance(site, LightningSite):
+            places = [Place(site.module, site.function, statement, loader) for loader in site.loaders]
+            found = next((found for place in places if (found := self.dataset(place)) is not None), None)
+            return found or self._loaders(site.owner.module, site.owner.node)
         if site.loop is not None:
             place = Place(site.module, site.function, site.loop, site.loop.iter)
             if (found := self.dataset(place)) is not None:
@@ -107,6 +112,17 @@ class Tracer:
             return self.dataset(place.at(node.func.value))
         return None
 
+    def _loaders(self, module: Module, owner: ast.ClassDef) -> EvaluationTransform | None:
+        """The transform behind the loaders that a Trainer asks an object of a class for."""
+        methods = {item.name: item for item in owner.body if isinstance(item, ast.FunctionDef)}
+        for name in ("test_dataloader", "val_dataloader", "predict_dataloader"):
+            for inner in ast.walk(methods[name]) if name in methods else ():
+                if isinstance(inner, ast.Return) and inner.value is not None:
+                    found = self.dataset(Place(module, methods[name], inner, inner.value))
+                    if found is not None:
+                        return found
+        return None
+
     def _function(self, place: Place, node: ast.Call, module: Module, function: Function) -> EvaluationTransform | None:
         stack = ((place.module, node), *place.stack)
         for inner in ast.walk(function):
@@ -122,6 +138,8 @@ class Tracer:
     def _dataset_class(self, place: Place, node: ast.Call, module: Module, owner: ast.ClassDef) -> EvaluationTransform | None:
         methods = {item.name: item for item in owner.body if isinstance(item, ast.FunctionDef)}
         getter, init = methods.get("__getitem__"), methods.get("__init__")
+        if getter is None and (found := self._loaders(module, owner)) is not None:
+            return found
         opened = None
         if getter is not None:
             opened = self._getter(module, getter)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from .facts import Factory
-from .scopes import Definition, Function, Module, Repository, dotted, last_name, local_names, parameters
+from .scopes import Definition, Function, Module, Repository, dotted, last_name, local_names, parameters, root_of
 
 _CLASSES = re.compile(
     r"(^|_)(n|num|nb|number|no)?_?(of_)?(class(es)?|categories|labels|cls)$|^(out_dim|output_dim|output_size)$", re.I
@@ -165,6 +165,8 @@ class ModelTable:
         if any(last_name(call.func) in _NOT_IMAGES for call in calls):
             return False
         names = {last_name(call.func) for call in calls}
+        if self._answers_per_pixel(model):
+            return False
         if not any(name.endswith("Conv2d") or "PatchEmbed" in name for name in names) and not names & _FLATTENING:
             return False  # a network of vectors: a policy, a regressor
         if model.methods("reparameterize") or model.methods("decode"):
@@ -174,6 +176,17 @@ class ModelTable:
         if named and any(last_name(call.func) in ("Linear", "Conv2d", "LazyLinear") for call in calls):
             return True
         return any(self._is_head(call) for call in model.own_nodes() if isinstance(call, ast.Call))
+
+    @staticmethod
+    def _answers_per_pixel(model: ModelClass) -> bool:
+        """Segmentation: `forward` enlarges what convolutions alone gave; a classifier that resizes its input ends in Linear."""
+        forward = model.methods("forward")
+        enlarging = any(
+            isinstance(node, ast.Call) and last_name(node.func) in ("interpolate", "upsample", "upsample_bilinear")
+            for node in (ast.walk(forward) if forward is not None else ())
+        )
+        linear = any(isinstance(node, ast.Call) and last_name(node.func).endswith("Linear") for node in model.own_nodes())
+        return enlarging and not linear
 
     @staticmethod
     def _is_head(call: ast.Call) -> bool:
@@ -254,6 +267,32 @@ class ModelTable:
         inner = self.builders(owner, node, active)
         return f"{owner.path}:{node.name}" if inner else None
 
+    @staticmethod
+    def choices(function: Function, names: set[str]) -> list[str]:
+        """The texts with which a function compares what some of its parameters hold, in the order of the source."""
+        found: list[str] = []
+        for node in ast.walk(function):
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.In) and root_of(node.left) in names:
+                values = node.comparators[0]
+                listed = values.elts if isinstance(values, ast.Tuple | ast.List | ast.Set) else [values]
+                found += [item.value for item in listed if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+            elif isinstance(node, ast.Match) and root_of(node.subject) in names:
+                patterns = [
+                    inner.value for case in node.cases for inner in ast.walk(case.pattern) if isinstance(inner, ast.MatchValue)
+                ]
+                found += [item.value for item in patterns if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+        return list(dict.fromkeys(found))
+
+    def dispatched(self) -> list[str]:
+        """The names by which the repository's functions choose among models."""
+        found: list[str] = []
+        for module in self.repository.modules.values():
+            for node in module.definitions.values():
+                if isinstance(node, ast.FunctionDef) and not _is_test(module, node.name) and self.builders(module, node):
+                    names = {argument.arg for argument in parameters(node)}
+                    found += [name for name in self.choices(node, names) if len(name) > 0]
+        return list(dict.fromkeys(found))
+
     def _factories(self) -> Iterator[Factory]:
         functions: list[tuple[Module, Function, set[str]]] = []
         for module in self.repository.modules.values():
@@ -269,7 +308,10 @@ class ModelTable:
             required = _required(node)
             helper = node.name.startswith("_") or (required and f"{module.path}:{node.name}" in called)
             dispatcher = (
-                "?" in built or len(built) > 1 or (len(required) > 0 and built <= {key for key in built if not _is_class(key)})
+                len(self.choices(node, set(required))) > 1
+                or "?" in built
+                or len(built) > 1
+                or (len(required) > 0 and built <= {key for key in built if not _is_class(key)})
             )
             if not helper and not dispatcher:
                 chosen.append((module, node, built))

@@ -18,12 +18,16 @@ import ast
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from .calls import Calls, SliceError, bind, reduce_function, spread, substitute
-from .classes import ClassReduction
+from .classes import ClassReduction, init_defaults, without_framework
+from .hydra_config import composed
 from .needs import Needs, Options
 from .scopes import Definition, Function, Module, Need, Repository, last_name, parameters, reads
 from .slicer import Slicer
+
+_Node = TypeVar("_Node", bound=ast.AST)
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Framer:
         self.wrappers: list[ast.stmt] = []
         self.reached: set[str] = set()
         """Names under which the program's top level has what wrapped files gave out."""
+        self.stand_ins: dict[str, str] = {}
+        """Classes of other files that were reduced, by name: what the program calls their reduced forms."""
 
     def build(self, point: Point, stack: Sequence[tuple[Module, ast.Call]] = ()) -> Program:
         """The program for a point. `stack` gives the calls to go out through, innermost first; without it they are searched."""
@@ -84,9 +90,31 @@ class Framer:
             if used is not None:
                 followed.append(used)
         body, expression = self._module(point, wrapped=False)
+        body, expression = self._stand_in(point.module, body), self._stand_in(point.module, [expression])[0]
         return Program(
             [*_future(body), *self.wrappers, *_after_future(body)], expression, self.options.dropped, point.module, followed
         )
+
+    def reduce(self, reduction: ClassReduction, where: Module) -> None:
+        """Let a class's reduced form stand for it in the program; one of another file is wrapped like all code from there."""
+        owner, module = reduction.owner, reduction.module
+        self.reductions[owner.name] = reduction
+        self._pending(module).replaced[owner.name] = reduction.build()
+        if where is not module:
+            made = self._wrap(module, ast.Name(owner.name, ast.Load()), {(owner.name, None)})
+            assert isinstance(made, ast.Name)
+            self.stand_ins[owner.name] = made.id
+
+    def _stand_in(self, entry: Module, nodes: list[_Node]) -> list[_Node]:
+        """The nodes with reduced classes of other files in place of the imported ones."""
+        names = {
+            name: self.stand_ins[found[1].name]
+            for name in [*entry.imports, *self.stand_ins]
+            if (found := entry.find(name)) is not None
+            and found[1].name in self.stand_ins
+            and found[0] is self.reductions[found[1].name].module
+        }
+        return [made for node in nodes if (made := _StandIn(names).visit(copy.deepcopy(node))) is not None] if names else nodes
 
     # -- one function
 
@@ -96,7 +124,7 @@ class Framer:
         module = point.module
         slicer = Slicer(module, function.body, self.options, top_level=False, rewrite=self._rewriter(module))
         needs = Needs()
-        slicer.need(needs, reads(point.expression))
+        slicer.need(needs, slicer.reads(point.expression))
         if point.statement is None:
             kept = slicer.block(function.body, needs)
         else:
@@ -113,6 +141,8 @@ class Framer:
             return self._uncalled(point, function, used, kept, needs), None
         where, site = found
         arguments = bind(function, spread(site) if self._hands_over(where, site, function) else site, skip=0)
+        if not arguments and names:
+            arguments = composed(function, names[0])
         if not kept:
             expression = substitute(point.expression, {name: arguments[name] for name in used if name in arguments})
             missing = [name for name in used if name not in arguments]
@@ -176,24 +206,30 @@ class Framer:
     ) -> tuple[Point, tuple[Module, ast.Call] | None]:
         module, function = point.module, point.function
         assert function is not None
+        if function.name == "__init__" and not kept and not needs.has(self_name):
+            return self._leave_init(point, owner, used, needs, call)
         reduction = self.reductions.get(owner.name)
         if reduction is None:
-            reduction = self.reductions[owner.name] = ClassReduction(module, owner, self.options)
+            reduction = self.reductions[owner.name] = ClassReduction(module, without_framework(owner), self.options)
         attributes = needs.attributes(self_name)
         if attributes is None:
             reduction.whole = True
-        reduction.wanted |= attributes or set()
+        reduction.wanted |= (attributes or set()) - set(reduction.originals)
         free = {need for need in needs.items if need[0] not in used and need[0] != self_name}
         self._pending(module).needs |= free
         if function.name == "__init__":
             raise SliceError(f"{module.path}:{function.lineno}: the model is used while {owner.name} is being made")
         found = call or self._method_caller(module, owner, function)
+        made_by = self._constructor(module, owner) if found is None else None
+        found = found or made_by
         if found is None:
             raise SliceError(f"{module.path}:{function.lineno}: nothing calls {owner.name}.{function.name}")
         where, site = found
         others = [name for name in used if name != self_name]
-        arguments = bind(function, site, skip=1)
-        receiver = site.func.value if isinstance(site.func, ast.Attribute) else site.func
+        arguments = bind(function, site, skip=1) if made_by is None else {}
+        receiver = site.func.value if isinstance(site.func, ast.Attribute) and made_by is None else site.func
+        if made_by is not None:  # a framework calls the method of what is made there
+            receiver = site
         if kept or any(name not in arguments for name in others):
             reduced, made = reduce_function(
                 module, function, [self_name, *others], kept, point.expression, {self_name: receiver, **arguments}
@@ -208,9 +244,29 @@ class Framer:
         caller = where.function_of(site)
         inside = caller is not None and where.class_of(caller) is owner
         if not inside:
-            reduction.follow(where, caller, receiver)
-            self._pending(module).replaced[owner.name] = reduction.build()
+            if made_by is None:
+                reduction.follow(where, caller, receiver)
+            self.reduce(reduction, where)
+            if made_by is not None:
+                expression = _Rewriter(self.reductions).expression(expression)
         return Point(where, caller, where.statement_of(site), expression), found
+
+    def _leave_init(
+        self, point: Point, owner: ast.ClassDef, used: list[str], needs: Needs, call: tuple[Module, ast.Call] | None
+    ) -> tuple[Point, tuple[Module, ast.Call] | None]:
+        """Something made on the way to an object, which needs nothing of the object itself."""
+        assert point.function is not None
+        free = {need for need in needs.items if need[0] not in used}
+        if not used:
+            self._pending(point.module).needs |= free
+            return Point(point.module, None, None, point.expression), None
+        found = call or self._constructor(point.module, owner)
+        arguments = bind(point.function, found[1], skip=1) if found is not None else {}
+        arguments = {**init_defaults(point.function), **arguments}
+        if found is None or any(name not in arguments for name in used):
+            raise SliceError(f"{point.module.path}:{point.function.lineno}: nothing says what {owner.name} is made with")
+        expression = substitute(point.expression, {name: arguments[name] for name in used})
+        return self._step(point, *found, expression, free, None), found
 
     def _method_caller(self, module: Module, owner: ast.ClassDef, function: Function) -> tuple[Module, ast.Call] | None:
         outside: list[tuple[Module, ast.Call]] = []
@@ -226,6 +282,15 @@ class Framer:
             elif self._is_instance(where, caller, receiver, owner):
                 outside.append((where, site))
         return min([*outside, *inside], key=lambda found: found[0] is not self.entry, default=None)
+
+    def _constructor(self, module: Module, owner: ast.ClassDef) -> tuple[Module, ast.Call] | None:
+        """Where an object of a class is made whose methods a framework calls."""
+        sites = [
+            (where, site)
+            for where, site in self.calls.by_name.get(owner.name, [])
+            if (found := where.find_callee(site.func)) is not None and found[1] is owner
+        ]
+        return min(sites, key=lambda found: found[0] is not self.entry, default=None)
 
     def _is_instance(self, where: Module, caller: Function | None, receiver: ast.expr, owner: ast.ClassDef) -> bool:
         if isinstance(receiver, ast.Call):
@@ -335,7 +400,13 @@ class _Rewriter:
         calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and last_name(node.func) in self.reductions]
         if not any(self.reductions[last_name(call.func)].built is not None for call in calls):
             return statement
-        clone = copy.deepcopy(statement)
+        return ast.fix_missing_locations(self._narrowed(copy.deepcopy(statement)))
+
+    def expression(self, node: ast.expr) -> ast.expr:
+        """The same for an expression that stands in no statement yet."""
+        return ast.fix_missing_locations(self._narrowed(copy.deepcopy(node)))
+
+    def _narrowed(self, clone: _Node) -> _Node:
         for call in [node for node in ast.walk(clone) if isinstance(node, ast.Call)]:
             reduction = self.reductions.get(last_name(call.func))
             if (
@@ -347,7 +418,21 @@ class _Rewriter:
                 given = bind(reduction.init, call, skip=1)
                 call.args = []
                 call.keywords = [ast.keyword(name, given[name]) for name in reduction.parameters if name in given]
-        return ast.fix_missing_locations(clone)
+        return clone
+
+
+class _StandIn(ast.NodeTransformer):
+    """Renames classes, and takes them out of the imports that brought them."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.copy_location(ast.Name(self.names[node.id], node.ctx), node) if node.id in self.names else node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        node.names = [alias for alias in node.names if (alias.asname or alias.name) not in self.names]
+        return node if node.names else None
 
 
 def _trail(module: Module, function: Function | None, statement: ast.stmt) -> list[ast.AST]:

@@ -11,9 +11,11 @@ from ..specs import Preprocessing
 from .checkpoint_report import report_checkpoints
 from .fidelity import computes_as_unrepaired
 from .instrument import site_of
+from .mismatch import trained_otherwise
 from .package import class_names, inspect, model_name, package, smoke_test
 from .report import ModelReport, Parity, PreprocessingReport
 from .resolved import Resolved
+from .survey import knowledge
 from .trace_transform import Traced, row_shape, trace
 from .trials import Originals
 from .verify import Recorded
@@ -171,12 +173,30 @@ def _preprocessing(space: Workspace, resolved: Resolved, traced: Traced, row: Ro
             space.report.preprocessing.append(PreprocessingReport(source=candidate.source, for_models=names, steps=steps))
             for note in traced.notes:
                 space.remark("PS509", note, "note", candidate.source)
+            _compare_with_training(space, resolved, candidate)
             return candidate
     made = ", ".join("x".join(map(str, row_shape(candidate) or ())) or "any size" for candidate in traced.candidates)
     why = traced.why or f"the transform gives {made}, the model takes {'x'.join(map(str, row))}"
     source = (resolved.transform_recipe or {}).get("source_at") or ""
     space.remark("PS504", f"packaged without preprocessing, so the model takes tensors, not images: {why}", "warning", source)
     return None
+
+
+def _compare_with_training(space: Workspace, resolved: Resolved, made: Preprocessing) -> None:
+    """Remark when the training transform of the same file or script states another mean or standard deviation."""
+    modules = knowledge(space.surveyed).repository.modules
+    paths = [made.source.rpartition(":")[0], resolved.script.path if resolved.script is not None else ""]
+    near = [modules[path] for path in dict.fromkeys(paths) if path in modules]
+    per_pixel = made.scale * 255  # transforms state their numbers for pixels between 0 and 1
+    numbers = tuple(value / per_pixel for value in made.mean), tuple(value / per_pixel for value in made.std)
+    found = trained_otherwise(numbers, near)
+    if found is not None:
+        path, line, (mean, std) = found
+        message = (
+            f"training normalises with mean {mean} and std {std}, evaluation ({made.source}) with other numbers; "
+            "the package does what evaluation does"
+        )
+        space.remark("PS530", message, "warning", f"{path}:{line}")
 
 
 def _labels(space: Workspace, resolved: Resolved, recorded: Recorded | None, classes: int) -> list[str] | None:

@@ -21,6 +21,7 @@ _ALONE = {
     "torch.distributed.is_initialized": False,
     "torch.distributed.is_available": False,
 }
+LIGHTNING = ("pytorch_lightning", "lightning")
 _WRAPPERS = frozenset(["DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP"])
 
 
@@ -47,6 +48,10 @@ class Neutral(ast.NodeTransformer):
         if isinstance(node.func, ast.Attribute) and name == "cuda" and self._is_object(node.func.value):
             return node.func.value
         expanded = self.module.expand(node.func) or ""
+        if name == "seed_everything" and expanded.startswith(LIGHTNING) and node.args:
+            self.needs_torch = True
+            seed = ast.Attribute(ast.Name("torch", ast.Load()), "manual_seed", ast.Load())
+            return ast.copy_location(ast.Call(seed, node.args[:1], []), node)
         if expanded in _ALONE:
             return ast.copy_location(ast.Constant(_ALONE[expanded]), node)
         if expanded == "torch.load":
@@ -98,7 +103,9 @@ class _Imports(ast.NodeTransformer):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
         if not node.level:
-            return node
+            if (node.module or "").startswith(LIGHTNING):  # seeding is torch's own here
+                node.names = [alias for alias in node.names if alias.name != "seed_everything"]
+            return node if node.names else ast.copy_location(ast.Pass(), node)
         name = import_module(node, self.module.path)
         prefix = self.folder.replace("/", ".") + "." if self.folder else ""
         if prefix and name.startswith(prefix):
@@ -111,6 +118,14 @@ class _Imports(ast.NodeTransformer):
 
 def _is_future(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+
+
+def _is_idle_import(statement: ast.stmt, program: Iterable[ast.stmt]) -> bool:
+    """An import of Lightning that nothing reads any more."""
+    if not isinstance(statement, ast.Import) or not all(alias.name.startswith(LIGHTNING) for alias in statement.names):
+        return False
+    read = {node.id for item in program for node in ast.walk(item) if isinstance(node, ast.Name)}
+    return not any((alias.asname or alias.name.partition(".")[0]) in read for alias in statement.names)
 
 
 def neutralise(body: Iterable[ast.stmt], module: Module, folder: str, wrapped_from: Repository) -> ast.Module:
@@ -138,5 +153,5 @@ def neutralise(body: Iterable[ast.stmt], module: Module, folder: str, wrapped_fr
         block = getattr(node, "body", None)
         if isinstance(block, list) and len(block) > 1:
             node.body = [item for item in block if not isinstance(item, ast.Pass)] or [ast.Pass()]  # type: ignore[attr-defined]
-    cleaned = [item for item in statements if not isinstance(item, ast.Pass)]
+    cleaned = [item for item in statements if not isinstance(item, ast.Pass) and not _is_idle_import(item, statements)]
     return ast.fix_missing_locations(ast.Module(cleaned, type_ignores=[]))

@@ -15,6 +15,7 @@ from .facts import Factory, Option, Script
 from .frames import Program
 from .neutral import neutralise
 from .scopes import Module, Repository, bound_names, last_name
+from .source import walk
 
 _MODEL_OPTION = re.compile(
     r"^(arch(itecture)?|model(_?(name|type|arch|version))?|net(work)?(_?(name|type))?|backbone|classifier|cnn|name)$", re.I
@@ -22,6 +23,10 @@ _MODEL_OPTION = re.compile(
 _CHECKPOINT_OPTION = re.compile(
     r"checkpoint|ckpt|weight(?!_?decay)|resume|pretrained|snapshot|load|model_?(path|file)|state", re.I
 )
+_CONFIGURATION_OPTION = re.compile(
+    r"^(exp_?|model_?)?(cfg|config|conf)(uration)?(_?(file|path|name|ya?ml))?$|^ya?ml(_?(file|path))?$", re.I
+)
+_CONFIGURATION_FOLDER = re.compile(r"(^|/)(experiments?|[^/]*(cfg|conf)[^/]*)(/|$)", re.I)
 _NOT_A_FILE = re.compile(r"dir|folder|key|save|interval|freq|url|prefix|workers|decay|num|size", re.I)
 
 
@@ -109,6 +114,17 @@ def model_option(options: Iterable[Option], factories: Iterable[Factory], wanted
         if score >= 2:
             best.append((score, option))
     return max(best, key=lambda pair: pair[0])[1] if best else None
+
+
+def configuration_files(root: Path, option: Option) -> list[str]:
+    """The repository's YAML files, when an option wants one: those in folders of configurations, if there are any."""
+    if not _CONFIGURATION_OPTION.match(option.dest) or option.action is not None or option.type not in (None, "str", "Path"):
+        return []
+    files = sorted(walk(root, (".yaml", ".yml")))
+    files = [
+        path for path in files if not posixpath.basename(path).startswith((".", "docker-compose", "environment", "mkdocs"))
+    ]
+    return [path for path in files if _CONFIGURATION_FOLDER.search(posixpath.dirname(path))] or files
 
 
 def checkpoint_option(options: Iterable[Option], written: Written) -> Option | None:

@@ -12,27 +12,31 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
-from .arguments import command_line, flag_of
+from .arguments import flag_of
 from .belongings import Belongings, imported
 from .calls import SliceError
-from .construction import Construction, construct, direct
+from .construction import Construction, construct, direct, preferred
 from .facts import CheckpointSite, Factory, Option, Script, Survey
 from .finding import Finding
 from .input_size import from_self_test
 from .labels import find_class_names
 from .recipes import (
+    Written,
     checkpoint_option,
+    configuration_files,
     guarding_flags,
     loads_weights,
     model_option,
     options_of,
     recipe,
     with_literal_checkpoint,
+    working_folder,
     write,
 )
 from .resolved import ChainStep, Resolved
 from .settings import Settings
 from .survey import Knowledge, knowledge
+from .weightless import without_weights
 
 __all__ = ["ChainStep", "Resolved", "resolve"]
 
@@ -139,9 +143,11 @@ class _Resolver:
         raise AmbiguousError("several scripts build different models", candidates=paths, flag="--entry")
 
     def _fall_back(self, failures: Sequence[str]) -> Resolved:
-        if self.model is not None or len(self.survey.factories) == 1:
-            return self._without_script()
         reasons = "; ".join(dict.fromkeys(failures))
+        if self.model is not None or len(self.survey.factories) == 1:
+            message = f"built with its own defaults, not as the script does, because that could not be followed: {reasons}"
+            self.settings.remark("", 1, "PS015", message)
+            return self._without_script()
         if self.survey.factories:
             raise AmbiguousError(
                 f"no script could be followed to its model ({reasons})",
@@ -184,6 +190,7 @@ class _Resolver:
             name, call = parsed.func.id, parsed
         named = [item for item in self.survey.factories if item.name == name]
         named = named or [item for item in self.survey.factories if item.name.lower() == name.lower()]
+        named = preferred(self.known, named)
         if len(named) > 1:
             self.settings.findings.append(
                 Finding(
@@ -214,9 +221,12 @@ class _Resolver:
                 f"no script says how {factory.name} loads its weights; --checkpoint needs one that does (--entry)"
             )
         made, name = direct(self.survey.root, self.known, factory, call)
+        source = without_weights(made["source"], self.known.repository.modules[factory.path])
+        bare = {**made, "model": name, "source": source} if source != made["source"] else None
         base = Resolved(
             name=_tidy(factory.name),
             recipe={**made, "model": name},
+            fallback_recipe=bare,
             factory=f"{factory.path}:{factory.line}",
             factory_name=factory.name,
             chain=(
@@ -254,10 +264,14 @@ class _Resolver:
             given[chooser.dest] = chooser.default  # a bare string where the script expects a list of them
         wanted = [option for option in options if option.required and option.dest not in given]
         if chooser is not None and chooser in wanted:
-            candidates = [str(item) for item in chooser.choices or [factory.name for factory in self.survey.factories]]
+            names = self.known.table.dispatched() or [factory.name for factory in self.survey.factories]
+            candidates = [str(item) for item in chooser.choices or names]
             raise AmbiguousError(
                 f"{script.path} must be told its model ({flag_of(chooser)})", candidates=candidates, flag="--model"
             )
+        for option in wanted:
+            if (file := self._configuration(script, option)) is not None:
+                given[option.dest] = file
         weights = checkpoint_option(options, written)
         if self.checkpoint is not None:
             if weights is not None:
@@ -295,6 +309,22 @@ class _Resolver:
         )
         return Belongings(self.survey, self.known, self.settings, construction).add_to(resolved)
 
+    def _configuration(self, script: Script, option: Option) -> str | None:
+        """The file that a required `--cfg FILE` can only mean; None when the option is no such one, or the user gave it."""
+        said = {item.partition("=")[0] for item in self.settings.arguments}
+        if said & set(option.flags) or (option.positional and self.settings.arguments):
+            return None
+        files = configuration_files(self.survey.root, option)
+        module = self.known.repository.modules[script.path]
+        start = working_folder(module, self.known.repository)
+        paths = [posixpath.relpath(path, start) for path in files]
+        if len(paths) > 1:
+            flag = "" if option.positional else f"{flag_of(option)} "
+            candidates = [f'"{script.path} {flag}{path}"' for path in paths]
+            message = f"{script.path} must be told its configuration ({flag_of(option)})"
+            raise AmbiguousError(message, candidates=candidates, flag="--entry")
+        return paths[0] if paths else None
+
     def _select(self, construction: Construction, chooser: Option | None, given: dict[str, str]) -> Resolved | None:
         """Apply --model: through the script's own option, else in place of the factory that it calls."""
         if self.model is None:
@@ -321,11 +351,14 @@ class _Resolver:
         except SliceError:
             return None
         written = write(bare.program, self.known.repository, folder, "model")
-        if written.source == source:
+        bare_source = without_weights(written.source, self.known.repository.modules[construction.script.path])
+        written = Written(bare_source, written.expression, ast.parse(bare_source))
+        if bare_source == source:
             return None
         options = options_of(written, bare.program, construction.script)
         known = {option.dest for option in options}
-        argv = command_line(options, {name: value for name, value in given.items() if name in known})
+        settings = Settings(arguments=self.settings.arguments, given={k: v for k, v in given.items() if k in known})
+        argv = settings.argv(construction.script, options)
         return {**made, "source": written.source, "argv": argv, "model": written.expression}
 
     def _factory(
@@ -338,7 +371,7 @@ class _Resolver:
             named = [item for item in self.survey.factories if item.name == value]
             named = named or [item for item in self.survey.factories if item.name.lower() == value.lower().replace("-", "_")]
             if named:
-                return named[0]
+                return preferred(self.known, named)[0]
         return construction.factory
 
     def _checkpoints(self, construction: Construction) -> tuple[CheckpointSite, ...]:

@@ -195,7 +195,7 @@ class Slicer:
                 )
                 if plain and attributes is not None and alias.name.split(".")[1] not in attributes:
                     continue
-            if needs.has(name) or self._for_effect(statement, alias, name):
+            if needs.has(name) or self._for_effect(statement, alias, name) or self._for_lookup(statement, needs):
                 kept.append(alias)
         for alias in kept:
             if alias.name != "*" and not (isinstance(statement, ast.Import) and "." in alias.name and not alias.asname):
@@ -211,6 +211,8 @@ class Slicer:
             return unknown
         provided = set(found.definitions) | set(found.imports)
         provided = provided.union(*(bound_names(item) for item in found.tree.body if not isinstance(item, ast.ImportFrom)))
+        if by_name(needs):
+            return {name for name in provided if not name.startswith("_")}
         hits = names & provided | {name for name in names if found.find(name) is not None}
         return hits or (unknown if found.star_imports else set())
 
@@ -222,7 +224,27 @@ class Slicer:
             return False
         return self.module.repository.has_package(alias.name, self.module.path)
 
+    def _for_lookup(self, statement: ast.Import | ast.ImportFrom, needs: Needs) -> bool:
+        """An import of models that `globals()[name]` or `eval(name)` may mean."""
+        if not (self.top_level and isinstance(statement, ast.ImportFrom) and by_name(needs)):
+            return False
+        name = import_module(statement, self.module.path)
+        zoo = name.startswith(("torchvision.models", "timm.models"))
+        return zoo or self.module.repository.module(name, self.module.path) is not None
+
+    def _may_be_looked_up(self, statement: Definition, needs: Needs) -> bool:
+        """A class, or a function that only makes something, which `globals()[name]` or `eval(name)` may mean."""
+        if not (self.top_level and by_name(needs)):
+            return False
+        if isinstance(statement, ast.ClassDef):
+            return any((self.module.expand(base) or "").startswith("torch.nn") for base in statement.bases)
+        returned = [node.value for node in ast.walk(statement) if isinstance(node, ast.Return)]
+        looping = any(isinstance(node, ast.For | ast.While | ast.With) for node in ast.walk(statement))
+        return bool(returned) and not looping and all(isinstance(value, ast.Call | ast.Name) for value in returned)
+
     def _definition(self, statement: Definition, needs: Needs) -> ast.stmt | None:
+        if self._may_be_looked_up(statement, needs):
+            self.need(needs, {(statement.name, None)})
         if not needs.has(statement.name):
             return None
         needs.kill(statement.name)
@@ -444,3 +466,8 @@ class Slicer:
             if not self.options.checkpoints and loading and (loads or bound & given):
                 return True
         return False
+
+
+def by_name(needs: Needs) -> bool:
+    """Whether what is needed looks names up in the module as a whole, so that any of its definitions may be meant."""
+    return any(needs.has(name) for name in ("globals", "eval", "vars", "locals", "exec"))

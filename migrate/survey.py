@@ -15,6 +15,7 @@ from .checkpoints import find_checkpoints
 from .factories import ModelTable
 from .facts import CheckpointSite, Factory, Loop, LoopKind, Option, Script, Survey, TransformSite
 from .finding import Finding
+from .lightning_module import LightningSite, find_trainer_calls
 from .loops import CallSite, find_calls
 from .scopes import Definition, Module, Repository, dotted, last_name
 from .source import MAX_FILES, SourceFile, read_source, walk
@@ -37,6 +38,8 @@ class Knowledge:
     table: ModelTable
     calls: Calls
     sites: tuple[CallSite, ...]
+    trainers: tuple[LightningSite, ...] = ()
+    """Calls of a Trainer, which has the loops itself."""
 
 
 def knowledge(survey: Survey) -> Knowledge:
@@ -112,12 +115,12 @@ def _learn(files: tuple[SourceFile, ...]) -> Knowledge:
     repository = Repository(files)
     table = ModelTable(repository)
     sites = tuple(site for module in repository.modules.values() for site in find_calls(module, table))
-    return Knowledge(repository, table, Calls(repository), sites)
+    return Knowledge(repository, table, Calls(repository), sites, tuple(find_trainer_calls(repository, table)))
 
 
 def _scripts(found: Knowledge) -> tuple[Script, ...]:
     by_function: dict[ast.AST | None, list[CallSite]] = {}
-    for site in found.sites:
+    for site in (*found.sites, *found.trainers):
         by_function.setdefault(_outermost(site), []).append(site)
     scripts = (_script(module, found, by_function) for module in found.repository.modules.values())
     return tuple(script for script in scripts if script is not None)

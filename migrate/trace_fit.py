@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ..specs import CenterCrop, Geometry, Preprocessing, Resize
 
 RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's own numbers
+OPENCV = {0: "nearest", 1: "bilinear"}  # of cv2's own numbers, those that are reproduced bit for bit
 DEFAULT_RESAMPLING = 3  # of Image.resize, for modes without a palette
 SCALES = (1 / 255, 1.0, 1 / 256, 1 / 127.5, 1 / 128)
 Size = tuple[int, int]
@@ -114,16 +115,31 @@ def _refuse_inexpressible(op: dict[str, Any]) -> None:
         raise Refused("its resize reads only a part of the image (box=...)")
 
 
+class _Filter(NamedTuple):
+    interpolation: str
+    antialias: bool
+    library: Literal["pillow", "opencv"]
+
+
+def _filter_of(op: dict[str, Any]) -> _Filter:
+    number = op.get("resample")
+    if op.get("library") != "opencv":
+        return _Filter(RESAMPLING[DEFAULT_RESAMPLING if number is None else int(number)], True, "pillow")
+    if number not in OPENCV:
+        raise Refused("it resizes with an OpenCV interpolation other than INTER_LINEAR and INTER_NEAREST, the served ones")
+    return _Filter(OPENCV[int(number)], False, "opencv")
+
+
 def _fit_resize(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Resize:
-    kinds = {DEFAULT_RESAMPLING if op.get("resample") is None else int(op["resample"]) for _, op in seen}
+    kinds = {_filter_of(op) for _, op in seen}
     if len(kinds) != 1:
         raise Refused("its resize changes the interpolation from image to image")
-    interpolation = RESAMPLING[kinds.pop()]
+    how = kinds.pop()
     afters = [tuple(op["after"]) for _, op in seen]
-    candidates = [Resize(size=after, interpolation=interpolation) for after in sorted(set(afters))[:1]]
+    candidates = [Resize(size=after, **how._asdict()) for after in sorted(set(afters))[:1]]
     for side in sorted({min(after) for after in afters})[:1]:
         for long_side in ("floor", "round"):
-            candidates.append(Resize(size=side, interpolation=interpolation, long_side=long_side))  # type: ignore[arg-type]  # noqa: PERF401
+            candidates.append(Resize(size=side, long_side=long_side, **how._asdict()))  # type: ignore[arg-type]  # noqa: PERF401
     for candidate in candidates:
         if all(candidate.output_size(*size) == after for (size, _), after in zip(seen, afters, strict=True)):
             return candidate

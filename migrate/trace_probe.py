@@ -19,6 +19,7 @@ import random
 import sys
 import traceback
 import types
+import urllib.error
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,12 +27,17 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+# What torchrun and the like tell the only process of a run.
+LAUNCHER = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "SLURM_PROCID": "0"}
 # Methods that make a new image of other pixels, and methods that change pixels in place.
 MAKING = (
     "convert", "resize", "crop", "transpose", "rotate", "transform", "filter", "reduce", "quantize", "point",
     "effect_spread", "remap_palette",
 )  # fmt: skip
 CHANGING = ("thumbnail", "draft", "paste", "alpha_composite", "putalpha", "putdata", "putpalette", "putpixel")
+
+
+OPENCV_LINEAR = 1  # cv2.INTER_LINEAR, the default of cv2.resize
 
 
 class Journal:
@@ -103,6 +109,52 @@ class Journal:
         self._note_read(image)
         return interface(image)
 
+    def follow_opencv(self, cv2: Any) -> None:
+        """Follow 8-bit images through OpenCV too: what it reads, and what it resizes of the pixels read last."""
+
+        def reading(plain: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(plain)
+            def read(*args: Any, **kwargs: Any) -> Any:
+                found = plain(*args, **kwargs)
+                if isinstance(found, np.ndarray) and found.dtype == np.uint8 and found.ndim == 3 and found.shape[2] == 3:
+                    self.read = ([], "RGB", found[:, :, ::-1].copy())
+                return found
+
+            return read
+
+        plain_resize = cv2.resize
+
+        @functools.wraps(plain_resize)
+        def resize(src: Any, *args: Any, **kwargs: Any) -> Any:
+            made = plain_resize(src, *args, **kwargs)
+            self._note_resize(
+                src, made, {**dict(zip(("dsize", "dst", "fx", "fy", "interpolation"), args, strict=False)), **kwargs}
+            )
+            return made
+
+        for name in ("imread", "imdecode"):
+            setattr(cv2, name, reading(getattr(cv2, name)))
+        cv2.resize = resize
+
+    def _note_resize(self, src: Any, made: np.ndarray, given: dict[str, Any]) -> None:
+        if self.read is None or self.read[0] is None or not isinstance(src, np.ndarray) or src.dtype != np.uint8:
+            return
+        ops, mode, pixels = self.read
+        if src.shape != pixels.shape:
+            return
+        turned = not np.array_equal(src, pixels)
+        if turned and not (src.ndim == 3 and np.array_equal(src[:, :, ::-1], pixels)):
+            return
+        resample = given.get("interpolation")
+        op = {
+            "op": "resize",
+            "library": "opencv",
+            "resample": OPENCV_LINEAR if resample is None else int(resample),
+            "before": src.shape[:2],
+            "after": made.shape[:2],
+        }
+        self.read = ([*(ops or []), op], mode, (made[:, :, ::-1] if turned else made).copy())
+
     def _note_read(self, image: Image.Image) -> None:
         if self.depth or image.mode not in ("RGB", "L"):
             return
@@ -143,8 +195,43 @@ def evaluate(recipe: dict[str, Any], expression: str) -> Any:
     module = types.ModuleType("__penstock__")
     module.__file__ = str(script)
     sys.modules[module.__name__] = module  # dataclasses look their module up by name
-    exec(compile(recipe["source"], str(script), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - its purpose
-    return eval(expression, module.__dict__)  # noqa: S307
+    code = compile(recipe["source"], str(script), "exec", dont_inherit=True)
+    offline = False
+    while True:
+        try:
+            exec(code, module.__dict__)  # noqa: S102 - its purpose
+            return eval(expression, module.__dict__)  # noqa: S307
+        except KeyError as error:  # it expects to be started by a launcher
+            asked = error.args[0] if error.args else None
+            if asked not in LAUNCHER or asked in os.environ:
+                raise
+            os.environ[asked] = LAUNCHER[asked]
+        except urllib.error.URLError:  # a model that the transform is configured from wants its weights
+            if offline:
+                raise
+            do_without_downloads()
+            offline = True
+
+
+def do_without_downloads() -> None:
+    """Let models keep their fresh weights where stored ones would be downloaded: what a transform does depends on no weight."""
+    torch = sys.modules["torch"]  # which asked for them
+
+    def nothing(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        return {}
+
+    zoo = sys.modules.get("torch.utils.model_zoo")
+    plain = {torch.hub.load_state_dict_from_url, getattr(zoo, "load_url", None)} - {None}
+    for module in list(sys.modules.values()):
+        for name in ("load_state_dict_from_url", "load_url"):
+            if getattr(module, "__dict__", {}).get(name) in plain:
+                setattr(module, name, nothing)
+    load = torch.nn.Module.load_state_dict
+
+    def load_state_dict(module: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        return load(module, state, *args, **kwargs) if state else None
+
+    torch.nn.Module.load_state_dict = load_state_dict
 
 
 def observe(
@@ -187,6 +274,8 @@ def main() -> None:
     except BaseException as error:  # noqa: BLE001 - the user's code may raise anything, SystemExit too
         answer = {"ok": False, "error": f"{type(error).__name__}: {error}", "where": last_line(error)}
     else:
+        if "cv2" in sys.modules:
+            journal.follow_opencv(sys.modules["cv2"])
         for index, path in enumerate(request["probes"]):
             try:
                 found, made = observe(transform, path, request["recipe"], journal)

@@ -23,6 +23,8 @@ from ..errors import SandboxError
 MODULE = "__penstock__"
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 _CUDA_ON_CPU = ("Torch not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are available")
+_LAUNCHER = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "SLURM_PROCID": "0"}
+"""What a launcher tells the only process of a run."""
 _AFTER_CPU_BEFORE_CUDA = 15  # torch.serialization asks its own handlers at 10 and 20; lower comes first
 
 
@@ -41,7 +43,7 @@ def build_model(recipe: Mapping[str, Any]) -> torch.nn.Module:
     main = sys.modules["__main__"]
     sys.modules["__main__"] = module  # a model pickled whole by the script names its classes `__main__.Net`
     try:
-        exec(compile(recipe["source"], str(script), "exec", dont_inherit=True), module.__dict__)  # noqa: S102 - the recipe's purpose
+        _as_launched(compile(recipe["source"], str(script), "exec", dont_inherit=True), module)
         model = eval(recipe["model"], module.__dict__)  # noqa: S307
     except KeyboardInterrupt:
         raise
@@ -53,6 +55,23 @@ def build_model(recipe: Mapping[str, Any]) -> torch.nn.Module:
     if not isinstance(model, torch.nn.Module):
         raise SandboxError(f"{recipe['model']!r} in {recipe['script']} is a {type(model).__name__}, not a torch.nn.Module")
     return model.eval()
+
+
+def _as_launched(code: types.CodeType, module: types.ModuleType) -> None:
+    """Run the code; where it asks for what only a launcher such as torchrun sets, again as its only process.
+
+    Set beforehand, these variables would make other scripts start process groups that they do not need.
+    """
+    for _ in range(len(_LAUNCHER) + 1):
+        try:
+            exec(code, module.__dict__)  # noqa: S102 - the recipe's purpose
+        except KeyError as error:
+            asked = error.args[0] if error.args else None
+            if asked not in _LAUNCHER or asked in os.environ:
+                raise
+            os.environ[asked] = _LAUNCHER[asked]
+        else:
+            return
 
 
 def unwrap(model: Any) -> Any:

@@ -27,6 +27,7 @@ from fastapi import FastAPI, HTTPException, Request
 from PIL import Image, UnidentifiedImageError
 
 from ...errors import SandboxError
+from ...runtime.preprocessing import opencv_resize
 from ...runtime.recipe import build_model
 from ...specs import Preprocessing, Resize
 
@@ -50,7 +51,10 @@ def transform(preprocessing: Preprocessing) -> Callable[[Image.Image], torch.Ten
         for step in preprocessing.geometry:
             if isinstance(step, Resize):
                 height, width = step.output_size(image.height, image.width)
-                image = image.resize((width, height), _FILTERS[step.interpolation])
+                if step.library == "opencv":
+                    image = Image.fromarray(opencv_resize(np.array(image), height, width, step.interpolation))
+                else:
+                    image = image.resize((width, height), _FILTERS[step.interpolation])
             else:
                 top, left = step.corner(image.height, image.width)
                 image = image.crop((left, top, left + step.size[1], top + step.size[0]))

@@ -237,6 +237,36 @@ def test_cycles_of_imports_and_classes_end(tmp_path):
     assert surveyed.factories == ()
 
 
+PIXELS = """
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Segmenter(nn.Module):
+    def __init__(self, classes=2):
+        super().__init__()
+        self.body = nn.Conv2d(3, 8, 3)
+        self.head = nn.Conv2d(8, classes, 1)
+
+    def forward(self, x):
+        return F.interpolate(self.head(self.body(x)), size=x.shape[2:])
+
+
+class Resizing(nn.Module):
+    def __init__(self, classes=2):
+        super().__init__()
+        self.body = nn.Conv2d(3, 8, 3)
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, x):
+        return self.head(self.body(F.interpolate(x, size=(32, 32))).mean((2, 3)))
+"""
+
+
+def test_networks_that_answer_per_pixel_are_no_classifiers(tmp_path):
+    assert [factory.name for factory in write(tmp_path, nets=PIXELS).factories] == ["Resizing"]
+
+
 def test_progress_is_told(tmp_path):
     seen = []
     (tmp_path / "m.py").write_text(textwrap.dedent(MODELS))

@@ -139,3 +139,63 @@ def test_code_that_fails_before_the_transform_exists_says_where(tmp_path: Path) 
     found = traced(tmp_path, "raise SystemExit('no data here')\ntransform = None")
     assert found.why is not None
     assert "no data here" in found.why
+
+
+OPENCV = """
+import cv2
+def read(path):
+    return cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB)
+def floats(pixels):
+    return ((pixels / 255.0 - 0.5) / 0.25).transpose(2, 0, 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "takes", "geometry", "channels"),
+    [
+        ("transform = lambda path: floats(cv2.resize(read(path), (40, 30)))", "path", [(30, 40)], "RGB"),
+        ("transform = lambda path: floats(cv2.resize(cv2.imread(path), (32, 32)))", "path", [(32, 32)], "BGR"),
+        (
+            "transform = lambda image: floats(cv2.resize(np.array(image.convert('RGB').resize((50, 50), 2)), (24, 24)))",
+            "image",
+            [(50, 50), (24, 24)],
+            "RGB",
+        ),
+    ],
+)
+def test_opencv(tmp_path: Path, body: str, takes: str, geometry: list[tuple[int, int]], channels: str) -> None:
+    pytest.importorskip("cv2")
+    found = traced(tmp_path, OPENCV + body, takes=takes)
+    assert found.why is None
+    made = found.candidates[0]
+    assert [step.size for step in made.geometry] == geometry
+    assert made.geometry[-1] == Resize(size=geometry[-1], antialias=False, library="opencv")
+    assert made.channels == channels
+
+
+def test_opencv_filters_that_are_not_served_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("cv2")
+    body = "transform = lambda path: floats(cv2.resize(read(path), (40, 30), interpolation=cv2.INTER_AREA))"
+    found = traced(tmp_path, OPENCV + body, takes="path")
+    assert not found.candidates
+    assert "OpenCV interpolation" in (found.why or "")
+
+
+def test_a_transform_configured_from_a_model_needs_no_download(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    source = """
+        import torch
+        from urllib.error import URLError
+        def load(url):
+            return torch.hub.load_state_dict_from_url(url)
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(2, 2)
+        net = Net()
+        net.load_state_dict(load("http://localhost:1/absent.pth"))
+        net.size = 48
+        transform = lambda image: array(image.resize((net.size, net.size), Image.BILINEAR))
+    """
+    found = traced(tmp_path, source)
+    assert found.candidates[0].geometry == (Resize(size=(48, 48)),)
