@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup demo test lint bench bench-graphs bench-training bench-gpu zoo clean
+.PHONY: setup zoo-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate zoo clean
 
 setup: $(STAMP)
 
@@ -41,6 +41,9 @@ bench-graphs: zoo-setup
 
 bench-training: setup
 	$(BIN)/python tests/benchmarks/training.py --out docs/bench-training.json
+
+bench-migrate: setup
+	$(BIN)/python tests/benchmarks/migrate.py --out docs/bench-migrate.json
 
 # Needs torch with CUDA and nothing of this checkout's environment: `make bench-gpu GPU_PYTHON=python3` on a bare GPU machine.
 GPU_PYTHON ?= $(BIN)/python

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from .facts import Factory
 from .scopes import Definition, Function, Module, Repository, dotted, last_name, local_names, parameters, root_of
@@ -33,6 +34,8 @@ _MODULE_ROOTS = (
     "lightning",
     "efficientnet_pytorch",
 )
+_NOT_PARTS = frozenset(["super", "isinstance", "issubclass", "summary", "partial"])
+"""Callees that get a class without making it a part of another network."""
 _LIGHTNING = re.compile(r"(^|\.)(LightningModule)$")
 _ZOOS = (
     "torchvision.models",
@@ -357,7 +360,7 @@ class ModelTable:
                 blocks |= {base.node for base in model.bases if not self._used_directly(base)}
         for module in self.repository.modules.values():
             for node in module.nodes:
-                if isinstance(node, ast.Call) and last_name(node.func) not in ("super", "isinstance", "issubclass", "summary"):
+                if isinstance(node, ast.Call) and last_name(node.func) not in _NOT_PARTS:
                     for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
                         if isinstance(value, ast.Name | ast.Attribute):
                             found = module.find_callee(value)
@@ -366,12 +369,13 @@ class ModelTable:
         return blocks
 
     def _used_directly(self, model: ModelClass) -> bool:
-        """Whether the class itself is constructed somewhere outside of networks."""
-        for module in self.repository.modules.values():
-            for node in module.nodes:
-                if isinstance(node, ast.Call) and last_name(node.func) == model.node.name:
-                    return True
-        return False
+        """Whether something calls the class by its name."""
+        return model.node.name in self._called
+
+    @cached_property
+    def _called(self) -> set[str]:
+        modules = self.repository.modules.values()
+        return {last_name(node.func) for module in modules for node in module.nodes if isinstance(node, ast.Call)}
 
 
 def _own_walk(function: Function) -> Iterator[ast.AST]:

@@ -28,9 +28,10 @@ def groups(context: Context) -> list[Group]:
 
 
 def _is_test(site: CallSite) -> bool:
-    name = site.module.path.rpartition("/")[2]
-    function = site.fact.function or ""
-    return function.startswith("test") and (name.startswith("test_") or "/tests/" in f"/{site.module.path}")
+    folder, _, name = f"/{site.module.path}".rpartition("/")
+    functions = (site.fact.function or "").split(".")
+    named = name.startswith("test_") or name.endswith("_test.py") or not {"test", "tests"}.isdisjoint(folder.split("/"))
+    return named and any(function.startswith("test") for function in functions)
 
 
 def is_trained(context: Context, group: Group) -> bool:
@@ -73,7 +74,7 @@ def in_evaluation_mode(context: Context, group: Group) -> bool:
     A graph computes what the model computes in evaluation mode; a model that is never put there computes something else.
     """
     module, known = context.module, context.known
-    if _calls_eval(module.nodes):
+    if _calls_eval(module.calls):
         return True
     root = group.model.partition(".")[0]
     for node in module.nodes:
@@ -139,22 +140,31 @@ def _refused(module: Module, group: Group) -> Refusal | None:
     for site in group.sites:
         if len(site.call.args) != 1 or site.call.keywords:
             return Refusal("it is called with more than one argument")
+        if _in_string(module, site.call):
+            return Refusal("it stands inside an f-string, and strings are not edited")
         if _is_collection(module, site):
             return Refusal("it takes a list of inputs instead of one batch")
         if _taken_by_name(module, site):
             return Refusal("its output is taken apart by name")
         if "." in group.model and not group.model.startswith("self."):
             return Refusal(f"{group.model} is reached through another object")
-    for node in module.nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            receiver = dotted(node.func.value) or ""
+    for node in module.calls:
+        if isinstance(node.func, ast.Attribute):
             if node.func.attr in _HOOKS:
                 return Refusal("this file registers hooks, which a graph would not call")
-            if node.func.attr == "half" and receiver == group.model:
+            if node.func.attr == "half" and dotted(node.func.value) == group.model:
                 return Refusal("it is brought to half precision by hand")
     if bound_elsewhere(module):
         return Refusal("the file uses the name penstock for something else")
     return None
+
+
+def _in_string(module: Module, node: ast.AST) -> bool:
+    while not isinstance(node, ast.stmt):
+        if isinstance(node, ast.JoinedStr):
+            return True
+        node = module.parents[node]
+    return False
 
 
 def _is_collection(module: Module, site: CallSite) -> bool:
@@ -183,6 +193,8 @@ def _taken_by_name(module: Module, site: CallSite) -> bool:
 
 
 def bound_elsewhere(module: Module) -> bool:
+    if "penstock" not in module.words:
+        return False
     return module.imports.get("penstock", "penstock") != "penstock" or any(
         isinstance(node, ast.Name) and node.id == "penstock" and isinstance(node.ctx, ast.Store) for node in module.nodes
     )
@@ -196,7 +208,9 @@ def import_edit(context: Context) -> Edit | None:
     body = module.tree.body
     imports = [item for item in body if isinstance(item, ast.Import | ast.ImportFrom) and positions.starts_line(item)]
     imports = [item for item in imports if not (isinstance(item, ast.ImportFrom) and item.module == "__future__")]
-    torch = [item for item in imports if _imports_torch(item)]
+    used = _first_use(context)
+    torch = [item for item in imports if _imports_torch(item) and item.lineno < used]
+    imports = [item for item in imports if item.lineno < used]
     if torch:
         return positions.insert_before(torch[0], "import penstock")
     if imports:
@@ -205,6 +219,17 @@ def import_edit(context: Context) -> Edit | None:
     if first:
         return positions.insert_before(first[0], "import penstock")
     return positions.insert_after(body[-1], "import penstock")
+
+
+def _first_use(context: Context) -> int:
+    """The line of the first statement at module level, definitions aside, that mentions a model; no graph is made above it."""
+    roots = {site.fact.model.partition(".")[0] for site in context.sites}
+    for item in context.module.tree.body:
+        if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom) and any(
+            isinstance(node, ast.Name) and (node.id in roots or node.id == "__name__") for node in ast.walk(item)
+        ):
+            return item.lineno
+    return len(context.positions.lines) + 1
 
 
 def _imports_torch(item: ast.Import | ast.ImportFrom) -> bool:

@@ -48,13 +48,28 @@ class CallSite:
 
 def find_calls(module: Module, table: ModelTable) -> list[CallSite]:
     """Every call of a model in one file, calls inside networks' own methods left out."""
-    skipped = {node for node, model in table.classes.items() if model.module is module}
+    skipped: set[ast.AST] = {
+        node for node in module.nodes if isinstance(node, ast.ClassDef) and _is_network(module, node, table)
+    }
     evidence = _Evidence(module, table)
     found = []
     for node, function in _calls(module, skipped):
         if (site := _read(module, node, function, evidence)) is not None:
             found.append(site)
     return sorted(found, key=lambda site: (site.fact.call_line, site.fact.call_column))
+
+
+def _is_network(module: Module, node: ast.ClassDef, table: ModelTable, depth: int = 0) -> bool:
+    """Whether a class is a module: of torch as far as can be told, or one with a `forward` and a base from who knows where."""
+    if node in table.classes:
+        return True
+    if any(isinstance(item, ast.FunctionDef) and item.name == "forward" for item in node.body):
+        return any(last_name(base) != "object" for base in node.bases)
+    found = [module.find_callee(base) for base in node.bases if depth < 20]
+    return any(
+        item is not None and isinstance(item[1], ast.ClassDef) and _is_network(item[0], item[1], table, depth + 1)
+        for item in found
+    )
 
 
 def _calls(module: Module, skipped: set[ast.AST]) -> Iterator[tuple[ast.Call, Function | None]]:
@@ -135,9 +150,13 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
     if name is None or not call.args or isinstance(call.args[0], ast.Starred) or not (captured or evidence.is_model(name)):
         return None
     root = name.partition(".")[0]
-    if "." not in name and (name in module.definitions or name in module.imports):
+    if root not in _assigned(module, function) and not _imported_value(module, name, evidence):
+        known = module.imports if "." in name else {**module.imports, **module.definitions}
+        if root in known or ("." not in name and module.find(name) is not None):
+            return None
+    elif "." not in name and name in module.definitions:
         return None
-    if root in module.imports and root not in _assigned(module, function):
+    if isinstance(module.parents[call], ast.withitem):
         return None
     if isinstance(call.args[0], ast.Constant) or _is_synthetic(module, call.args[0], function):
         return None
@@ -165,6 +184,15 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         call_column=call.col_offset,
     )
     return CallSite(fact, module, call, function, loop, trained, captured)
+
+
+def _imported_value(module: Module, name: str, evidence: _Evidence) -> bool:
+    """Whether a name is imported from a file of the repository that makes a model at module level: `from model import net`."""
+    source, _, original = module.imports.get(name, "").rpartition(".")
+    where = module.repository.module(source, module.path) if source else None
+    if where is None or original in where.definitions or original not in _assigned(where, None):
+        return False
+    return name in evidence.touched or original in _Evidence(where, evidence.table).built
 
 
 def _is_synthetic(module: Module, node: ast.expr, function: Function | None) -> bool:
@@ -261,7 +289,7 @@ def _back_propagates(module: Module, scope: ast.AST | None) -> bool:
 
 def _trains_anywhere(module: Module) -> bool:
     """Whether the file back-propagates, so that a model's weights may change between calls."""
-    return any(isinstance(node, ast.Call) and last_name(node.func) in TRAINING_CALLS for node in module.nodes)
+    return any(last_name(node.func) in TRAINING_CALLS for node in module.calls)
 
 
 def _gradless(module: Module, call: ast.AST, function: Function | None) -> bool:

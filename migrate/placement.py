@@ -1,4 +1,4 @@
-"""Where the graph of a model is constructed, and what it is called."""
+"""Where the graph of a model is constructed."""
 
 from __future__ import annotations
 
@@ -7,46 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from .edits import Positions
-from .effects import MUTATING_CALL
+from .graph_names import Group, attribute_name, binder, graph_name
 from .loops import CallSite
+from .preparation import announces, binds, made_anew, touches
 from .rule import Context
-from .scopes import Function, Module, bound_names, dotted, last_name, local_names, parameters
+from .scopes import Function, Module, dotted, last_name, parameters
 
-_PREPARING = frozenset(
-    [
-        "eval",
-        "to",
-        "cuda",
-        "cpu",
-        "load_state_dict",
-        "float",
-        "double",
-        "train",
-        "requires_grad_",
-        "share_memory",
-        "load",
-        "fuse",
-    ]
-)
-
-
-@dataclass(frozen=True)
-class Group:
-    """The calls of one model in one function (or at module level), which share one graph."""
-
-    sites: tuple[CallSite, ...]
-
-    @property
-    def first(self) -> CallSite:
-        return self.sites[0]
-
-    @property
-    def model(self) -> str:
-        return self.first.fact.model
-
-    @property
-    def evaluates(self) -> bool:
-        return any(site.fact.kind == "evaluate" for site in self.sites)
+__all__ = ["Group", "Place", "Refusal", "construction"]
 
 
 @dataclass(frozen=True)
@@ -66,16 +33,16 @@ class Place:
 
 
 def construction(context: Context, group: Group) -> Place | Refusal:
-    module, positions = context.module, context.positions
+    module = context.module
     site = group.first
     root = group.model.partition(".")[0]
+    if _bound_around(module, group, root):
+        return Refusal("a loop, a with statement or the like binds it")
     if root == "self":
-        return _in_method(module, positions, group)
-    function = site.function
-    while function is not None and root not in local_names(function):
-        function = module.function_of(function)
+        return _in_method(context, group)
+    function = binder(module, group)
     if function is None:
-        return _global(module, positions, group)
+        return _global(context, group)
     given = root in {argument.arg for argument in parameters(function)}
     if given and all(item.loop is None for item in group.sites) and not runs_once(context, module, function):
         return Refusal(
@@ -83,8 +50,36 @@ def construction(context: Context, group: Group) -> Place | Refusal:
             "each; make the graph where the model is made, and hand it over instead"
         )
     if function is not site.function:  # a function nested in the one that binds the model
-        return _local(module, positions, group, function, _statement_within(module, site.function, function))
-    return _local(module, positions, group, function, module.statement_of(site.call))
+        return _local(context, group, function, _statement_within(module, site.function, function))
+    return _local(context, group, function, module.statement_of(site.call))
+
+
+def _bound_around(module: Module, group: Group, root: str) -> bool:
+    """Whether `for model in models`, a comprehension, `with ... as model`, `lambda model` or a match stands around a call."""
+    for site in group.sites:
+        current: ast.AST | None = module.parents.get(site.call)
+        while current is not None and not isinstance(current, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            targets: list[ast.AST] = []
+            if isinstance(current, ast.For | ast.AsyncFor):
+                targets = [current.target]
+            elif isinstance(current, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+                targets = [item.target for item in current.generators]
+            elif isinstance(current, ast.With | ast.AsyncWith):
+                targets = [item.optional_vars for item in current.items if item.optional_vars is not None]
+            elif isinstance(current, ast.Lambda):
+                targets = list(parameters(current))
+            elif isinstance(current, ast.match_case):
+                targets = [current.pattern]
+            names = {
+                name
+                for target in targets
+                for node in ast.walk(target)
+                for name in (getattr(node, "id", None), getattr(node, "arg", None), getattr(node, "name", None))
+            }
+            if root in names:
+                return True
+            current = module.parents.get(current)
+    return False
 
 
 def runs_once(context: Context, module: Module, function: Function, depth: int = 0) -> bool:
@@ -108,28 +103,38 @@ def runs_once(context: Context, module: Module, function: Function, depth: int =
     return current is None or runs_once(context, where, current, depth + 1)
 
 
-def _local(module: Module, positions: Positions, group: Group, function: Function, statement: ast.stmt) -> Place | Refusal:
+def _local(context: Context, group: Group, function: Function, statement: ast.stmt) -> Place | Refusal:
+    module, positions = context.module, context.positions
     anchor = _last_preparation(module, function.body, statement, group.model)
-    name = graph_name(module, group.model)
+    name = graph_name(context, group)
+    if anchor is not None and made_anew(function, anchor, group.model):
+        return Refusal("its name stands for another model further down")
     if anchor is not None:
         return _checked(positions, Place(name, anchor, after=True), group)
+    if group.model.partition(".")[0] not in {argument.arg for argument in parameters(function)}:
+        return Refusal("the statement that makes it was not found before its call")
     body = [item for item in function.body if item.lineno <= statement.lineno]
+    if made_anew(function, function.body[0], group.model) or binds(function.body[0], group.model):
+        return Refusal("its name stands for another model further down")
     return _checked(positions, Place(name, body[-1], after=False), group)
 
 
-def _global(module: Module, positions: Positions, group: Group) -> Place | Refusal:
+def _global(context: Context, group: Group) -> Place | Refusal:
     """The model is a global: the graph is one too, made after the last statement that prepares the model."""
+    module, positions = context.module, context.positions
     site = group.first
-    name = graph_name(module, group.model)
+    name = graph_name(context, group)
     if any(isinstance(node, ast.Global) and group.model in node.names for node in module.nodes):
         return Refusal("it is a global that functions rebind")
     if site.function is None:
         anchor = _last_preparation(module, module.tree.body, module.statement_of(site.call), group.model)
     else:
-        prepared = [item for item in main_statements(module) if _touches(item, group.model)]
+        prepared = [item for item in main_statements(module) if touches(item, group.model)]
         anchor = prepared[-1] if prepared else None
     if anchor is None:
         return Refusal("the statement that makes it was not found in this file")
+    if made_anew(module.tree, anchor, group.model):
+        return Refusal("its name stands for another model further down")
     if (
         site.function is not None
         and module.statement_of(site.call).lineno > anchor.lineno
@@ -148,32 +153,35 @@ def _called_before(module: Module, site: CallSite, anchor: ast.stmt) -> bool:
     )
 
 
-def _in_method(module: Module, positions: Positions, group: Group) -> Place | Refusal:
+def _in_method(context: Context, group: Group) -> Place | Refusal:
+    module, positions = context.module, context.positions
     site = group.first
     function = site.function
     owner = module.class_of(function) if function is not None else None
     if function is None or owner is None:
         return Refusal("the class that holds it was not found")
     if any(item.loop is not None for item in group.sites):
-        return _local(module, positions, group, function, module.statement_of(site.call))
+        return _local(context, group, function, module.statement_of(site.call))
     init = next((item for item in owner.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
     if init is None:
         return Refusal("its class has no __init__ in which a graph could be made")
     rebinding = [
         item
         for item in owner.body
-        if isinstance(item, ast.FunctionDef) and item is not init and any(_touches(inner, group.model) for inner in item.body)
+        if isinstance(item, ast.FunctionDef) and item is not init and any(touches(inner, group.model) for inner in item.body)
     ]
-    if any(_binds(inner, group.model) for item in rebinding for inner in item.body):
+    if any(binds(inner, group.model) for item in rebinding for inner in item.body):
         return Refusal("methods outside of __init__ rebind it")
-    prepared = [item for item in init.body if _touches(item, group.model)]
+    prepared = [item for item in init.body if touches(item, group.model)]
     if not prepared:
         return Refusal("the statement in __init__ that makes it was not found")
-    name = f"self.{attribute_name(owner)}"
+    name = f"self.{attribute_name(context, group, owner)}"
     return _checked(positions, Place(name, prepared[-1], after=True), group)
 
 
 def _checked(positions: Positions, place: Place, group: Group) -> Place | Refusal:
+    if place.after and announces(place.statement, group.model):
+        return Refusal("it is None where it is made")
     lines = {site.call.lineno for site in group.sites}
     end = place.statement.end_lineno or place.statement.lineno
     if not positions.starts_line(place.statement) or (place.after and end in lines):
@@ -196,7 +204,7 @@ def _last_preparation(module: Module, body: Sequence[ast.stmt], statement: ast.s
         for item in block:
             if item is step:
                 break
-            if _touches(item, model):
+            if touches(item, model):
                 found = item
         block = next((inner for inner in _inner_blocks(step) if any(node is item for node in trail for item in inner)), ())
         if isinstance(step, ast.For | ast.AsyncFor | ast.While) and step is not trail[0] and not _prepares_inside(step, model):
@@ -207,7 +215,7 @@ def _last_preparation(module: Module, body: Sequence[ast.stmt], statement: ast.s
 def _prepares_inside(loop: ast.stmt, model: str) -> bool:
     """Whether each round of a loop makes the model or fills it anew, so that its graph belongs inside."""
     return any(
-        _binds(item, model)
+        binds(item, model)
         or any(isinstance(node, ast.Call) and dotted(node.func) == f"{model}.load_state_dict" for node in ast.walk(item))
         for item in _blocks_of(loop)
     )
@@ -240,45 +248,3 @@ def _statement_within(module: Module, inner: ast.AST | None, outer: Function) ->
         current = module.parents[current]
     assert isinstance(current, ast.stmt)
     return current
-
-
-def _binds(statement: ast.stmt, model: str) -> bool:
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return False
-    if "." not in model:
-        return model in bound_names(statement)
-    return any(
-        isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and dotted(node) == model
-        for node in ast.walk(statement)
-    )
-
-
-def _touches(statement: ast.stmt, model: str) -> bool:
-    """Whether a statement binds the model, moves it, fills it, or hands it to something that does."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return False
-    if _binds(statement, model):
-        return True
-    for node in ast.walk(statement):
-        if not isinstance(node, ast.Call):
-            continue
-        if isinstance(node.func, ast.Attribute) and dotted(node.func.value) == model and node.func.attr in _PREPARING:
-            return True
-        if MUTATING_CALL.search(last_name(node.func)) and any(dotted(value) == model for value in node.args):
-            return True
-    return False
-
-
-def graph_name(module: Module, model: str) -> str:
-    """A name for the graph that the file does not use yet."""
-    taken = {node.id for node in module.nodes if isinstance(node, ast.Name)} | set(module.definitions) | set(module.imports)
-    taken |= {node.arg for node in module.nodes if isinstance(node, ast.arg)}
-    stem = model.rpartition(".")[2]
-    candidates = ["graph", f"{stem}_graph", "penstock_graph", *(f"graph{number}" for number in range(2, 100))]
-    return next(name for name in candidates if name not in taken)
-
-
-def attribute_name(owner: ast.ClassDef) -> str:
-    taken = {node.attr for node in ast.walk(owner) if isinstance(node, ast.Attribute)}
-    taken |= {item.name for item in owner.body if isinstance(item, ast.FunctionDef)}
-    return next(name for name in ("graph", "model_graph", "penstock_graph") if name not in taken)

@@ -191,6 +191,8 @@ class Module:
     file: SourceFile
     tree: ast.Module
     repository: Repository = field(repr=False)
+    _expanded: dict[str, str] = field(default_factory=dict, init=False, repr=False)
+    _found: dict[str, tuple[Module, Definition] | None] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def path(self) -> str:
@@ -208,6 +210,17 @@ class Module:
     @cached_property
     def nodes(self) -> list[ast.AST]:
         return list(ast.walk(self.tree))
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        return [node for node in self.nodes if isinstance(node, ast.Call)]
+
+    @cached_property
+    def words(self) -> set[str]:
+        """Every name that the file uses for anything but attributes."""
+        names = {node.id for node in self.nodes if isinstance(node, ast.Name)}
+        names |= {node.arg for node in self.nodes if isinstance(node, ast.arg)}
+        return names | set(self.definitions) | set(self.imports)
 
     @cached_property
     def by_kind(self) -> dict[type[ast.AST], list[ast.AST]]:
@@ -279,7 +292,20 @@ class Module:
         if text is None:
             return None
         root, dot, rest = text.partition(".")
-        return self.imports.get(root, root) + dot + rest
+        if root not in self._expanded:
+            self._expanded[root] = self._import_of(root, set()) or root
+        return self._expanded[root] + dot + rest
+
+    def _import_of(self, name: str, seen: set[str]) -> str | None:
+        """What a name was imported as, here or in a file of the repository from which everything is imported by star."""
+        seen.add(self.path)
+        if name in self.imports or name in self.definitions:
+            return self.imports.get(name)
+        for star in self.star_imports:
+            module = self.repository.module(star, self.path)
+            if module is not None and module.path not in seen and (found := module._import_of(name, seen)) is not None:
+                return found
+        return None
 
     def function_of(self, node: ast.AST) -> Function | None:
         """The innermost function that encloses a node."""
@@ -308,18 +334,22 @@ class Module:
             current = self.parents[current]
         return current
 
-    def find(self, name: str, _seen: frozenset[str] = frozenset()) -> tuple[Module, Definition] | None:
+    def find(self, name: str, _seen: set[tuple[str, str]] | None = None) -> tuple[Module, Definition] | None:
         """The function or class that a name stands for, through imports (re-exports and stars too) inside the repository."""
+        if _seen is None:
+            if name not in self._found:
+                self._found[name] = self.find(name, set())
+            return self._found[name]
         if name in self.definitions:
             return self, self.definitions[name]
-        if self.path in _seen:
+        if (self.path, name) in _seen:  # one set for the whole search: star imports of each other are as many paths as subsets
             return None
-        seen = _seen | {self.path}
+        _seen.add((self.path, name))
         if name in self.imports:
-            return self.repository.lookup(self.imports[name], self.path, seen)
+            return self.repository.lookup(self.imports[name], self.path, _seen)
         for star in self.star_imports:
             module = self.repository.module(star, self.path)
-            if module is not None and (found := module.find(name, seen)):
+            if module is not None and (found := module.find(name, _seen)):
                 return found
         return None
 
@@ -332,7 +362,7 @@ class Module:
         if not dot:
             return self.find(root)
         if root in self.imports:
-            return self.repository.lookup(f"{self.imports[root]}.{rest}", self.path, frozenset({self.path}))
+            return self.repository.lookup(f"{self.imports[root]}.{rest}", self.path, set())
         return None
 
 
@@ -371,12 +401,10 @@ class Repository:
             folder = posixpath.dirname(folder)
         return False
 
-    def lookup(self, name: str, importer: str, seen: frozenset[str] = frozenset()) -> tuple[Module, Definition] | None:
+    def lookup(self, name: str, importer: str, seen: set[tuple[str, str]]) -> tuple[Module, Definition] | None:
         """The definition that a dotted name such as "models.resnet.ResNet" denotes."""
         prefix, _, attribute = name.rpartition(".")
         if not prefix:
             return None
         module = self.module(prefix, importer)
-        if module is not None and module.path not in seen:
-            return module.find(attribute, seen)
-        return None
+        return module.find(attribute, seen) if module is not None else None

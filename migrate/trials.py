@@ -47,6 +47,9 @@ def run_originals(space: Workspace, resolved: Resolved | None) -> Originals:
         if run.done.ok and loops and not run.losses:
             entry.why = "the original took no training step here"
             space.remark("PS402", f"{entry.why}; so the migrated loop could not be checked", "warning", script.path)
+        elif run.done.ok and not loops and not run.sites:
+            entry.why = "the original ended without calling the model, so there was nothing to compare"
+            space.remark("PS402", entry.why, "warning", script.path)
         elif run.done.ok:
             originals[script.path] = (argv, run)
         else:

@@ -99,7 +99,8 @@ def test_pyproject_lists_every_package():
 
 
 def test_tests_mirror_the_package_and_are_no_packages():
-    assert not list((ROOT / "tests").rglob("__init__.py"))
+    corpus = ROOT / "tests/migrate/corpus"  # other people's repositories, with packages of their own
+    assert [path for path in (ROOT / "tests").rglob("__init__.py") if not path.is_relative_to(corpus)] == []
 
 
 def test_the_wheel_holds_exactly_the_package(tmp_path):

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from penstock.migrate.rewrite import Change
+from penstock.migrate.source import parse_source
+
+collect_ignore = ["corpus"]  # repositories to migrate, some with files called test.py
+_CONSTRUCTION = re.compile(r"([\w.]+) = penstock\.compile\(([\w.]+)\)")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -41,3 +48,28 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = copied("photos", tmp_path_factory.mktemp("examples"))
     run_in(root, "prepare.py", "--arch", "resnet18", "--per-class", "2", "--test-per-class", "2")
     return root
+
+
+@pytest.fixture(scope="session")
+def taken_back() -> Callable[[Change], bytes]:
+    """Undoes the edits of the evaluation rules: what is left must be the file that was, byte for byte."""
+    return _taken_back
+
+
+def _taken_back(change: Change) -> bytes:
+    """The file with the rules' edits undone: their lines dropped, their graphs called by the models' names again."""
+    file = parse_source(change.path, change.after)
+    lines: list[str] = []
+    made: dict[str, str] = {}
+    for line in file.lines:
+        if (construction := _CONSTRUCTION.fullmatch(line.strip())) is not None:
+            made[construction[1]] = construction[2]
+        elif line.strip() != "import penstock":
+            lines.append(line)
+    text = "".join(lines)
+    before = parse_source(change.path, change.before).text or ""
+    if not before.endswith(("\n", "\r")):  # a line added at the very end needs an ending above it
+        text = text.rstrip("\r\n")
+    for graph, model in made.items():
+        text = re.sub(rf"(?<![\w.]){re.escape(graph)}\(", f"{model}(", text)
+    return file.encode(text)

@@ -32,10 +32,9 @@ class Net(nn.Module):
         return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
 """
 EVALUATE = """
+{first}
 import torch
 from model import Net
-
-{before}
 
 def main():
     torch.manual_seed(0)
@@ -56,11 +55,11 @@ if __name__ == "__main__":
 """
 
 
-def repository(tmp_path: Path, *, before: str = "", inside: str = "pass", **files: str) -> Path:
+def repository(tmp_path: Path, *, first: str = "", inside: str = "pass", **files: str) -> Path:
     root = tmp_path / "place" / "repository"
     root.mkdir(parents=True)
     (root / "model.py").write_text(MODEL)
-    (root / "evaluate.py").write_text(EVALUATE.format(before=before, inside=inside))
+    (root / "evaluate.py").write_text(EVALUATE.format(first=first, inside=inside))
     for name, text in files.items():
         (root / f"{name}.py").write_text(text)
     return root
@@ -93,14 +92,33 @@ def test_a_syntax_error_in_one_file_stops_nothing_else(tmp_path: Path) -> None:
 
 HOSTILE = {
     "loops for ever": ({"inside": "exec('while True: pass')"}, "time limit"),
-    "waits for input": ({"inside": "input('continue? ')"}, "EOFError"),
+    "waits for input": ({"first": "input('continue? ')"}, "EOFError"),
     "allocates without end": ({"inside": "exec('x = []\\nwhile True: x.append(bytearray(b\"1\" * 100_000_000))')"}, "emory"),
-    "prints without end": ({"inside": "exec('while True: print(\"spam\" * 1000)')"}, "printed without end"),
-    "forks without end": ({"inside": "exec('import os\\nwhile True: os.fork()')"}, "processes"),
+    "prints without end": ({"first": "exec('while True: print(\"spam\" * 1000)')"}, "printed without end"),
+    "forks without end": ({"first": "exec('import os\\nwhile True: os.fork()')"}, "processes"),
     "deletes its parent folder": ({"inside": "__import__('shutil').rmtree('..')"}, ""),
     "deletes the original": ({"inside": "__import__('shutil').rmtree({place!r})"}, "Read-only file system"),
-    "reads the environment": ({"inside": "print(__import__('os').environ['PENSTOCK_TEST_SECRET'])"}, "KeyError"),
-    "calls home": ({"inside": "__import__('socket').create_connection(('192.0.2.1', 80), 5)"}, "nreachable"),
+    "reads the environment": ({"first": "print(__import__('os').environ['PENSTOCK_TEST_SECRET'])"}, "KeyError"),
+    "writes to its home": (
+        {"first": "raise OSError(__import__('pathlib').Path('~/.bashrc').expanduser().write_text('alias ls=rm'))"},
+        "OSError: 11",
+    ),
+    "writes where the home is": (
+        {"first": "__import__('pathlib').Path({place!r}, '.bashrc').write_text('alias ls=rm')"},
+        "Read-only file system",
+    ),
+    "ends at once and says all is well": ({"first": "raise SystemExit(0)"}, "without calling the model"),
+    "is killed by its own hand": ({"first": "__import__('os').kill(__import__('os').getpid(), 9)"}, "137"),
+    "replaces the modules it was given": (
+        {"first": "import sys\nsys.modules['torch'] = sys.modules['json'] = None", "inside": "import json"},
+        "halted",
+    ),
+    "fills the disk": ({"first": 'exec(\'f = open("big", "wb")\\nwhile True: f.write(bytes(10**7))\')'}, "File too large"),
+    "leaves a process behind": (
+        {"first": "__import__('subprocess').Popen(['sleep', '87654'], start_new_session=True); raise OSError('left it')"},
+        "left it",
+    ),
+    "calls home": ({"first": "__import__('socket').create_connection(('192.0.2.1', 80), 5)"}, "nreachable"),
 }
 
 
@@ -109,16 +127,18 @@ def test_hostile_scripts_are_stopped_and_harm_nothing(tmp_path: Path, case: str,
     monkeypatch.setenv("PENSTOCK_TEST_SECRET", "hunter2")
     code, reason = HOSTILE[case]
     place = tmp_path / "place"
-    root = repository(tmp_path, inside=code["inside"].replace("{place!r}", repr(str(place))))
+    root = repository(tmp_path, **{where: text.replace("{place!r}", repr(str(place))) for where, text in code.items()})
     neighbour = place / "thesis.tex"
     neighbour.write_text("precious")
+    home = Path("~/.bashrc").expanduser()
+    at_home = home.read_bytes() if home.exists() else None
     before = {path.name: path.read_bytes() for path in root.iterdir()}
     limit = 12.0 if "loops" in case else 60.0
     surveyed = survey(root)
     report = Report(repository=str(root), scripts=[ScriptReport(path="evaluate.py", roles=["evaluate"], rewritten=True)])
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    wishes = Wishes(limits=Limits(timeout=limit, memory_bytes=3 * 10**9))
+    wishes = Wishes(limits=Limits(timeout=limit, memory_bytes=3 * 10**9, file_bytes=10**8))
     space = Workspace(scratch=scratch, surveyed=surveyed, report=report, wishes=wishes, stages=Stages(None))
     space.fresh_tree("copy")
     started = time.monotonic()
@@ -131,13 +151,47 @@ def test_hostile_scripts_are_stopped_and_harm_nothing(tmp_path: Path, case: str,
     assert reason in (script.why or "")
     assert report.exit_status == 1
     assert psutil.Process().children(recursive=True) == []
+    assert sorted(path.name for path in place.iterdir()) == ["repository", "thesis.tex"]
+    assert (home.read_bytes() if home.exists() else None) == at_home
+    left = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert not any("87654" in words for words in left)
 
 
 def test_an_output_folder_of_somebody_else_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    root = repository(tmp_path, before="raise SystemExit('must not run')")
+    root = repository(tmp_path, first="raise SystemExit('must not run')")
     out = tmp_path / "out"
     out.mkdir()
     (out / "thesis.tex").write_text("precious")
     with pytest.raises(MigrateError, match="not written by penstock"):
         penstock.migrate(root, out=out)
     assert (out / "thesis.tex").read_text() == "precious"
+
+
+def test_a_checkpoint_that_runs_code_is_not_loaded_without_trust(tmp_path: Path) -> None:
+    """Unpickling writes a file into the folder where the script runs; only --trust-checkpoint lets it."""
+    import torch
+
+    root = repository(tmp_path, inside="print('owned' in __import__('os').listdir('.'))")
+    source = (root / "evaluate.py").read_text()
+    loading = "model = Net()\n    torch.load('net.pth', weights_only=False)"
+    (root / "evaluate.py").write_text(source.replace("model = Net()", loading))
+    torch.save({"net": Malicious()}, root / "net.pth")
+    for trusted in (False, True):
+        scratch = tmp_path / f"scratch-{trusted}"
+        scratch.mkdir()
+        report = Report(repository=str(root), scripts=[ScriptReport(path="evaluate.py", roles=["evaluate"], rewritten=True)])
+        wishes = Wishes(trusted=trusted, limits=Limits(timeout=60))
+        space = Workspace(scratch=scratch, surveyed=survey(root), report=report, wishes=wishes, stages=Stages(None))
+        space.fresh_tree("copy")
+        originals = run_originals(space, None)
+        assert not (root / "owned").exists()
+        if trusted:
+            assert originals["evaluate.py"][1].done.stdout.startswith("True\n")
+        else:
+            assert originals == {}
+            assert "eights" in (report.scripts[0].why or ""), report.scripts[0].why
+
+
+class Malicious:
+    def __reduce__(self) -> tuple[object, ...]:
+        return open, ("owned", "w")

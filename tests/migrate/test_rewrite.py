@@ -200,3 +200,153 @@ def test_bad_files_beside_good_ones(tmp_path):
     (tmp_path / "bytes.py").write_bytes(b"x = '\xff\xfe'\n")
     (change,) = migrated(tmp_path, SCRIPT.encode())
     assert change.path == "script.py"
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for model in models:\n        out = model(x)",
+        "for i, model in enumerate(models):\n        for x, y in loader:\n            out = model(x)",
+        "outs = [model(x) for model in models]",
+        "outs = list(map(lambda model: model(x), models))",
+        "with opened() as model:\n        out = model(x)",
+    ],
+)
+def test_a_model_that_a_loop_binds_has_no_graph_before_it(tmp_path, loop):
+    (tmp_path / "a.py").write_text(f"import torch\n\n\ndef run(models, x):\n    models[0].eval()\n    {loop}\n")
+    (change,) = rewrite(survey(tmp_path))
+    assert not change.changed
+    assert "binds it" in change.findings[0].message
+
+
+def test_two_models_never_share_a_graph(tmp_path):
+    (tmp_path / "a.py").write_text(
+        textwrap.dedent("""
+            import torch
+
+            def compare(teacher, student, loader):
+                teacher.eval()
+                student.eval()
+                for x, y in loader:
+                    a, b = teacher(x), student(x)
+
+            class Chain:
+                def __init__(self, trunk, head):
+                    self.trunk, self.head_model = trunk.eval(), head.eval()
+
+                def predict(self, x):
+                    return self.head_model(self.trunk(x))
+        """)
+    )
+    (change,) = rewrite(survey(tmp_path), unsafe=True)
+    after = change.after.decode()
+    assert "a, b = teacher_graph(x), student_graph(x)" in after
+    assert "teacher_graph = penstock.compile(teacher)" in after
+    assert "student_graph = penstock.compile(student)" in after
+    assert "self.graph = penstock.compile(self.head_model)" in after, "self.trunk is a model by name only with evidence"
+
+
+def test_a_network_whose_base_is_not_here_is_left_alone(tmp_path):
+    source = textwrap.dedent("""
+        import torch
+        from mmengine.model import BaseModule
+
+        class Backbone(BaseModule):
+            def __init__(self):
+                super().__init__()
+                self.model = build()
+                self.model.eval()
+
+            def forward(self, x):
+                for stage_model in self.stages:
+                    x = stage_model(x)
+                return self.model(x)
+
+        class Child(Backbone):
+            def extract_feat(self, x):
+                return self.model(x)
+    """)
+    (tmp_path / "a.py").write_text(source)
+    assert rewrite(survey(tmp_path)) == []
+
+
+ANEW = {
+    "made twice": """
+        model = A().eval()
+        for x, y in loader:
+            model(x)
+        model = B().eval()
+        for x, y in loader:
+            model(x)
+    """,
+    "swapped in the loop": """
+        model = A().eval()
+        for x, y in loader:
+            model(x)
+            model = swap(model)
+    """,
+    "a parameter replaced": """
+        for x, y in loader:
+            model(x).eval()
+        if loader:
+            model = B()
+        return model(loader)
+    """,
+}
+
+
+@pytest.mark.parametrize("body", ANEW.values(), ids=ANEW)
+def test_a_name_that_stands_for_two_models_gets_no_graph(tmp_path, body):
+    function = textwrap.indent(textwrap.dedent(body), "    ")
+    (tmp_path / "a.py").write_text(f"import torch\n\n\ndef run(loader, model):\n{function}")
+    (change,) = rewrite(survey(tmp_path), unsafe=True)
+    assert not change.changed
+    assert "another model" in change.findings[0].message
+
+
+def test_a_model_that_is_none_at_first_gets_no_graph(tmp_path):
+    source = """
+        import torch
+
+        class Engine:
+            def __init__(self):
+                self.model = None
+
+            @torch.no_grad()
+            def predict(self, x):
+                self.model.eval()
+                return self.model(x)
+    """
+    (tmp_path / "a.py").write_text(textwrap.dedent(source))
+    (change,) = rewrite(survey(tmp_path), unsafe=True)
+    assert not change.changed
+    assert "None" in change.findings[0].message
+
+
+@pytest.mark.parametrize("surgery", ["model.fc = torch.nn.Linear(512, 2)", "model.classifier[6] = torch.nn.Linear(512, 2)"])
+def test_a_new_head_comes_before_the_graph(tmp_path, surgery):
+    (tmp_path / "a.py").write_text(
+        f"import torch\nmodel = torch.load('m')\nmodel.eval()\n{surgery}\nfor x, y in loader:\n    out = model(x)\n"
+    )
+    (change,) = rewrite(survey(tmp_path))
+    assert f"{surgery}\ngraph = penstock.compile(model)\n" in change.after.decode()
+
+
+@pytest.mark.parametrize("path", ["test_net.py", "net_test.py", "tests/net.py", "test/models.py"])
+def test_tests_stay_as_they_are(tmp_path, path):
+    method = "    def test_shape(self):\n        model = Net().eval()\n        y = model(load())\n"
+    source = f"import torch\n\n\nclass NetTest(TestCase):\n{method}"
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).write_text(source)
+    assert rewrite(survey(tmp_path), unsafe=True) == []
+
+
+def test_the_import_comes_before_the_graph(tmp_path):
+    source = (
+        "from nets import Net\nmodel = Net().eval()\nimport torch\nimport late\nfor x, y in late.loader:\n    out = model(x)"
+    )
+    (tmp_path / "a.py").write_text(source)
+    (change,) = rewrite(survey(tmp_path))
+    assert change.after.decode().startswith(
+        "from nets import Net\nimport penstock\nmodel = Net().eval()\ngraph = penstock.compile(model)\n"
+    )

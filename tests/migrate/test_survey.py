@@ -273,3 +273,36 @@ def test_progress_is_told(tmp_path):
     survey(tmp_path, progress=lambda fraction, text: seen.append(fraction))
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
+
+
+def test_star_imports_of_each_other_are_searched_once(tmp_path):
+    """Thirty files that import each other by star are two to the thirtieth paths; looking for a name ends all the same."""
+    stars = {f"m{number}": "".join(f"from m{other} import *\n" for other in range(30)) for number in range(30)}
+    surveyed = write(tmp_path, **stars, main="import torch\nfrom m0 import *\nmodel = nowhere()\nsummary(nowhere)\n")
+    assert surveyed.factories == ()
+
+
+def test_an_imported_value_is_a_model_only_with_evidence(tmp_path):
+    surveyed = write(
+        tmp_path,
+        util="""
+            import functools
+
+            def mode(train, model):
+                yield model
+
+            eval_model = functools.partial(mode, False)
+            model_names = sorted(["a"])
+        """,
+        nets=MODELS + "\n\n    net = resnet8()\n",
+        main="""
+            import torch
+            from util import eval_model, model_names
+            from nets import net
+
+            for x, y in loader:
+                with eval_model(x):
+                    print(eval_model(x), net(x))
+        """,
+    )
+    assert [loop.model for loop in surveyed.loops] == ["net"]

@@ -1,0 +1,6 @@
+import torch
+<<<<<<< HEAD
+model = a()
+=======
+model = b()
+>>>>>>> theirs

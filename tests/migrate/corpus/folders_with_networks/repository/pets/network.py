@@ -1,0 +1,11 @@
+from torch import nn
+
+
+class PetNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3)
+        self.fc = nn.Linear(3, 37)
+
+    def forward(self, x):
+        return self.fc(self.conv(x).mean((2, 3)))

@@ -1,0 +1,3 @@
+import torch
+from torch import nn
+from torch.utils.data import DataLoader

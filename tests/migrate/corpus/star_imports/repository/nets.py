@@ -1,0 +1,15 @@
+from common import *
+
+
+class Net(nn.Module):
+    def __init__(self, num_classes=3):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.fc = nn.Linear(4, num_classes)
+
+    def forward(self, x):
+        return self.fc(self.conv(x).mean((2, 3)))
+
+
+def model_summary(model):
+    return sum(p.numel() for p in model.parameters())

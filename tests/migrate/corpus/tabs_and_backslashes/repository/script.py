@@ -1,0 +1,26 @@
+import torch, \
+	sys
+from torch import nn
+
+class Net(nn.Module):
+	def __init__(self, num_classes=10):
+		super().__init__()
+		self.conv = nn.Conv2d(3, 4, 3); self.fc = nn.Linear(4, num_classes)
+
+	def forward(self, x):
+		return self.fc(self.conv(x).mean((2, 3)))
+
+def main():
+	model = Net(); model.eval()
+	loader = torch.load(sys.argv[1])
+	correct = 0
+	with torch.no_grad():
+		for \
+			images, labels in loader:
+			output = \
+				model(
+					images
+				); correct += (output.argmax(1) == labels).sum()
+	print(correct)
+
+if __name__ == "__main__": main()
