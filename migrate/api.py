@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
+from .cells import name_cells
 from .facts import Survey
 from .finding import Finding
 from .model import package_model
@@ -75,6 +76,7 @@ def migrate(
         resolved = _resolve(surveyed, report, entry, model, weights)
         _list_models(surveyed, resolved, report)
         if check:
+            name_cells(report, surveyed)
             return report
         with tempfile.TemporaryDirectory(prefix="penstock-", ignore_cleanup_errors=True) as scratch:
             wishes = Wishes(
@@ -91,6 +93,7 @@ def migrate(
                 scratch=Path(scratch), surveyed=surveyed, report=report, wishes=wishes, stages=stages, leave_out=leave_out
             )
             models = _try_everything(space, resolved, changes)
+            name_cells(report, surveyed)
             if target is not None:
                 _write(root, target, changes, report, models, stages.start("Writing the migrated copy"))
     return report

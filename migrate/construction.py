@@ -14,7 +14,9 @@ from .facts import Factory, Script
 from .frames import Framer, Point, Program
 from .loops import CallSite
 from .needs import Options
+from .recipes import recipe, write
 from .scopes import Module, dotted, last_name
+from .source import NOTEBOOK
 from .survey import Knowledge
 
 
@@ -132,7 +134,9 @@ def _only(known: Knowledge, module: Module, definition: Any) -> Factory | None:
 
 
 def direct(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
-    """The recipe of a factory called alone, from the folder that its package stands in."""
+    """The recipe of a factory called alone, from the folder that its package stands in; a notebook's is a slice of its cells."""
+    if factory.path.endswith(NOTEBOOK):
+        return _from_notebook(root, known, factory, call)
     folder = posixpath.dirname(factory.path)
     while folder and posixpath.join(folder, "__init__.py") in known.repository.modules:
         folder = posixpath.dirname(folder)
@@ -150,3 +154,14 @@ def direct(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None
         "source": source,
     }
     return made, name
+
+
+def _from_notebook(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
+    """Nothing can import a notebook: the program is what its cells do to define the factory, and the call after them."""
+    notebook = known.repository.modules[factory.path]
+    made = call if call is not None else ast.Call(ast.Name(factory.name, ast.Load()), [], [])
+    program = Framer(known.repository, known.calls, notebook, Options(checkpoints=False, data=True)).build(
+        Point(notebook, None, None, made)
+    )
+    written = write(program, known.repository, posixpath.dirname(factory.path), "model")
+    return recipe(root, notebook, known.repository, written, ()), written.expression

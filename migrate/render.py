@@ -100,8 +100,7 @@ def _findings(report: Report, console: Console) -> None:
     table = _table("Findings", "where", "code", "", "what", "fix")
     for finding in sorted(report.findings):
         severity = f"[{_COLOURS[finding.severity]}]{finding.severity}[/]"
-        where = f"{finding.path}:{finding.line}:{finding.column}" if finding.path else ""
-        table.add_row(escape(where), finding.code, severity, escape(finding.message), finding.fix)
+        table.add_row(escape(finding.where), finding.code, severity, escape(finding.message), finding.fix)
     console.print(table, "")
 
 

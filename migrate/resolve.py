@@ -32,6 +32,7 @@ from .recipes import (
 )
 from .resolved import ChainStep, Resolved
 from .settings import Settings
+from .source import NOTEBOOK
 from .survey import Knowledge, knowledge
 
 __all__ = ["ChainStep", "Resolved", "resolve"]
@@ -82,7 +83,11 @@ class _Resolver:
     def _scripts(self) -> list[Script]:
         scripts = [script for script in self.survey.scripts if not _is_test_file(script.path)]
         if self.entry is None:
-            return self._one_project(scripts)
+            plain = [script for script in scripts if not script.path.endswith(NOTEBOOK)]
+            notebooks = [script for script in scripts if script not in plain]
+            if not plain:
+                return self._one_project(notebooks)
+            return [*self._one_project(plain), *(script for script in notebooks if "/" not in script.path)]
         wanted = self.entry.replace("\\", "/").removeprefix("./")
         absolute = Path(self.entry).absolute()
         if absolute.is_relative_to(self.survey.root.absolute()) and absolute.is_file():
@@ -107,16 +112,19 @@ class _Resolver:
         return scripts
 
     @staticmethod
-    def _rank(script: Script) -> int:
-        """A script that only evaluates says best how the model is used; then prediction, then training that evaluates."""
-        trains = "train" in script.roles
-        if "evaluate" in script.roles and not trains:
-            return 0
-        if "predict" in script.roles and not trains:
-            return 1
-        return 2 if "evaluate" in script.roles else 3
+    def _rank(script: Script) -> tuple[bool, int]:
+        """A script that only evaluates says best how the model is used; then prediction, then training that evaluates.
+
+        Notebooks come after all others.
+        """
+        trains, evaluates = "train" in script.roles, "evaluate" in script.roles
+        if not trains and (evaluates or "predict" in script.roles):
+            return script.path.endswith(NOTEBOOK), 0 if evaluates else 1
+        return script.path.endswith(NOTEBOOK), 2 if evaluates else 3
 
     def _one_of(self, built: list[Construction]) -> Construction:
+        meant = [item for item in built if item.factory is not None and item.factory.name == self.model]
+        built = meant or built
         if len(built) == 1:
             return built[0]
         kinds = {item.signature for item in built}

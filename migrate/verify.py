@@ -18,6 +18,7 @@ from PIL import Image
 from .facts import Option, Script
 from .instrument import install
 from .sandbox import Completed
+from .source import NOTEBOOK, read_source
 from .trace_transform import probe_image
 from .workshop import Workshop
 
@@ -25,6 +26,13 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
 DATA_NAMES = frozenset("data data_dir data_path data_root datadir dataset_dir dataset_path datapath dataroot root".split())  # noqa: SIM905
 RELATIVE = 1e-3
 """Outputs may differ by this share of the largest reference output: float32 sums in another order, over a deep network."""
+# A notebook runs in its own folder, from the first cell to the last, without what only a person at the screen would see.
+_RUN_CELLS = """
+import sys
+def display(*values, **options): pass
+del sys.argv[0]
+exec(compile(open(sys.argv[0], encoding="utf-8", newline="").read(), sys.argv[0], "exec"))
+"""
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _TIMING = re.compile(
     r"\b(time|seconds?|secs?|elapsed|eta|speed|throughput|latency|took|date)\b|\d\s*m?s\b|(it|img|imgs|images|samples)/s", re.I
@@ -119,8 +127,13 @@ def run_script(script: Script, argv: Sequence[str], shop: Workshop) -> ScriptRun
     desk, room = shop.desk(), shop.room()
     install(shop.tree, desk, script.loops, script.path)
     record = room / "record.npz"
-    arguments = [script.path, *argv]
-    done = shop.run(arguments, room, cwd=shop.tree, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
+    arguments, folder = [script.path, *argv], shop.tree
+    if script.path.endswith(NOTEBOOK):
+        cells = desk / "cells.py"
+        with cells.open("w", encoding="utf-8", newline="") as file:
+            file.write(read_source(shop.tree, script.path).text or "")
+        arguments, folder = ["-c", _RUN_CELLS, str(cells), *argv], (shop.tree / script.path).parent
+    done = shop.run(arguments, room, cwd=folder, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
     return ScriptRun(done=done, sites=read_record(record))
 
 
