@@ -134,7 +134,7 @@ def _only(known: Knowledge, module: Module, definition: Any) -> Factory | None:
 
 
 def direct(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
-    """The recipe of a factory called alone, from the folder that its package stands in; a notebook's is a slice of its cells."""
+    """The recipe of a factory called alone, from the folder of its package; a notebook's is a slice of its cells."""
     if factory.path.endswith(NOTEBOOK):
         return _from_notebook(root, known, factory, call)
     folder = posixpath.dirname(factory.path)

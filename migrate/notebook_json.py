@@ -9,13 +9,15 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any
 
 from .text_lines import split_lines
 
+MAX_COMPARED = 4_000_000
+"""Characters before times characters after, up to which a change is taken apart."""
 RawEdit = tuple[int, int, str]
 _SPACE = re.compile(r"[ \t\r\n]*")
 _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|.", re.S)
@@ -136,26 +138,22 @@ def _between(raw: str, source: Source) -> str:
 
 
 def _differences(old: str, new: str) -> Iterator[tuple[int, int, str]]:
-    """old[start:end] becomes text, as little as lines and their common beginnings and ends allow."""
+    """old[start:end] becomes text, so that what both have stays: by lines, and by characters within changed lines."""
     before, after = split_lines(old), split_lines(new)
     starts = [0]
     for line in before:
         starts.append(starts[-1] + len(line))
-    for tag, i, j, k, m in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+    for tag, i, j, k, m in _opcodes(before, after):
         if tag == "equal":
             continue
-        if j - i == m - k:
-            for offset in range(j - i):
-                yield _trimmed(starts[i + offset], before[i + offset], after[k + offset])
-        else:
-            yield _trimmed(starts[i], "".join(before[i:j]), "".join(after[k:m]))
+        one, other = "".join(before[i:j]), "".join(after[k:m])
+        if len(one) * len(other) > MAX_COMPARED:
+            yield starts[i], starts[j], other
+            continue
+        for kind, a, b, c, d in _opcodes(one, other):
+            if kind != "equal":
+                yield starts[i] + a, starts[i] + b, other[c:d]
 
 
-def _trimmed(start: int, old: str, new: str) -> tuple[int, int, str]:
-    head = 0
-    while head < min(len(old), len(new)) and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
-    return start + head, start + len(old) - tail, new[head : len(new) - tail]
+def _opcodes(old: Sequence[str], new: Sequence[str]) -> Sequence[tuple[str, int, int, int, int]]:
+    return difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from .edits import Edit, Positions, apply_edits
 from .facts import Survey
 from .finding import Finding
-from .rule import Context, Fix, Rule, all_rules
 from .notebook import cell_sources
+from .rule import Context, Fix, Rule, all_rules
 from .scopes import Module
 from .source import NOTEBOOK, SourceFile, parse_source
 from .survey import Knowledge, knowledge
