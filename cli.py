@@ -58,7 +58,8 @@ def migrate(
     repository: Annotated[Path, typer.Argument(help="A folder with a PyTorch image-classification repository.")],
     out: Annotated[Path | None, typer.Option(help="Write a migrated, verified copy with its models/ here.")] = None,
     entry: Annotated[str | None, typer.Option(help="The script to take the model from, e.g. evaluate.py.")] = None,
-    model: Annotated[str | None, typer.Option(help="The model to take, where the repository has several.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model to take, where there are several; or more, as in a,b,c.")] = None,
+    all_models: Annotated[bool, typer.Option("--all-models", help="Package every model that can be built.")] = False,
     input_size: Annotated[str | None, typer.Option(help="C,H,W, where the repository does not state it.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Weights to load, where the script does not find them.")] = None,
     data: Annotated[Path | None, typer.Option(help="Passed to the scripts as their data folder.")] = None,
@@ -77,6 +78,8 @@ def migrate(
 
     if format not in ("text", "json"):
         raise typer.BadParameter("must be text or json", param_hint="--format")
+    if all_models and model is not None:
+        raise typer.BadParameter("give --model or --all-models, not both", param_hint="--model")
     from .migrate.api import migrate as run
 
     console = _console(stderr=format == "json")
@@ -85,6 +88,7 @@ def migrate(
         out=out,
         entry=entry,
         model=model,
+        all_models=all_models,
         input_size=_input_size(input_size),
         checkpoint=checkpoint,
         data=data,

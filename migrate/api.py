@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
+from .all_models import package_all, resolve_all, split_models
 from .cells import name_cells
 from .facts import Survey
 from .finding import Finding
-from .model import package_model
 from .output import check_output, models_folder, write_output
 from .progress import Stages
 from .report import ModelReport, Parity, Report, ScriptReport
@@ -37,6 +37,7 @@ def migrate(
     out: str | os.PathLike[str] | None = None,
     entry: str | None = None,
     model: str | None = None,
+    all_models: bool = False,
     input_size: tuple[int, int, int] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     data: str | os.PathLike[str] | None = None,
@@ -55,7 +56,8 @@ def migrate(
     """Turn a PyTorch image-classification repository into its graph-mode form, prove it, and package the model.
 
     With `out`, that folder gets the migrated copy, `models/` (a model repository to serve) and penstock-report.json; without,
-    everything is tried and proved in a temporary copy and nothing is written. `check` stops after the rewrite. `input_size`
+    everything is tried and proved in a temporary copy and nothing is written. `model` may name several, separated by commas;
+    `all_models` packages every one that the repository says how to build. `check` stops after the rewrite. `input_size`
     is (channels, height, width); the fastest backend is sought for `tuning_seconds`. The user's code only runs in
     subprocesses of at most `timeout` seconds and `memory_bytes` (three quarters of the machine's by default). `console`
     shows progress.
@@ -73,8 +75,15 @@ def migrate(
         changes = rewrite(surveyed, select=select, ignore=ignore, unsafe=unsafe)
         report = _first_report(root, surveyed, changes)
         weights = str(Path(checkpoint).resolve()) if checkpoint is not None else None
-        resolved = _resolve(surveyed, report, entry, model, weights)
-        _list_models(surveyed, resolved, report)
+        if all_models and model is not None:
+            raise ValueError("give model or all_models, not both")
+        first, *more = split_models(model) if model is not None else [None]
+        resolved = _resolve(surveyed, report, entry, first, weights, whatever=all_models)
+        others = [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
+        if all_models:
+            stages.start("Following every model to its construction")
+        others += _other_models(surveyed, report, resolved, entry) if all_models else []
+        _list_models(surveyed, [*([resolved] if resolved is not None else []), *others], report, all_models)
         if check:
             name_cells(report, surveyed)
             return report
@@ -92,18 +101,22 @@ def migrate(
             space = Workspace(
                 scratch=Path(scratch), surveyed=surveyed, report=report, wishes=wishes, stages=stages, leave_out=leave_out
             )
-            models = _try_everything(space, resolved, changes)
+            models = _try_everything(space, resolved, others, changes)
             name_cells(report, surveyed)
             if target is not None:
                 _write(root, target, changes, report, models, stages.start("Writing the migrated copy"))
     return report
 
 
-def _try_everything(space: Workspace, resolved: Resolved | None, changes: Sequence[Change]) -> Path | None:
+def _try_everything(
+    space: Workspace, resolved: Resolved | None, others: Sequence[Resolved], changes: Sequence[Change]
+) -> Path | None:
     """All that runs the user's code; the folder of packaged models, or None."""
     space.fresh_tree("Copying the repository")
     originals = run_originals(space, resolved)
-    packaged = resolved is not None and package_model(space, resolved, originals, models_folder(space.surveyed.root))
+    asked = [*([resolved] if resolved is not None else []), *others]
+    models = list(zip(space.report.models, asked, strict=False))  # the report lists them first, in this order
+    packaged = bool(models) and package_all(space, models, originals, models_folder(space.surveyed.root))
     if originals:
         run_migrated(space, changes, originals)
     return space.scratch / "models" if packaged else None
@@ -122,12 +135,17 @@ def _first_report(root: Path, surveyed: Survey, changes: Sequence[Change]) -> Re
     return report
 
 
-def _resolve(surveyed: Survey, report: Report, entry: str | None, model: str | None, checkpoint: str | None) -> Resolved | None:
-    """The model's construction; where it cannot be told, the scripts still migrate, and a finding says why."""
+def _resolve(
+    surveyed: Survey, report: Report, entry: str | None, model: str | None, checkpoint: str | None, *, whatever: bool = False
+) -> Resolved | None:
+    """The model's construction; where it cannot be told, the scripts still migrate, and a finding says why. `whatever`: which
+    of several it is does not matter."""
     try:
         resolved = resolve(surveyed, entry=entry, model=model, checkpoint=checkpoint)
     except (AmbiguousError, NothingToMigrateError):
-        raise
+        if not (whatever and surveyed.factories):
+            raise
+        return None
     except MigrateError as error:
         report.findings.append(Finding("", 1, 0, "PS500", str(error), "error"))
         return None
@@ -136,14 +154,28 @@ def _resolve(surveyed: Survey, report: Report, entry: str | None, model: str | N
     return resolved
 
 
-def _list_models(surveyed: Survey, resolved: Resolved | None, report: Report) -> None:
-    """The resolved model first, then every other factory of the repository, recognised but not asked for."""
-    if resolved is not None:
+def _other_models(surveyed: Survey, report: Report, resolved: Resolved | None, entry: str | None) -> list[Resolved]:
+    """Every other model that the repository says how to build; of those that it does not, a finding each."""
+    found: list[Resolved] = []
+    for factory, result in resolve_all(surveyed, resolved, entry):
+        if isinstance(result, Resolved):
+            found.append(result)
+        else:
+            message = f"{factory.name} is left out: {result}"
+            report.findings.append(Finding(factory.path, factory.line, 0, "PS520", message, "warning"))
+    return found
+
+
+def _list_models(surveyed: Survey, asked: Sequence[Resolved], report: Report, all_models: bool) -> None:
+    """The resolved models first, then every other factory of the repository, recognised but not asked for."""
+    for resolved in asked:
         report.models.append(ModelReport(name=resolved.name, factory=resolved.factory))
+    left_out = {(item.path, item.line): item.message for item in report.findings if item.code == "PS520"}
     for factory in surveyed.factories:
         place = f"{factory.path}:{factory.line}"
-        if resolved is None or place != resolved.factory:
-            unasked = Parity(why="not asked for; --model takes another model than the script's own")
+        if not any(resolved.factory == place for resolved in asked):
+            why = left_out.get((factory.path, factory.line)) if all_models else None
+            unasked = Parity(why=why or "not asked for; --model takes another model than the script's own, --all-models all")
             report.models.append(ModelReport(name=factory.name, factory=place, parity=unasked))
 
 

@@ -41,9 +41,10 @@ __all__ = ["ChainStep", "Resolved", "resolve"]
 def resolve(survey: Survey, *, entry: str | None = None, model: str | None = None, checkpoint: str | None = None) -> Resolved:
     """How the repository builds its model.
 
-    `entry` is a script's relative path, if need be with arguments ("main.py --cfg tiny.yaml"), `model` a factory's name, a call
-    of one, or a value of the script's own model option, `checkpoint` a file. Raises AmbiguousError (with the candidates and the
-    flag that chooses), NothingToMigrateError, or MigrateError.
+    `entry` is a script's relative path, if need be with arguments ("main.py --cfg tiny.yaml"), `model` a factory's name
+    ("models/vgg.py:vgg16" where several files have it), a call of one, or a value of the script's own model option,
+    `checkpoint` a file. Raises AmbiguousError (with the candidates and the flag that chooses), NothingToMigrateError, or
+    MigrateError.
     """
     return _Resolver(survey, entry, model, checkpoint).resolve()
 
@@ -123,7 +124,7 @@ class _Resolver:
         return script.path.endswith(NOTEBOOK), 2 if evaluates else 3
 
     def _one_of(self, built: list[Construction]) -> Construction:
-        meant = [item for item in built if item.factory is not None and item.factory.name == self.model]
+        meant = [item for item in built if self._is_meant(item.factory)]
         built = meant or built
         if len(built) == 1:
             return built[0]
@@ -145,6 +146,9 @@ class _Resolver:
             return first
         paths = [item.script.path for item in built]
         raise AmbiguousError("several scripts build different models", candidates=paths, flag="--entry")
+
+    def _is_meant(self, factory: Factory | None) -> bool:
+        return factory is not None and self.model in (factory.name, f"{factory.path}:{factory.name}")
 
     def _fall_back(self, failures: Sequence[str]) -> Resolved:
         if self.model is not None or len(self.survey.factories) == 1:
@@ -179,19 +183,22 @@ class _Resolver:
         return self._direct(factory, call, None)
 
     def _factory_named(self, wanted: str) -> tuple[Factory, ast.Call | None]:
-        """A factory by its name; `VGG('VGG16')` gives arguments."""
+        """A factory by its name, or "file:name" where several have it; `VGG('VGG16')` gives arguments."""
         call: ast.Call | None = None
         name = wanted
         if "(" in wanted:
+            where, _, text = wanted.partition("(")[0].rpartition(":")
             try:
-                parsed = ast.parse(wanted.strip(), mode="eval").body
+                parsed = ast.parse((text + wanted[wanted.index("(") :]).strip(), mode="eval").body
             except SyntaxError as error:
                 raise MigrateError(f"--model {wanted!r} is neither a name nor a call: {error.msg}") from error
             if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name):
                 raise MigrateError(f"--model {wanted!r} is neither a name nor a call of one")
-            name, call = parsed.func.id, parsed
-        named = [item for item in self.survey.factories if item.name == name]
-        named = named or [item for item in self.survey.factories if item.name.lower() == name.lower()]
+            name, call = f"{where}:{parsed.func.id}" if where else parsed.func.id, parsed
+        place, _, name = name.rpartition(":")
+        known = [item for item in self.survey.factories if not place or item.path == place]
+        named = [item for item in known if item.name == name]
+        named = named or [item for item in known if item.name.lower() == name.lower()]
         if len(named) > 1:
             self.settings.findings.append(
                 Finding(
@@ -308,12 +315,12 @@ class _Resolver:
         if self.model is None:
             return None
         if chooser is not None and "(" not in self.model:
-            if chooser.choices and self.model not in chooser.choices:
+            if chooser.choices and self.model.rpartition(":")[2] not in chooser.choices:
                 choices = [str(item) for item in chooser.choices]
                 raise AmbiguousError(
                     f"{construction.script.path} knows no model {self.model!r}", candidates=choices, flag="--model"
                 )
-            given[chooser.dest] = self.model
+            given[chooser.dest] = self.model.rpartition(":")[2]
             return None
         factory, call = self._factory_named(self.model)
         if construction.factory is not None and construction.factory.name == factory.name and call is None:
