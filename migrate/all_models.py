@@ -25,6 +25,7 @@ _SHARE = 4.0
 """All models together are tuned for so many times the seconds that one alone would get,"""
 _LEAST_SECONDS = 4.0
 """but each for as long as it takes to measure candidates that need no compiler beside eager."""
+_SCRIPTS = 4
 _MENU = re.compile(r"^\s*#\s*(?:[\w.]+\s*=\s*)?(\w+\(.*\))\s*(?:#.*)?$")
 
 
@@ -54,12 +55,14 @@ def resolve_all(surveyed: Survey, main: Resolved | None, entry: str | None) -> I
         yield factory, _resolve_one(surveyed, factory, entry, builders.get((factory.path, factory.name)))
 
 
-def _resolve_one(surveyed: Survey, factory: Factory, entry: str | None, script: str | None) -> Resolved | str:
+def _resolve_one(surveyed: Survey, factory: Factory, entry: str | None, builder: str | None) -> Resolved | str:
     name = f"{factory.path}:{factory.name}"
     reasons: list[str] = []
     call = _stated_call(surveyed, factory) if factory.required else None
-    tries: list[tuple[str | None, str | None]] = [(script, None)] if script is not None else []
+    tries: list[tuple[str | None, str | None]] = [(builder, None)] if builder is not None else []
     tries += [(entry, f"{name}{call}" if call else name), (entry, factory.name)]
+    if entry is None:  # where scripts build different models, any of them says what its data are like
+        tries += [(script.path, f"{name}{call}" if call else name) for script in surveyed.scripts[:_SCRIPTS]]
     for where, model in tries:
         try:
             found = resolve(surveyed, entry=where, model=model)
