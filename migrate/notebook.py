@@ -171,5 +171,5 @@ def _disorder(path: str, data: Mapping[str, Any]) -> Iterator[Finding]:
                 f"its cells were last run in another order than they stand in (In [{one}] stands before In [{next_one}]); "
                 "they are taken in the order in which they stand"
             )
-            yield Finding(path, 1, 0, "PS005", message, "note")
+            yield Finding(path, 1, 0, "PS006", message, "note")
             return

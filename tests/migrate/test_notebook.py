@@ -141,7 +141,7 @@ def test_a_cell_that_does_not_parse_stops_no_other() -> None:
 
 def test_the_order_of_execution_is_remarked() -> None:
     file = read(notebook4(CODE, counts=[3, 1, None]))
-    assert [(item.code, "In [3] stands before In [1]" in item.message) for item in file.notebook.findings] == [("PS005", True)]
+    assert [(item.code, "In [3] stands before In [1]" in item.message) for item in file.notebook.findings] == [("PS006", True)]
     assert read(notebook4(CODE, counts=[1, 3, None])).notebook.findings == ()
 
 
