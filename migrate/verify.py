@@ -127,14 +127,19 @@ def run_script(script: Script, argv: Sequence[str], shop: Workshop) -> ScriptRun
     desk, room = shop.desk(), shop.room()
     install(shop.tree, desk, script.loops, script.path)
     record = room / "record.npz"
-    arguments, folder = [script.path, *argv], shop.tree
-    if script.path.endswith(NOTEBOOK):
-        cells = desk / "cells.py"
-        with cells.open("w", encoding="utf-8", newline="") as file:
-            file.write(read_source(shop.tree, script.path).text or "")
-        arguments, folder = ["-c", _RUN_CELLS, str(cells), *argv], (shop.tree / script.path).parent
+    arguments, folder = command(script, argv, shop.tree, desk)
     done = shop.run(arguments, room, cwd=folder, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
     return ScriptRun(done=done, sites=read_record(record))
+
+
+def command(script: Script, argv: Sequence[str], tree: Path, desk: Path) -> tuple[list[str], Path]:
+    """The arguments with which Python runs a script of the copy in `tree`, or a notebook's cells, and the folder to run it in."""
+    if not script.path.endswith(NOTEBOOK):
+        return [script.path, *argv], tree
+    cells = desk / "cells.py"
+    with cells.open("w", encoding="utf-8", newline="") as file:
+        file.write(read_source(tree, script.path).text or "")
+    return ["-c", _RUN_CELLS, str(cells), *argv], (tree / script.path).parent
 
 
 def read_record(path: Path) -> dict[str, Recorded]:
