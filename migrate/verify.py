@@ -133,7 +133,7 @@ def run_script(script: Script, argv: Sequence[str], shop: Workshop) -> ScriptRun
 
 
 def command(script: Script, argv: Sequence[str], tree: Path, desk: Path) -> tuple[list[str], Path]:
-    """The arguments with which Python runs a script of the copy in `tree`, or a notebook's cells, and the folder to run it in."""
+    """The arguments with which Python runs a script of the copy in `tree`, or a notebook's cells, and the folder for it."""
     if not script.path.endswith(NOTEBOOK):
         return [script.path, *argv], tree
     cells = desk / "cells.py"
