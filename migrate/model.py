@@ -13,7 +13,7 @@ from ..specs import Preprocessing
 from .checkpoint_report import report_checkpoints
 from .instrument import site_of
 from .package import class_names, inspect, model_name, package, smoke_tests
-from .report import ModelReport, Parity, PreprocessingReport, Speed
+from .report import ModelReport, Parity, PreprocessingReport, Speedup
 from .resolved import Resolved
 from .trace_transform import Traced, row_shape, trace
 from .trials import Originals
@@ -258,7 +258,7 @@ def faster(plan: Mapping[str, Any]) -> tuple[int, int]:
     return int(any(one.ratio_low > 1 for one in compared)), int(bool(compared))
 
 
-def speed(plan: Mapping[str, Any]) -> list[Speed]:
+def speed(plan: Mapping[str, Any]) -> list[Speedup]:
     """Eager fp32 beside what was chosen, per batch size at which both were measured, in turns on the same inputs."""
     found: dict[int, dict[str, Mapping[str, Any]]] = {}
     for measured in plan.get("measurements", []):
@@ -268,5 +268,5 @@ def speed(plan: Mapping[str, Any]) -> list[Speed]:
             if measured["status"] == "won":
                 found.setdefault(measured["bucket"], {})["won"] = measured
     return [
-        Speed.of(batch, pair["eager"], pair["won"]) for batch, pair in sorted(found.items()) if {"eager", "won"} <= pair.keys()
+        Speedup.of(batch, pair["eager"], pair["won"]) for batch, pair in sorted(found.items()) if {"eager", "won"} <= pair.keys()
     ]

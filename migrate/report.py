@@ -32,7 +32,7 @@ class Parity:
 
 
 @dataclass(kw_only=True)
-class Speed:
+class Speedup:
     """Milliseconds per call (medians) at one batch size, of the model in eager fp32 and of what the plan chose.
 
     `ratio` is how many times faster that is; `ratio_low` and `ratio_high` are its bounds when both medians are off by half of
@@ -48,7 +48,7 @@ class Speed:
     chosen: str
 
     @classmethod
-    def of(cls, batch: int, eager: Mapping[str, Any], chosen: Mapping[str, Any]) -> Speed:
+    def of(cls, batch: int, eager: Mapping[str, Any], chosen: Mapping[str, Any]) -> Speedup:
         """From two measurements of a plan, in its JSON form."""
         before, after = float(eager["median_ms"]), float(chosen["median_ms"])
         off, other = (float(item.get("spread_ms") or 0.0) / 2 for item in (eager, chosen))
@@ -77,7 +77,7 @@ class ModelReport:
     parity: Parity = field(default_factory=Parity)
     artifact: str | None = None
     served: bool = False
-    speed: list[Speed] = field(default_factory=list)
+    speed: list[Speedup] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
