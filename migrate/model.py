@@ -268,5 +268,7 @@ def speed(plan: Mapping[str, Any]) -> list[Speedup]:
             if measured["status"] == "won":
                 found.setdefault(measured["bucket"], {})["won"] = measured
     return [
-        Speedup.of(batch, pair["eager"], pair["won"]) for batch, pair in sorted(found.items()) if {"eager", "won"} <= pair.keys()
+        Speedup.of(batch, pair["eager"], pair["won"])
+        for batch, pair in sorted(found.items())
+        if {"eager", "won"} <= pair.keys()
     ]
