@@ -61,7 +61,8 @@ def migrate(
         bool, typer.Option("--write", help="Change the repository in place; penstock undo takes it back.")
     ] = False,
     entry: Annotated[str | None, typer.Option(help="The script to take the model from, e.g. evaluate.py.")] = None,
-    model: Annotated[str | None, typer.Option(help="The model to take, where the repository has several.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model to take, where there are several; or more, as in a,b,c.")] = None,
+    all_models: Annotated[bool, typer.Option("--all-models", help="Package every model that can be built.")] = False,
     input_size: Annotated[str | None, typer.Option(help="C,H,W, where the repository does not state it.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Weights to load, where the script does not find them.")] = None,
     data: Annotated[Path | None, typer.Option(help="Passed to the scripts as their data folder.")] = None,
@@ -96,6 +97,8 @@ def migrate(
         raise typer.BadParameter("--check writes nothing; choose one", param_hint="--write")
     if report is not None and not report.absolute().parent.is_dir():
         raise typer.BadParameter(f"{report.parent} is not a folder", param_hint="--report")
+    if all_models and model is not None:
+        raise typer.BadParameter("give --model or --all-models, not both", param_hint="--model")
     from .migrate.api import migrate as run
 
     console = _console(stderr=format != "text")
@@ -110,6 +113,7 @@ def migrate(
         trust_rules=trust_rules,
         entry=entry,
         model=model,
+        all_models=all_models,
         input_size=_input_size(input_size),
         checkpoint=checkpoint,
         data=data,

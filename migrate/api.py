@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
+from .all_models import package_all, resolve_all, split_models
+from .cells import name_cells
 from .facts import Survey
 from .finding import Finding
 from .in_place import write_if_proved
 from .journal import models_in_place, recover
-from .model import package_model
 from .output import check_output, models_folder, write_output
 from .plugins import settle
 from .progress import Stages
@@ -40,6 +41,7 @@ def migrate(
     write: bool = False,
     entry: str | None = None,
     model: str | None = None,
+    all_models: bool = False,
     input_size: tuple[int, int, int] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     data: str | os.PathLike[str] | None = None,
@@ -62,6 +64,7 @@ def migrate(
     With `out`, that folder gets the migrated copy, `models/` (a model repository to serve) and penstock-report.json. With
     `write`, the repository itself is changed, unless a proof failed, and `penstock.migrate.journal.undo` gives it back; the
     models go to `.penstock/models`. With neither, everything is tried and proved in a temporary copy and nothing is written.
+    `model` may name several, separated by commas; `all_models` packages every one that the repository says how to build.
     `check` stops after the rewrite. `input_size` is (channels, height, width); the fastest backend is sought for
     `tuning_seconds`. `select` and `ignore` are rule codes or beginnings of them, `rules` files with rules of your own, which
     run in this process; `trust_rules` also runs those that the repository's pyproject.toml names. The repository's code only
@@ -91,9 +94,19 @@ def migrate(
         report = _first_report(root, surveyed, changes)
         report.findings += remarks
         weights = str(Path(checkpoint).resolve()) if checkpoint is not None else None
-        resolved = _resolve(surveyed, report, entry or told.entry, model or told.model, weights)
-        _list_models(surveyed, resolved, report)
+        if all_models and model is not None:
+            raise ValueError("give model or all_models, not both")
+        entry = entry or told.entry
+        model = model or (told.model if not all_models else None)
+        first, *more = split_models(model) if model is not None else [None]
+        resolved = _resolve(surveyed, report, entry, first, weights, whatever=all_models)
+        others = [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
+        if all_models:
+            stages.start("Following every model to its construction")
+        others += _other_models(surveyed, report, resolved, entry) if all_models else []
+        _list_models(surveyed, [*([resolved] if resolved is not None else []), *others], report, all_models)
         if check:
+            name_cells(report, unrepaired)
             return report
         with tempfile.TemporaryDirectory(prefix="penstock-", ignore_cleanup_errors=True) as scratch:
             wishes = Wishes(
@@ -114,12 +127,11 @@ def migrate(
                 stages=stages,
                 leave_out=leave_out,
                 repairs=rewritten.repairs,
-                unrepaired=_resolve_unrepaired(
-                    unrepaired, rewritten.repairs, entry or told.entry, model or told.model, weights
-                ),
+                unrepaired=_resolve_unrepaired(unrepaired, rewritten.repairs, entry, first, weights),
             )
             folder = models_folder(root) if not write else models_in_place(root).relative_to(root).as_posix()
-            models = _try_everything(space, resolved, changes, folder)
+            models = _try_everything(space, resolved, others, changes, folder)
+            name_cells(report, unrepaired)
             if write:
                 stages.start("Writing in place")
                 write_if_proved(root, changes, report, models)
@@ -128,11 +140,15 @@ def migrate(
     return report
 
 
-def _try_everything(space: Workspace, resolved: Resolved | None, changes: Sequence[Change], folder: str) -> Path | None:
+def _try_everything(
+    space: Workspace, resolved: Resolved | None, others: Sequence[Resolved], changes: Sequence[Change], folder: str
+) -> Path | None:
     """All that runs the user's code; the folder of packaged models, or None."""
     space.fresh_tree("Copying the repository")
     originals = run_originals(space, resolved)
-    packaged = resolved is not None and package_model(space, resolved, originals, folder)
+    asked = [*([resolved] if resolved is not None else []), *others]
+    models = list(zip(space.report.models, asked, strict=False))  # the report lists them first, in this order
+    packaged = bool(models) and package_all(space, models, originals, folder)
     if originals:
         run_migrated(space, changes, originals)
     return space.scratch / "models" if packaged else None
@@ -152,12 +168,17 @@ def _first_report(root: Path, surveyed: Survey, changes: Sequence[Change]) -> Re
     return report
 
 
-def _resolve(surveyed: Survey, report: Report, entry: str | None, model: str | None, checkpoint: str | None) -> Resolved | None:
-    """The model's construction; where it cannot be told, the scripts still migrate, and a finding says why."""
+def _resolve(
+    surveyed: Survey, report: Report, entry: str | None, model: str | None, checkpoint: str | None, *, whatever: bool = False
+) -> Resolved | None:
+    """The model's construction; where it cannot be told, the scripts still migrate, and a finding says why. `whatever`: which
+    of several it is does not matter."""
     try:
         resolved = resolve(surveyed, entry=entry, model=model, checkpoint=checkpoint)
     except (AmbiguousError, NothingToMigrateError):
-        raise
+        if not (whatever and surveyed.factories):
+            raise
+        return None
     except MigrateError as error:
         report.findings.append(Finding("", 1, 0, "PS500", str(error), "error"))
         return None
@@ -178,14 +199,28 @@ def _resolve_unrepaired(
         return None
 
 
-def _list_models(surveyed: Survey, resolved: Resolved | None, report: Report) -> None:
-    """The resolved model first, then every other factory of the repository, recognised but not asked for."""
-    if resolved is not None:
+def _other_models(surveyed: Survey, report: Report, resolved: Resolved | None, entry: str | None) -> list[Resolved]:
+    """Every other model that the repository says how to build; of those that it does not, a finding each."""
+    found: list[Resolved] = []
+    for factory, result in resolve_all(surveyed, resolved, entry):
+        if isinstance(result, Resolved):
+            found.append(result)
+        else:
+            message = f"{factory.name} is left out: {result}"
+            report.findings.append(Finding(factory.path, factory.line, 0, "PS520", message, "warning"))
+    return found
+
+
+def _list_models(surveyed: Survey, asked: Sequence[Resolved], report: Report, all_models: bool) -> None:
+    """The resolved models first, then every other factory of the repository, recognised but not asked for."""
+    for resolved in asked:
         report.models.append(ModelReport(name=resolved.name, factory=resolved.factory))
+    left_out = {(item.path, item.line): item.message for item in report.findings if item.code == "PS520"}
     for factory in surveyed.factories:
         place = f"{factory.path}:{factory.line}"
-        if resolved is None or place != resolved.factory:
-            unasked = Parity(why="not asked for; --model takes another model than the script's own")
+        if not any(resolved.factory == place for resolved in asked):
+            why = left_out.get((factory.path, factory.line)) if all_models else None
+            unasked = Parity(why=why or "not asked for; --model takes another model than the script's own, --all-models all")
             report.models.append(ModelReport(name=factory.name, factory=place, parity=unasked))
 
 

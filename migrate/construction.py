@@ -16,7 +16,9 @@ from .frames import Framer, Point, Program
 from .lightning_module import LightningSite, Unloaded, reduction
 from .loops import CallSite
 from .needs import Options
+from .recipes import recipe, write
 from .scopes import Module, dotted, last_name
+from .source import NOTEBOOK
 from .survey import Knowledge
 
 
@@ -176,7 +178,9 @@ def _import_folder(known: Knowledge, factory: Factory) -> str:
 
 
 def direct(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
-    """The recipe of a factory called alone, from the folder that its package stands in."""
+    """The recipe of a factory called alone, from the folder of its package; a notebook's is a slice of its cells."""
+    if factory.path.endswith(NOTEBOOK):
+        return _from_notebook(root, known, factory, call)
     folder = _import_folder(known, factory)
     module = factory.module
     if folder:
@@ -192,3 +196,14 @@ def direct(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None
         "source": source,
     }
     return made, name
+
+
+def _from_notebook(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
+    """Nothing can import a notebook: the program is what its cells do to define the factory, and the call after them."""
+    notebook = known.repository.modules[factory.path]
+    made = call if call is not None else ast.Call(ast.Name(factory.name, ast.Load()), [], [])
+    program = Framer(known.repository, known.calls, notebook, Options(checkpoints=False, data=True)).build(
+        Point(notebook, None, None, made)
+    )
+    written = write(program, known.repository, posixpath.dirname(factory.path), "model")
+    return recipe(root, notebook, known.repository, written, ()), written.expression

@@ -25,14 +25,22 @@ class Finding:
     message: str
     severity: Severity = "note"
     fix: Fix = "manual"
+    cell: int = 0
+    """In a notebook, the cell (from 1, all kinds counted) in which `line` counts; 0 elsewhere."""
+
+    @property
+    def where(self) -> str:
+        """ "path:line:column", in a notebook "path:cell 3:line:column"; empty for the whole repository."""
+        cell = f"cell {self.cell}:" if self.cell else ""
+        return f"{self.path}:{cell}{self.line}:{self.column}" if self.path else ""
 
     def to_json(self) -> dict[str, Any]:
-        """The keys and values that the JSON report carries."""
-        return asdict(self)
+        """The keys and values that the JSON report carries; `cell` only in notebooks."""
+        return {key: value for key, value in asdict(self).items() if key != "cell" or value}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Finding:
         return cls(**data)
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}:{self.column}: {self.code} {self.message}"
+        return f"{self.where}: {self.code} {self.message}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +15,8 @@ from .evidence import speeds
 from .fidelity import computes_as_unrepaired
 from .instrument import site_of
 from .mismatch import trained_otherwise
-from .package import class_names, inspect, model_name, package, smoke_test
-from .report import ModelReport, Parity, PreprocessingReport
+from .package import class_names, inspect, model_name, package, smoke_tests
+from .report import ModelReport, Parity, PreprocessingReport, Speedup
 from .resolved import Resolved
 from .survey import knowledge
 from .trace_transform import Traced, row_shape, trace
@@ -23,6 +25,8 @@ from .verify import Recorded
 from .workspace import Workspace
 
 Row = tuple[int, int, int]
+_LOADS = re.compile(r"load|pretrained|weights|torch\.hub")
+"""In the source of a construction: its weights may be more than initial ones."""
 _SIZES = ("3,224,224", "3,32,32", "1,28,28")
 
 
@@ -38,10 +42,13 @@ class _Evidence:
         """Inputs (channels, height, width) to try, of the strongest evidence only: asked for, fed, transformed to, stated."""
         if space.wishes.input_size is not None:
             return [space.wishes.input_size]
+        fed: list[Row] = []
         if self.recorded is not None and self.recorded.inputs.ndim == 4:
             _, channels, height, width = self.recorded.inputs.shape
-            return [(channels, height, width)]
-        known = [*(row_shape(candidate) for candidate in self.traced.candidates), resolved.input_size]
+            fed = [(channels, height, width)]
+            if self.own:
+                return fed
+        known = [*fed, *(row_shape(candidate) for candidate in self.traced.candidates), resolved.input_size]
         return list(dict.fromkeys(row for row in known if row is not None))
 
 
@@ -55,17 +62,22 @@ class _Built:
     answer: Mapping[str, Any]
 
 
-def package_model(space: Workspace, resolved: Resolved, originals: Originals, models_folder: str) -> bool:
-    """Package the resolved model, the first of the report's, as `scratch/models/<name>`; false when that failed.
+def package_model(
+    space: Workspace, resolved: Resolved, originals: Originals, models_folder: str, *, entry: ModelReport | None = None
+) -> bool:
+    """Package the resolved model as `scratch/models/<name>`; false when that failed. `entry` is one of the report's models, by
+    default the first.
 
     What went wrong is in the report. Raises AmbiguousError when several input sizes work and nothing says which is meant.
     """
-    entry = space.report.models[0]
+    several = entry is not None
+    entry = entry or space.report.models[0]
     recorded, own = _recorded(space, resolved, originals)
     evidence = _Evidence(traced=_trace(space, resolved), recorded=recorded, own=own)
     space.stages.start("Building the model")
-    built = _build(space, resolved, evidence)
-    report_checkpoints(space.report, space.surveyed, resolved, loaded=built is not None and not built.fresh)
+    built = _build(space, resolved, evidence, entry)
+    if entry is space.report.models[0]:
+        report_checkpoints(space.report, space.surveyed, resolved, loaded=built is not None and not built.fresh)
     if built is None:
         return False
     entry.name = model_name(resolved.name or built.answer["class"])
@@ -80,10 +92,10 @@ def package_model(space: Workspace, resolved: Resolved, originals: Originals, mo
         recorded=recorded if recorded is not None and recorded.inputs.shape[1:] == built.row else None,
         own_outputs=own,
         labels=_labels(space, resolved, recorded, built.answer["classes"]),
-        preprocessing=_preprocessing(space, resolved, evidence.traced, built.row),
+        preprocessing=_preprocessing(space, resolved, evidence.traced, built.row, entry),
         precision=space.wishes.precision,
         tuning_seconds=space.wishes.tuning_seconds,
-        fresh=built.fresh,
+        fresh=built.fresh or not _LOADS.search(str(built.recipe["source"])),
         provenance=_provenance(space, resolved),
         shop=space.shop,
         progress=space.stages.start("Capturing, proving and measuring the model"),
@@ -94,22 +106,45 @@ def package_model(space: Workspace, resolved: Resolved, originals: Originals, mo
     parity = made["parity"]
     entry.captured, entry.artifact = True, f"{models_folder}/{entry.name}"
     entry.parity = Parity(**{key: parity[key] for key in ("status", "max_abs", "top1_agreement", "batches", "why")})
-    space.report.faster = faster(made.get("plan") or {})
+    won, compared = faster(made.get("plan") or {})
+    space.report.faster = (space.report.faster[0] + won, space.report.faster[1] + compared)
     space.report.speeds += speeds(entry.name, made.get("plan") or {})
-    space.stages.start("Loading the package in a fresh process")
-    failure = smoke_test(space.scratch / "models" / entry.name, built.row, space.shop)
-    entry.served = failure is None
-    if failure is not None:
-        space.remark("PS508", f"the package of {entry.name} does not work without the repository: {failure}", "error")
+    entry.speed = speed(made.get("plan") or {})
+    if not several:
+        serve(space, [entry])
     return True
+
+
+def serve(space: Workspace, entries: Sequence[ModelReport]) -> None:
+    """Load the packages in a fresh process that has nothing of the repository, and note which of them answer."""
+    space.stages.start(
+        "Loading the package in a fresh process" if len(entries) == 1 else "Loading the packages in a fresh process"
+    )
+    places = {entry.name: (space.scratch / "models" / entry.name, _row(entry)) for entry in entries}
+    failures = smoke_tests(places, space.shop)
+    for entry in entries:
+        failure = failures[entry.name]
+        entry.served = failure is None
+        if failure is not None:
+            space.remark("PS508", f"the package of {entry.name} does not work without the repository: {failure}", "error")
+
+
+def _row(entry: ModelReport) -> Row:
+    assert entry.input is not None
+    channels, height, width = entry.input
+    return channels, height, width
 
 
 def _trace(space: Workspace, resolved: Resolved) -> Traced:
     if resolved.transform_recipe is None:
         return Traced(why="no evaluation transform was found in the scripts")
-    space.stages.start("Recovering the preprocessing")
     recipe = {**resolved.transform_recipe, "root": str(space.tree)}
-    return trace(recipe, space.shop)
+    key = "preprocessing " + json.dumps(recipe, sort_keys=True)
+    if key not in space.kept:
+        space.stages.start("Recovering the preprocessing")
+        space.kept[key] = trace(recipe, space.shop)
+    traced: Traced = space.kept[key]
+    return traced
 
 
 def _recorded(space: Workspace, resolved: Resolved, originals: Originals) -> tuple[Recorded | None, bool]:
@@ -122,7 +157,7 @@ def _recorded(space: Workspace, resolved: Resolved, originals: Originals) -> tup
     return (sites[evaluations[0]], False) if evaluations else (None, False)
 
 
-def _build(space: Workspace, resolved: Resolved, evidence: _Evidence) -> _Built | None:
+def _build(space: Workspace, resolved: Resolved, evidence: _Evidence, entry: ModelReport) -> _Built | None:
     """Build with the checkpoint, else without it, which is reported; None when neither works."""
     first: Mapping[str, Any] | None = None
     for recipe, fresh in ((resolved.recipe, False), (resolved.fallback_recipe, True)):
@@ -143,7 +178,7 @@ def _build(space: Workspace, resolved: Resolved, evidence: _Evidence) -> _Built 
         return _Built(recipe=local, fresh=fresh, row=row, answer=answer)
     assert first is not None
     message = f"the model could not be built: {first['error']}"
-    space.report.models[0].parity = Parity(why=space.plain(message))
+    entry.parity = Parity(why=space.plain(message))
     space.remark("PS501", f"{resolved.name}: {message}", "error", first.get("where") or resolved.recipe["script"])
     return None
 
@@ -165,20 +200,24 @@ def _inspect(
     return answer, (found[0], found[1], found[2]) if found else None
 
 
-def _preprocessing(space: Workspace, resolved: Resolved, traced: Traced, row: Row) -> Preprocessing | None:
+def _preprocessing(space: Workspace, resolved: Resolved, traced: Traced, row: Row, entry: ModelReport) -> Preprocessing | None:
     """The recovered preprocessing that ends in the model's input, noted in the report; None, with a finding, when none does."""
     for candidate in traced.candidates:
         fits = row_shape(candidate)
         if fits == row or (fits is None and len(candidate.mean) == row[0]):
             steps = candidate.to_json()["steps"]
-            names = [space.report.models[0].name]
-            space.report.preprocessing.append(PreprocessingReport(source=candidate.source, for_models=names, steps=steps))
+            same = [item for item in space.report.preprocessing if (item.source, item.steps) == (candidate.source, steps)]
+            if same:
+                same[0].for_models.append(entry.name)
+            else:
+                made = PreprocessingReport(source=candidate.source, for_models=[entry.name], steps=steps)
+                space.report.preprocessing.append(made)
             for note in traced.notes:
                 space.remark("PS509", note, "note", candidate.source)
             _compare_with_training(space, resolved, candidate)
             return candidate
-    made = ", ".join("x".join(map(str, row_shape(candidate) or ())) or "any size" for candidate in traced.candidates)
-    why = traced.why or f"the transform gives {made}, the model takes {'x'.join(map(str, row))}"
+    sizes = ", ".join("x".join(map(str, row_shape(candidate) or ())) or "any size" for candidate in traced.candidates)
+    why = traced.why or f"the transform gives {sizes}, the model takes {'x'.join(map(str, row))}"
     source = (resolved.transform_recipe or {}).get("source_at") or ""
     space.remark("PS504", f"packaged without preprocessing, so the model takes tensors, not images: {why}", "warning", source)
     return None
@@ -238,11 +277,23 @@ def _refused(space: Workspace, entry: ModelReport, made: Mapping[str, Any]) -> N
 
 
 def faster(plan: Mapping[str, Any]) -> tuple[int, int]:
-    """(1, 1) when the winner beat eager fp32 at some batch size, (0, 1) when nowhere, (0, 0) when it was not measured."""
-    times: dict[int, dict[str, float]] = {}
+    """(1, 1) when the winner beat eager fp32 by more than both scatter, at some batch size; (0, 1) when nowhere; (0, 0) when
+    they were not measured side by side."""
+    compared = speed(plan)
+    return int(any(one.ratio_low > 1 for one in compared)), int(bool(compared))
+
+
+def speed(plan: Mapping[str, Any]) -> list[Speedup]:
+    """Eager fp32 beside what was chosen, per batch size at which both were measured, in turns on the same inputs."""
+    found: dict[int, dict[str, Mapping[str, Any]]] = {}
     for measured in plan.get("measurements", []):
         if measured.get("median_ms"):
-            eager = (measured["backend"], measured["precision"]) == ("eager", "fp32")
-            times.setdefault(measured["bucket"], {})["eager" if eager else measured["status"]] = measured["median_ms"]
-    compared = [found for found in times.values() if "eager" in found]
-    return int(any(found.get("won", found["eager"]) < found["eager"] for found in compared)), int(bool(compared))
+            if (measured["backend"], measured["precision"]) == ("eager", "fp32"):
+                found.setdefault(measured["bucket"], {})["eager"] = measured
+            if measured["status"] == "won":
+                found.setdefault(measured["bucket"], {})["won"] = measured
+    return [
+        Speedup.of(batch, pair["eager"], pair["won"])
+        for batch, pair in sorted(found.items())
+        if {"eager", "won"} <= pair.keys()
+    ]

@@ -31,6 +31,20 @@ output = output[0] if isinstance(output, (list, tuple)) else output
 assert bool(torch.isfinite(output).all()), "the output is not finite"
 print(json.dumps(list(output.shape)))
 """
+SMOKE_ALL = """
+import json, sys
+from pathlib import Path
+import torch, penstock
+for name, path, row in json.loads(Path(sys.argv[1]).read_text()):
+    try:
+        graph = penstock.load(path)
+        output = graph(torch.rand(1, *row))
+        output = output[0] if isinstance(output, (list, tuple)) else output
+        why = "" if torch.isfinite(output).all() else "the output is not finite"
+    except Exception as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+    print("SMOKE", name, why, flush=True)
+"""
 NAMES = """
 import json, os, sys
 from pathlib import Path
@@ -76,7 +90,7 @@ def package(
     shop: Workshop,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The worker's answer to packaging the model as `scratch/models/<name>`, once per scratch folder.
+    """The worker's answer to packaging the model as `scratch/models/<name>`.
 
     `recorded` gives the gate its images; `own_outputs` says that its outputs are this model's. `fresh` weights are randomised
     before parity, because freshly built layers can agree trivially.
@@ -111,7 +125,10 @@ def package(
     if answer["ok"]:
         if any(path.is_symlink() for path in (room / "models").rglob("*")):
             return {"ok": False, "stage": "package", "error": "the package holds links, which no package of Penstock does"}
-        (room / "models").rename(shop.scratch / "models")  # out of reach of whatever runs later
+        kept = shop.scratch / "models"  # out of reach of whatever runs later
+        kept.mkdir(exist_ok=True)
+        for folder in (room / "models").iterdir():
+            folder.rename(kept / folder.name)
     return answer
 
 
@@ -129,11 +146,32 @@ def ask(
         if word == "PROGRESS" and progress is not None and re.fullmatch(r"\d(\.\d+)?", fraction):
             progress(min(1.0, float(fraction)), text)
 
-    done = shop.run([*WORKER, str(asked), str(answered)], room, on_line=on_line)
+    if shop.server is not None:
+        why = shop.server(asked, answered, on_line)
+    else:
+        why = shop.run([*WORKER, str(asked), str(answered)], room, on_line=on_line).why
     if not answered.exists():
-        return {"ok": False, "stage": "build", "error": f"the worker left no answer: {done.why}"}
+        return {"ok": False, "stage": "build", "error": f"the worker left no answer: {why}"}
     answer: dict[str, Any] = json.loads(answered.read_text(encoding="utf-8"))
     return answer
+
+
+def smoke_tests(artifacts: Mapping[str, tuple[Path, tuple[int, int, int]]], shop: Workshop) -> dict[str, str | None]:
+    """As `smoke_test`, for a whole repository of models in one fresh process, one after the other: the failures by name."""
+    listed = [[name, str(path), list(row)] for name, (path, row) in artifacts.items()]
+    asked = shop.desk() / "artifacts.json"
+    asked.write_text(json.dumps(listed), encoding="utf-8")
+    found: dict[str, str | None] = {}
+
+    def on_line(line: str) -> None:
+        word, _, rest = line.partition(" ")
+        name, _, why = rest.partition(" ")
+        if word == "SMOKE" and name in artifacts:
+            found[name] = why or None
+
+    shop.run(["-P", "-c", SMOKE_ALL, str(asked)], shop.room(), on_line=on_line)
+    # the process itself may have died over one of them: those that it did not come to are tried alone
+    return {name: found[name] if name in found else smoke_test(*place, shop) for name, place in artifacts.items()}
 
 
 def smoke_test(artifact: Path, row: tuple[int, int, int], shop: Workshop) -> str | None:

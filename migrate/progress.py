@@ -31,9 +31,12 @@ class Stages:
         )
         self._task: TaskID | None = None
         self._title, self._started = "", 0.0
+        self.prefix = ""
+        """Put before every title."""
 
     def start(self, title: str) -> Callable[[float, str], None]:
         self._finish()
+        title = f"{self.prefix}{title}"
         task = self._task = self._progress.add_task(title, total=1.0, detail="")
         self._title, self._started = title, time.monotonic()
 

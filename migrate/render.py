@@ -85,7 +85,7 @@ def _chain(report: Report, console: Console) -> None:
 
 
 def _models(models: list[ModelReport], console: Console) -> None:
-    table = _table("Models", "name", "input", "classes", "captured", "parity", "max abs", "top-1", "served")
+    table = _table("Models", "name", "input", "classes", "captured", "parity", "max abs", "top-1", "served", "faster")
     for model in models:
         parity = model.parity
         table.add_row(
@@ -97,12 +97,19 @@ def _models(models: list[ModelReport], console: Console) -> None:
             "" if parity.max_abs is None else f"{parity.max_abs:.2g}",
             "" if parity.top1_agreement is None else f"{parity.top1_agreement:.2%}",
             _yes(model.served),
+            _speed(model),
         )
     console.print(table)
     for model in models:
         if model.parity.why:
             console.print(f"  {escape(model.name)}: {escape(model.parity.why)}", style="dim")
     console.print()
+
+
+def _speed(model: ModelReport) -> str:
+    """The smallest and the largest batch that were measured: how many times faster than eager fp32, and its bounds."""
+    ends = model.speed[:1] + model.speed[1:][-1:]
+    return ", ".join(f"{one.ratio:.2f}x ({one.ratio_low:.2f} to {one.ratio_high:.2f}) at {one.batch}" for one in ends)
 
 
 def _scripts(report: Report, console: Console) -> None:
@@ -149,8 +156,7 @@ def _findings(report: Report, console: Console) -> None:
     table = _table(title, "where", "code", "", "what", "fix")
     for finding in sorted(report.findings, key=lambda finding: (ranks[finding.severity], finding)):
         severity = f"[{_COLOURS[finding.severity]}]{finding.severity}[/]"
-        where = f"{finding.path}:{finding.line}:{finding.column}" if finding.path else ""
-        table.add_row(escape(where), finding.code, severity, escape(finding.message), finding.fix)
+        table.add_row(escape(finding.where), finding.code, severity, escape(finding.message), finding.fix)
     console.print(table, "")
 
 

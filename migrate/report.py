@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,6 +33,38 @@ class Parity:
 
 
 @dataclass(kw_only=True)
+class Speedup:
+    """Milliseconds per call (medians) at one batch size, of the model in eager fp32 and of what the plan chose.
+
+    `ratio` is how many times faster that is; `ratio_low` and `ratio_high` are its bounds when both medians are off by half of
+    their interquartile ranges, so that only `ratio_low` above 1 says faster.
+    """
+
+    batch: int
+    eager_ms: float
+    graph_ms: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    chosen: str
+
+    @classmethod
+    def of(cls, batch: int, eager: Mapping[str, Any], chosen: Mapping[str, Any]) -> Speedup:
+        """From two measurements of a plan, in its JSON form."""
+        before, after = float(eager["median_ms"]), float(chosen["median_ms"])
+        off, other = (float(item.get("spread_ms") or 0.0) / 2 for item in (eager, chosen))
+        return cls(
+            batch=batch,
+            eager_ms=round(before, 4),
+            graph_ms=round(after, 4),
+            ratio=round(before / after, 3),
+            ratio_low=round(max(0.0, before - off) / (after + other), 3),
+            ratio_high=round((before + off) / max(after - other, after / 2), 3),
+            chosen=f"{chosen['backend']} {chosen['precision']}",
+        )
+
+
+@dataclass(kw_only=True)
 class ModelReport:
     """One model of the repository. `input` is (channels, height, width); `artifact` is relative to the output folder."""
 
@@ -46,6 +78,7 @@ class ModelReport:
     parity: Parity = field(default_factory=Parity)
     artifact: str | None = None
     served: bool = False
+    speed: list[Speedup] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)

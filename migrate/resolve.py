@@ -35,6 +35,7 @@ from .recipes import (
 )
 from .resolved import ChainStep, Resolved
 from .settings import Settings
+from .source import NOTEBOOK
 from .survey import Knowledge, knowledge
 from .weightless import without_weights
 
@@ -44,9 +45,10 @@ __all__ = ["ChainStep", "Resolved", "resolve"]
 def resolve(survey: Survey, *, entry: str | None = None, model: str | None = None, checkpoint: str | None = None) -> Resolved:
     """How the repository builds its model.
 
-    `entry` is a script's relative path, if need be with arguments ("main.py --cfg tiny.yaml"), `model` a factory's name, a call
-    of one, or a value of the script's own model option, `checkpoint` a file. Raises AmbiguousError (with the candidates and the
-    flag that chooses), NothingToMigrateError, or MigrateError.
+    `entry` is a script's relative path, if need be with arguments ("main.py --cfg tiny.yaml"), `model` a factory's name
+    ("models/vgg.py:vgg16" where several files have it), a call of one, or a value of the script's own model option,
+    `checkpoint` a file. Raises AmbiguousError (with the candidates and the flag that chooses), NothingToMigrateError, or
+    MigrateError.
     """
     return _Resolver(survey, entry, model, checkpoint).resolve()
 
@@ -86,7 +88,11 @@ class _Resolver:
     def _scripts(self) -> list[Script]:
         scripts = [script for script in self.survey.scripts if not _is_test_file(script.path)]
         if self.entry is None:
-            return self._one_project(scripts)
+            plain = [script for script in scripts if not script.path.endswith(NOTEBOOK)]
+            notebooks = [script for script in scripts if script not in plain]
+            if not plain:
+                return self._one_project(notebooks)
+            return [*self._one_project(plain), *(script for script in notebooks if "/" not in script.path)]
         wanted = self.entry.replace("\\", "/").removeprefix("./")
         absolute = Path(self.entry).absolute()
         if absolute.is_relative_to(self.survey.root.absolute()) and absolute.is_file():
@@ -111,16 +117,19 @@ class _Resolver:
         return scripts
 
     @staticmethod
-    def _rank(script: Script) -> int:
-        """A script that only evaluates says best how the model is used; then prediction, then training that evaluates."""
-        trains = "train" in script.roles
-        if "evaluate" in script.roles and not trains:
-            return 0
-        if "predict" in script.roles and not trains:
-            return 1
-        return 2 if "evaluate" in script.roles else 3
+    def _rank(script: Script) -> tuple[bool, int]:
+        """A script that only evaluates says best how the model is used; then prediction, then training that evaluates.
+
+        Notebooks come after all others.
+        """
+        trains, evaluates = "train" in script.roles, "evaluate" in script.roles
+        if not trains and (evaluates or "predict" in script.roles):
+            return script.path.endswith(NOTEBOOK), 0 if evaluates else 1
+        return script.path.endswith(NOTEBOOK), 2 if evaluates else 3
 
     def _one_of(self, built: list[Construction]) -> Construction:
+        meant = [item for item in built if self._is_meant(item.factory)]
+        built = meant or built
         if len(built) == 1:
             return built[0]
         kinds = {item.signature for item in built}
@@ -141,6 +150,9 @@ class _Resolver:
             return first
         paths = [item.script.path for item in built]
         raise AmbiguousError("several scripts build different models", candidates=paths, flag="--entry")
+
+    def _is_meant(self, factory: Factory | None) -> bool:
+        return factory is not None and self.model in (factory.name, f"{factory.path}:{factory.name}")
 
     def _fall_back(self, failures: Sequence[str]) -> Resolved:
         reasons = "; ".join(dict.fromkeys(failures))
@@ -177,19 +189,22 @@ class _Resolver:
         return self._direct(factory, call, None)
 
     def _factory_named(self, wanted: str) -> tuple[Factory, ast.Call | None]:
-        """A factory by its name; `VGG('VGG16')` gives arguments."""
+        """A factory by its name, or "file:name" where several have it; `VGG('VGG16')` gives arguments."""
         call: ast.Call | None = None
         name = wanted
         if "(" in wanted:
+            where, _, text = wanted.partition("(")[0].rpartition(":")
             try:
-                parsed = ast.parse(wanted.strip(), mode="eval").body
+                parsed = ast.parse((text + wanted[wanted.index("(") :]).strip(), mode="eval").body
             except SyntaxError as error:
                 raise MigrateError(f"--model {wanted!r} is neither a name nor a call: {error.msg}") from error
             if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name):
                 raise MigrateError(f"--model {wanted!r} is neither a name nor a call of one")
-            name, call = parsed.func.id, parsed
-        named = [item for item in self.survey.factories if item.name == name]
-        named = named or [item for item in self.survey.factories if item.name.lower() == name.lower()]
+            name, call = f"{where}:{parsed.func.id}" if where else parsed.func.id, parsed
+        place, _, name = name.rpartition(":")
+        known = [item for item in self.survey.factories if not place or item.path == place]
+        named = [item for item in known if item.name == name]
+        named = named or [item for item in known if item.name.lower() == name.lower()]
         named = preferred(self.known, named)
         if len(named) > 1:
             self.settings.findings.append(
@@ -330,12 +345,12 @@ class _Resolver:
         if self.model is None:
             return None
         if chooser is not None and "(" not in self.model:
-            if chooser.choices and self.model not in chooser.choices:
+            if chooser.choices and self.model.rpartition(":")[2] not in chooser.choices:
                 choices = [str(item) for item in chooser.choices]
                 raise AmbiguousError(
                     f"{construction.script.path} knows no model {self.model!r}", candidates=choices, flag="--model"
                 )
-            given[chooser.dest] = self.model
+            given[chooser.dest] = self.model.rpartition(":")[2]
             return None
         factory, call = self._factory_named(self.model)
         if construction.factory is not None and construction.factory.name == factory.name and call is None:

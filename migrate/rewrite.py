@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import codecs
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from .edits import Positions, apply_edits
 from .facts import Survey
 from .finding import Finding
+from .notebook import cell_sources
 from .repair import Repaired, draft_edits, remarks, repair_file
 from .rule import Context, Rule, all_rules
+from .source import NOTEBOOK, SourceFile, parse_source
 from .survey import Knowledge, knowledge, resurvey
 
 
@@ -98,7 +100,7 @@ def _rewrite_file(known: Knowledge, survey: Survey, repaired: Repaired, rules: S
         made = [repaired.at_original(finding) for finding in draft.findings]
         if draft.edits:
             after = file.encode(apply_edits(file.text, draft.edits))
-        if draft.edits and not _parses(after):
+        if draft.edits and not _parses(file, after):
             message = "the rewritten file would not parse, so it was left as it is; please report this"
             made = [replace(item, fix="manual") if item.fix == "applied" else item for item in made]
             made.append(Finding(file.path, 1, 0, "PS000", message, "error"))
@@ -111,27 +113,34 @@ def _rewrite_file(known: Knowledge, survey: Survey, repaired: Repaired, rules: S
     return Change(file.path, repaired.before.data, after, sorted(set(codes)), sorted(findings))
 
 
-def _parses(data: bytes) -> bool:
-    try:
-        ast.parse(data)
-    except (SyntaxError, ValueError):
-        return False
-    return True
+def _parses(file: SourceFile, data: bytes) -> bool:
+    """Whether the edited file parses; of a notebook, as many cells as before."""
+    after = parse_source(file.path, data)
+    if file.notebook is None or after.notebook is None:
+        return after.tree is not None
+    return after.tree is not None and len(after.notebook.findings) <= len(file.notebook.findings)
 
 
 def unified_diff(changes: Sequence[Change]) -> str:
-    """The changes as one unified diff, with `a/` and `b/` prefixes."""
+    """The changes as one unified diff, with `a/` and `b/` prefixes; of notebooks, the changed cells, as people see them."""
     parts: list[str] = []
-    for change in changes:
-        if not change.changed:
-            continue
-        before, after = (_lines(data) for data in (change.before, change.after))
-        lines = difflib.unified_diff(before, after, f"a/{change.path}", f"b/{change.path}")
-        parts += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
+    for title, before, after in (view for change in changes if change.changed for view in views(change)):
+        lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{title}", f"b/{title}")
+        missing = "\n" if f"{NOTEBOOK}:cell " in title else "\n\\ No newline at end of file\n"  # cells rarely end in one
+        parts += [line if line.endswith("\n") else f"{line}{missing}" for line in lines]
     return "".join(parts)
 
 
-def _lines(data: bytes) -> list[str]:
+def views(change: Change) -> list[tuple[str, str, str]]:
+    """What people want to see of a change: (title, text before, text after) of the file, or of each changed cell."""
+    if not change.path.endswith(NOTEBOOK):
+        before, after = (data.decode("utf-8", errors="backslashreplace") for data in (change.before, change.after))
+        return [(change.path, before, after)]
+    old, new = (cell_sources(data.removeprefix(codecs.BOM_UTF8).decode()) for data in (change.before, change.after))
+    return [(f"{change.path}:cell {number}", old[number], new[number]) for number in old if old[number] != new[number]]
+
+
+def _lines(text: str) -> list[str]:
     """Lines for a diff, ended by \\n alone, so that a \\r before it shows as the part of the line that it is."""
-    pieces = data.decode("utf-8", errors="backslashreplace").split("\n")
+    pieces = text.split("\n")
     return [f"{piece}\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])

@@ -98,8 +98,9 @@ def run(
     writable: Iterable[Path],
     limits: Limits | None = None,
     on_line: Callable[[str], None] | None = None,
+    stop: threading.Event | None = None,
 ) -> Completed:
-    """Run `argv` in `cwd` with closed stdin, and end all its processes when it ends or breaks a limit.
+    """Run `argv` in `cwd` with closed stdin, and end all its processes when it ends, breaks a limit, or `stop` is set.
 
     Only the folders in `writable` can be written, and the network is cut off, where the platform allows;
     `Completed.isolation` says whether it did. `on_line` sees each line of standard output, on another thread.
@@ -135,7 +136,7 @@ def run(
     watch = _Watch(process.pid)
     stopped: Stopped | None = None
     try:
-        while stopped is None and process.poll() is None:
+        while stopped is None and process.poll() is None and not (stop is not None and stop.is_set()):
             stopped = _broken_limit(limits, started, watch, readers)
             if stopped is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):

@@ -200,7 +200,7 @@ class Module:
 
     @cached_property
     def name(self) -> str:
-        stem = self.path.removesuffix(".py").removesuffix("/__init__")
+        stem = self.path.removesuffix(".ipynb").removesuffix(".py").removesuffix("/__init__")
         return stem.replace("/", ".")
 
     @cached_property

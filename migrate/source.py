@@ -1,4 +1,4 @@
-"""Reading a repository's Python files without losing a byte, and without stopping at a bad one.
+"""Reading a repository's Python files and notebooks without losing a byte, and without stopping at a bad one.
 
 Byte order marks, declared encodings (PEP 263), line endings and form feeds survive, because edits are made on the decoded
 text and encoded back the same way. What cannot be read or parsed becomes a Finding.
@@ -17,9 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .finding import Finding
+from .notebook import Notebook, read_notebook
+from .text_lines import split_lines
 
+__all__ = ["MAX_BYTES", "MAX_FILES", "NOTEBOOK", "SUFFIXES", "SourceFile", "parse_source", "read_source", "split_lines", "walk"]
+NOTEBOOK = ".ipynb"
+SUFFIXES = (".py", NOTEBOOK)
 MAX_BYTES = 2_000_000
 """Larger sources are data or generated code, not something a person wrote."""
+MAX_NOTEBOOK_BYTES = 200_000_000
+"""Notebooks carry their outputs, images among them, as text."""
 MAX_FILES = 20_000
 MAX_DEPTH = 200
 """Analysis and printing of syntax trees recurse; what people write is nested far less."""
@@ -31,7 +38,10 @@ _SKIPPED = frozenset(
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One Python file. `text` is None when its bytes could not be decoded, `tree` is None when they could not be parsed."""
+    """One Python file, or a notebook as the module that its code cells make.
+
+    `text` is None when its bytes could not be decoded, `tree` is None when they could not be parsed.
+    """
 
     path: str
     """Relative to the repository root, POSIX."""
@@ -41,11 +51,12 @@ class SourceFile:
     """Decoded, line endings as they are, without the byte order mark."""
     tree: ast.Module | None = field(default=None, repr=False)
     problem: Finding | None = None
+    notebook: Notebook | None = field(default=None, repr=False)
 
     def encode(self, text: str) -> bytes:
-        """The bytes of an edited text, in this file's encoding and with its byte order mark."""
+        """The bytes of an edited text, in this file's encoding and with its byte order mark; a notebook's whole JSON."""
         mark = codecs.BOM_UTF8 if self.data.startswith(codecs.BOM_UTF8) else b""
-        return mark + text.encode(self.encoding)
+        return mark + (text if self.notebook is None else self.notebook.encode(text)).encode(self.encoding)
 
     @property
     def lines(self) -> list[str]:
@@ -53,18 +64,14 @@ class SourceFile:
         return split_lines(self.text or "")
 
 
-def split_lines(text: str) -> list[str]:
-    """Split at \\r\\n, \\r and \\n only, keeping them. `str.splitlines` also splits at form feeds and Unicode separators."""
-    return list(io.StringIO(text, newline=""))
-
-
 def read_source(root: Path, path: str) -> SourceFile:
     """Read and parse `root/path`. Never raises for what the file holds: see `SourceFile.problem`."""
     absolute = root / path
     try:
         size = absolute.stat().st_size
-        if size > MAX_BYTES:
-            message = f"skipped: {size:,} bytes is more than the {MAX_BYTES:,} that a source file may have"
+        limit = MAX_NOTEBOOK_BYTES if path.endswith(NOTEBOOK) else MAX_BYTES
+        if size > limit:
+            message = f"skipped: {size:,} bytes is more than the {limit:,} that a source file may have"
             return SourceFile(path, b"", problem=Finding(path, 1, 0, "PS003", message, "note"))
         data = absolute.read_bytes()
     except OSError as error:
@@ -75,13 +82,30 @@ def read_source(root: Path, path: str) -> SourceFile:
 
 
 def parse_source(path: str, data: bytes) -> SourceFile:
-    """Decode and parse the bytes of one Python file."""
+    """Decode and parse the bytes of one Python file or notebook."""
+    if path.endswith(NOTEBOOK):
+        return _parse_notebook(path, data)
     try:
         declared, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         encoding = "utf-8" if declared == "utf-8-sig" else declared
         text = data.removeprefix(codecs.BOM_UTF8).decode(encoding)
     except (SyntaxError, UnicodeDecodeError, LookupError) as error:
         return SourceFile(path, data, problem=Finding(path, 1, 0, "PS002", f"cannot be decoded: {error}", "error"))
+    return _parsed(path, data, encoding, text)
+
+
+def _parse_notebook(path: str, data: bytes) -> SourceFile:
+    try:
+        notebook = read_notebook(path, data.removeprefix(codecs.BOM_UTF8).decode())
+    except ValueError as error:  # UnicodeDecodeError is one
+        return SourceFile(path, data, problem=Finding(path, 1, 0, "PS002", f"the notebook cannot be read: {error}", "error"))
+    if len(notebook.text) > MAX_BYTES:
+        message = f"skipped: its code has more than the {MAX_BYTES:,} characters that a source may have"
+        return SourceFile(path, data, problem=Finding(path, 1, 0, "PS003", message, "note"))
+    return _parsed(path, data, "utf-8", notebook.text, notebook)
+
+
+def _parsed(path: str, data: bytes, encoding: str, text: str, notebook: Notebook | None = None) -> SourceFile:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in the user's strings are not ours to print
@@ -90,14 +114,14 @@ def parse_source(path: str, data: bytes) -> SourceFile:
         finding = Finding(
             path, error.lineno or 1, max(0, (error.offset or 1) - 1), "PS001", f"does not parse: {error.msg}", "error"
         )
-        return SourceFile(path, data, encoding, text, problem=finding)
+        return SourceFile(path, data, encoding, text, problem=finding, notebook=notebook)
     except (ValueError, RecursionError, MemoryError) as error:
         finding = Finding(path, 1, 0, "PS001", f"does not parse: {type(error).__name__}: {error}", "error")
-        return SourceFile(path, data, encoding, text, problem=finding)
+        return SourceFile(path, data, encoding, text, problem=finding, notebook=notebook)
     if _depth(tree) > MAX_DEPTH:
         finding = Finding(path, 1, 0, "PS003", f"skipped: code nested more than {MAX_DEPTH} levels deep", "note")
-        return SourceFile(path, data, encoding, text, problem=finding)
-    return SourceFile(path, data, encoding, text, tree)
+        return SourceFile(path, data, encoding, text, problem=finding, notebook=notebook)
+    return SourceFile(path, data, encoding, text, tree, notebook=notebook)
 
 
 def _depth(tree: ast.AST) -> int:

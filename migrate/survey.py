@@ -1,4 +1,4 @@
-"""Survey: read every Python file of a repository once and state what is there. Nothing of it is run."""
+"""Survey: read every Python file and notebook of a repository once and state what is there. Nothing of it is run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .finding import Finding
 from .lightning_module import LightningSite, find_trainer_calls
 from .loops import CallSite, find_calls
 from .scopes import Definition, Module, Repository, dotted, last_name
-from .source import MAX_FILES, SourceFile, read_source, walk
+from .source import MAX_FILES, SUFFIXES, SourceFile, read_source, walk
 from .transforms import find_transforms
 
 __all__ = ["CheckpointSite", "Factory", "Finding", "Loop", "Option", "Script", "Survey", "TransformSite", "survey"]
@@ -51,22 +51,22 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
     """Survey the repository at `root`.
 
     `progress` is called with a fraction from 0 to 1 and the path at hand. One bad file is one Finding, and stops nothing.
-    Raises MigrateError when `root` is not a folder, NothingToMigrateError when it holds no Python file that uses PyTorch.
+    Raises MigrateError when `root` is not a folder, NothingToMigrateError when it holds no Python that uses PyTorch.
     """
     root = Path(root)
     if not root.is_dir():
         raise MigrateError(f"{root} is not a folder; give the root of a PyTorch repository")
-    paths = list(walk(root))
+    paths = list(walk(root, SUFFIXES))
     if not paths:
-        notebooks = sum(1 for _ in walk(root, (".ipynb",)))
-        extra = f" ({notebooks} notebooks, which cannot be migrated yet)" if notebooks else ""
-        raise NothingToMigrateError(f"{root} holds no Python file{extra}; looked for *.py outside of hidden and build folders")
+        raise NothingToMigrateError(
+            f"{root} holds no Python file and no notebook; looked for *.py and *.ipynb outside of hidden and build folders"
+        )
     files: list[SourceFile] = []
     for index, path in enumerate(paths):
         if progress is not None:
             progress(0.7 * index / len(paths), path)
         files.append(read_source(root, path))
-    if not any(_TORCH.search(file.data) for file in files):
+    if not any(_TORCH.search(file.data if file.notebook is None else file.notebook.text.encode()) for file in files):
         raise NothingToMigrateError(
             f"none of the {len(files)} Python files in {root} mentions torch; there is no model to migrate"
         )
@@ -74,12 +74,9 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
         progress(0.7, "models")
     found = _learn(tuple(files))
     findings = [file.problem for file in files if file.problem is not None]
+    findings += [finding for file in files if file.notebook is not None for finding in file.notebook.findings]
     if len(paths) >= MAX_FILES:
         findings.append(Finding("", 1, 0, "PS003", f"only the first {MAX_FILES:,} Python files were read", "warning"))
-    findings += [
-        Finding(path, 1, 0, "PS004", "notebooks cannot be migrated yet; it was left as it is", "note")
-        for path in walk(root, (".ipynb",))
-    ]
     if progress is not None:
         progress(0.9, "scripts")
     result = _stated(root, tuple(files), findings, found)

@@ -19,6 +19,7 @@ from .facts import Option, Script
 from .instrument import install
 from .loss_trace import TracedLoop, note_losses
 from .sandbox import Completed
+from .source import NOTEBOOK, read_source
 from .trace_transform import probe_image
 from .workshop import Workshop
 
@@ -26,6 +27,13 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
 DATA_NAMES = frozenset("data data_dir data_path data_root datadir dataset_dir dataset_path datapath dataroot root".split())  # noqa: SIM905
 RELATIVE = 1e-3
 """Outputs may differ by this share of the largest reference output: float32 sums in another order, over a deep network."""
+# A notebook runs in its own folder, from the first cell to the last, without what only a person at the screen would see.
+_RUN_CELLS = """
+import sys
+def display(*values, **options): pass
+del sys.argv[0]
+exec(compile(open(sys.argv[0], encoding="utf-8", newline="").read(), sys.argv[0], "exec"))
+"""
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _TIMING = re.compile(
     r"\b(time|seconds?|secs?|elapsed|eta|speed|throughput|latency|took|date)\b|\d\s*m?s\b|(it|img|imgs|images|samples)/s", re.I
@@ -125,8 +133,10 @@ def run_script(script: Script, argv: Sequence[str], shop: Workshop, *, cwd: Path
     desk, room = shop.desk(), shop.room()
     install(shop.tree, desk, script.loops, script.path)
     record = room / "record.npz"
-    arguments = [script.path if cwd is None else str(shop.tree / script.path), *argv]
-    done = shop.run(arguments, room, cwd=cwd or shop.tree, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
+    arguments, folder = command(script, argv, shop.tree, desk)
+    if cwd is not None and not script.path.endswith(NOTEBOOK):
+        arguments, folder = [str(shop.tree / script.path), *argv], cwd
+    done = shop.run(arguments, room, cwd=folder, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
     return ScriptRun(done=done, sites=read_record(record))
 
 
@@ -138,7 +148,8 @@ def run_training(
     note_losses(shop.tree, loops, migrated=migrated)
     install(shop.tree, desk, (), script.path)
     record = room / "record.npz"
-    done = shop.run([script.path, *argv], room, cwd=shop.tree, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
+    arguments, folder = command(script, argv, shop.tree, desk)
+    done = shop.run(arguments, room, cwd=folder, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
     return ScriptRun(done=done, sites={}, losses=read_losses(record))
 
 
@@ -148,6 +159,16 @@ def read_losses(path: Path) -> dict[str, np.ndarray]:
         return {}
     with np.load(path, allow_pickle=False) as arrays:
         return {name.removesuffix("/losses"): arrays[name] for name in arrays.files if name.endswith("/losses")}
+
+
+def command(script: Script, argv: Sequence[str], tree: Path, desk: Path) -> tuple[list[str], Path]:
+    """The arguments with which Python runs a script of the copy in `tree`, or a notebook's cells, and the folder for it."""
+    if not script.path.endswith(NOTEBOOK):
+        return [script.path, *argv], tree
+    cells = desk / "cells.py"
+    with cells.open("w", encoding="utf-8", newline="") as file:
+        file.write(read_source(tree, script.path).text or "")
+    return ["-c", _RUN_CELLS, str(cells), *argv], (tree / script.path).parent
 
 
 def read_record(path: Path) -> dict[str, Recorded]:

@@ -9,11 +9,15 @@ from __future__ import annotations
 import functools
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from .sandbox import Completed, Limits, clean_environment, run
+
+Server = Callable[[Path, Path, Callable[[str], None]], str | None]
+"""Takes the paths of a request and its response, and what sees each line of output; gives why there is no response, or None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +29,10 @@ class Workshop:
     trusted: bool = False
     results: Path | None = None
     """A folder of the caller's that the worker may write to directly, where there is one."""
+    rooms: Path | None = None
+    """Where rooms are made; the scratch folder by default."""
+    server: Server | None = None
+    """Answers requests to the worker without a new process for each; see `crew`."""
 
     @property
     def tree(self) -> Path:
@@ -33,7 +41,7 @@ class Workshop:
 
     def room(self) -> Path:
         """A new empty folder for one run to write to."""
-        return Path(tempfile.mkdtemp(prefix="room-", dir=self.scratch))
+        return Path(tempfile.mkdtemp(prefix="room-", dir=self.rooms or self.scratch))
 
     def desk(self) -> Path:
         """A new empty folder for this process to write to; the user's code can only read it."""
@@ -49,8 +57,11 @@ class Workshop:
         search: Path | None = None,
         limits: Limits | None = None,
         on_line: Callable[[str], None] | None = None,
+        stop: threading.Event | None = None,
     ) -> Completed:
-        """Run Python with these arguments in `cwd` (else the room); `search` leads PYTHONPATH, `on_line` gets the output."""
+        """Run Python with these arguments in `cwd` (else the room); `search` leads PYTHONPATH, `on_line` gets the output.
+
+        `stop` ends it."""
         shared = self.scratch / "cache"  # the migrated scripts run the same model: the second need not tune it again
         shared.mkdir(exist_ok=True)
         environment = clean_environment(room, trusted=self.trusted, extra={"PENSTOCK_CACHE": str(shared), **(extra or {})})
@@ -59,7 +70,7 @@ class Workshop:
         writable = [folder for folder in (room, shared, self.tree, self.results) if folder is not None and folder.is_dir()]
         return run(
             [sys.executable, *arguments], cwd=cwd or room, environment=environment, writable=writable,
-            limits=limits or self.limits, on_line=on_line,
+            limits=limits or self.limits, on_line=on_line, stop=stop,
         )  # fmt: skip
 
 

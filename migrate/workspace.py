@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from .crew import Crew
 from .facts import Survey
 from .finding import Finding, Severity
 from .output import apply
@@ -35,6 +37,12 @@ class Wishes:
     limits: Limits = field(default_factory=Limits)
 
 
+def workshop(scratch: Path, wishes: Wishes, crew: Crew | None = None) -> Workshop:
+    """Where the user's code of one migration runs."""
+    plain = Workshop(scratch=scratch, limits=wishes.limits, trusted=wishes.trusted)
+    return plain if crew is None else replace(plain, rooms=crew.folder, server=crew.answer)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
     """One migration: where it works, what it knows, where it reports. The user's code sees only the copy in `tree`."""
@@ -49,6 +57,10 @@ class Workspace:
     """What the copy has repaired, since the survey read it so."""
     unrepaired: Resolved | None = None
     """How the repository as it came builds the model, where there are repairs and it can be told."""
+    crew: Crew | None = None
+    """Answers the worker's requests where there are many."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What several models of one repository have in common, found once."""
 
     @property
     def tree(self) -> Path:
@@ -56,7 +68,7 @@ class Workspace:
 
     @property
     def shop(self) -> Workshop:
-        return Workshop(scratch=self.scratch, limits=self.wishes.limits, trusted=self.wishes.trusted)
+        return workshop(self.scratch, self.wishes, self.crew)
 
     def fresh_tree(self, title: str | None = None) -> None:
         """Copy the repository anew, whatever became of the copy before; always at the same path, which scripts may print."""

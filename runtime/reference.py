@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import InputError
+from ..errors import BackendError, InputError
 from ..specs import Signature, TensorSpec
 from .capture import CapturedGraph
 from .numerics import fresh_rows
@@ -142,7 +142,7 @@ def _noise(
     tensors = [torch.from_numpy(np.ascontiguousarray(value)) for value in inputs]
     others: list[Callable[[], list[Array]]] = [
         lambda: _one_by_one(eager, inputs),
-        lambda: _arrays(eager.run_tensors([_channels_last(value) for value in tensors])),
+        lambda: _in_another_layout(eager, tensors) or base,
         lambda: eager.run([_rounded_elsewhere(value, seed).numpy() for seed, value in enumerate(tensors)]),
         lambda: TorchSession(_perturbed(captured), target).run(inputs),
     ]
@@ -158,6 +158,14 @@ def _noise(
 def _one_by_one(eager: TorchSession, inputs: list[Array]) -> list[Array]:
     singles = [eager.run([value[row : row + 1] for value in inputs]) for row in range(len(inputs[0]))]
     return [np.concatenate(parts) for parts in zip(*singles, strict=True)]
+
+
+def _in_another_layout(eager: TorchSession, tensors: list[torch.Tensor]) -> list[Array] | None:
+    """None where the model takes one layout only: its `view(batch, -1)` after a convolution wants contiguous values."""
+    try:
+        return _arrays(eager.run_tensors([_channels_last(value) for value in tensors]))
+    except BackendError:
+        return None
 
 
 def _channels_last(value: torch.Tensor) -> torch.Tensor:

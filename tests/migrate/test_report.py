@@ -8,7 +8,7 @@ import json
 from rich.console import Console
 
 from penstock.migrate.finding import Finding
-from penstock.migrate.model import faster
+from penstock.migrate.model import faster, speed
 from penstock.migrate.render import render
 from penstock.migrate.report import CheckpointReport, ModelReport, Parity, PreprocessingReport, Report, ScriptReport
 from penstock.migrate.resolved import ChainStep
@@ -45,7 +45,7 @@ def test_the_json_form_is_the_documented_one() -> None:
     assert (data["schema"], data["exit_status"]) == (1, 0)
     assert data["models"][0] == {
         "name": "resnet18", "factory": "m.py:7", "input": [3, 32, 32], "classes": 10, "recognised": True, "built": True,
-        "captured": True, "artifact": "models/resnet18", "served": True,
+        "captured": True, "artifact": "models/resnet18", "served": True, "speed": [],
         "parity": {"status": "passed", "max_abs": 1e-6, "top1_agreement": 1.0, "batches": [1, 2, 5], "why": None},
     }  # fmt: skip
     assert data["scripts"][0] == {
@@ -108,10 +108,20 @@ def test_the_diff_shows_only_when_nothing_was_written() -> None:
 
 
 def test_faster_compares_with_eager_at_the_same_batch() -> None:
-    def measured(backend: str, bucket: int, status: str, ms: float | None) -> dict:
-        return {"backend": backend, "precision": "fp32", "bucket": bucket, "status": status, "median_ms": ms}
+    def measured(backend: str, bucket: int, status: str, ms: float | None, spread: float = 0.0) -> dict:
+        times = {"median_ms": ms, "spread_ms": None if ms is None else spread}
+        return {"backend": backend, "precision": "fp32", "bucket": bucket, "status": status, **times}
 
     assert faster({}) == (0, 0)
     assert faster({"measurements": [measured("eager", 1, "lost", 9.0), measured("openvino", 1, "won", 4.0)]}) == (1, 1)
     assert faster({"measurements": [measured("eager", 1, "won", 3.0), measured("openvino", 1, "lost", 4.0)]}) == (0, 1)
     assert faster({"measurements": [measured("eager", 1, "skipped", None), measured("openvino", 1, "won", 4.0)]}) == (0, 0)
+    scattered = {"measurements": [measured("eager", 2, "lost", 9.0, 6.0), measured("openvino", 2, "won", 8.0, 2.0)]}
+    assert faster(scattered) == (0, 1)
+    (one,) = speed(scattered)
+    assert (one.batch, one.eager_ms, one.graph_ms, one.chosen) == (2, 9.0, 8.0, "openvino fp32")
+    assert (one.ratio, one.ratio_low, one.ratio_high) == (1.125, round(6 / 9, 3), round(12 / 7, 3))
+    stream = io.StringIO()
+    built = ModelReport(name="m", built=True, speed=[one])
+    render(Report(repository="/r", models=[built]), Console(file=stream, width=200))
+    assert "1.12x (0.67 to 1.71) at 2" in stream.getvalue()

@@ -214,8 +214,8 @@ def test_one_bad_file_stops_nothing(tmp_path):
     (tmp_path / "old.py").write_text("import torch\nx.cuda(async=True)\n")
     (tmp_path / "notes.ipynb").write_text("{}")
     surveyed = write(tmp_path, models=MODELS)
-    assert [(item.path, item.line, item.code) for item in surveyed.errors] == [("old.py", 2, "PS001")]
-    assert [item.path for item in surveyed.findings if item.code == "PS004"] == ["notes.ipynb"]
+    found = [(item.path, item.line, item.code) for item in surveyed.errors]
+    assert found == [("notes.ipynb", 1, "PS002"), ("old.py", 2, "PS001")]
     assert len(surveyed.factories) >= 3
 
 

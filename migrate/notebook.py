@@ -1,0 +1,175 @@
+"""Jupyter notebooks (nbformat 3 and 4) as one Python module each, and back, without touching the JSON around edited code.
+
+The code cells are joined in the order in which they stand, each below a marker line. IPython's own syntax (magics, shell
+lines, help) is turned into comments that say how to turn it back, so that an edited module leads to edited cells:
+
+    #penstock cell 3                         [3]  %matplotlib inline
+    #penstock:%matplotlib inline                  model = Net()
+    model = Net()
+"""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import json
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from .finding import Finding
+from .notebook_json import Source, code_sources, edit_source
+from .notebook_magics import Magics, python_part
+from .text_lines import split_lines
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One code cell. `shown` is its part of the module; None for a cell that holds no Python, which is never edited."""
+
+    number: int
+    """Position among all cells of the notebook, from 1."""
+    source: Source = field(repr=False)
+    shown: str | None = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """The cells of one notebook, and `text`, the module that they make."""
+
+    raw: str = field(repr=False)
+    cells: tuple[Cell, ...] = field(repr=False)
+    magics: Magics
+    text: str = field(repr=False)
+    findings: tuple[Finding, ...] = ()
+    """Remarks at lines of the module."""
+    starts: tuple[int, ...] = field(default=(), repr=False)
+    """The lines of the module at which the cells' markers stand."""
+
+    def locate(self, line: int) -> tuple[int, int]:
+        """The cell, and the line in it, of a line of the module."""
+        index = max(0, bisect.bisect_right(self.starts, line) - 1)
+        return (self.cells[index].number, max(1, line - self.starts[index])) if self.cells else (1, line)
+
+    def encode(self, text: str) -> str:
+        """The notebook's JSON with the module's text edited; cells that read as before stay as they are, byte for byte.
+
+        Raises ValueError when the markers of the cells are gone.
+        """
+        before, *parts = re.split(rf"(?m)^{re.escape(self.magics.marker)} cell \d+\n", text)
+        if len(parts) != len(self.cells):
+            raise ValueError(f"the markers of {len(self.cells)} cells were expected in the edited module, found {len(parts)}")
+        edits: list[tuple[int, int, str]] = []
+        for cell, part in zip(self.cells, parts, strict=True):
+            if cell.shown is None:
+                continue
+            new = self.magics.restore(before + part.removesuffix(_newline(cell.source.text)))
+            before = ""
+            if new != cell.source.text:
+                edits += edit_source(self.raw, cell.source, new)
+        result = self.raw
+        for start, end, replacement in sorted(edits, reverse=True):
+            result = result[:start] + replacement + result[end:]
+        return result
+
+
+def read_notebook(path: str, raw: str) -> Notebook:
+    """Read a notebook's JSON text. Raises ValueError, with the reason, for what is not a notebook."""
+    data = _loaded(raw)
+    language = _language(data)
+    if not language.startswith(("python", "ipython")):
+        left = Finding(path, 1, 0, "PS003", f"skipped: the notebook's language is {language}, not Python", "note")
+        return Notebook(raw, (), Magics(""), "", (left,))
+    sources = list(code_sources(raw, data))
+    magics = Magics("\n".join(source.text for _, source in sources))
+    cells: list[Cell] = []
+    findings: list[Finding] = []
+    starts: list[int] = []
+    text: list[str] = []
+    line = 1
+    for number, source in sources:
+        shown, problem = _python(source.text, magics)
+        if problem is not None:
+            message = f"the cell does not parse, and was left as it is: {problem[1]}"
+            findings.append(Finding(path, line + problem[0], 0, "PS001", message, "warning"))
+        body = shown + _newline(source.text) if shown is not None else "\n" * len(split_lines(source.text + "\n"))
+        starts.append(line)
+        cells.append(Cell(number, source, shown))
+        text += [f"{magics.marker} cell {number}\n", body]
+        line += 1 + len(split_lines(body))
+    findings += _disorder(path, data)
+    return Notebook(raw, tuple(cells), magics, "".join(text), tuple(findings), tuple(starts))
+
+
+def cell_sources(raw: str) -> dict[int, str]:
+    """The code of each code cell, by the cell's number."""
+    return {number: source.text for number, source in code_sources(raw, _loaded(raw))}
+
+
+def _loaded(raw: str) -> Mapping[str, Any]:
+    try:
+        data = json.loads(raw)
+    except RecursionError as error:
+        raise ValueError("its JSON is nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(f"it is not valid JSON: {error}") from error
+    if not isinstance(data, dict) or not isinstance(data.get("worksheets", data.get("cells")), list):
+        raise ValueError("its JSON is no notebook of nbformat 3 or 4, which has a list of cells")
+    return data
+
+
+def _language(data: Mapping[str, Any]) -> str:
+    """What the notebook says of its language; notebooks that say nothing are Python's."""
+    metadata = data.get("metadata")
+    if not isinstance(metadata, dict):
+        return "python"
+    said = [metadata.get("kernelspec"), metadata.get("language_info")]
+    names = [item.get(key) for item, key in zip(said, ("language", "name"), strict=True) if isinstance(item, dict)]
+    return next((name.lower() for name in names if isinstance(name, str) and name), "python")
+
+
+def _python(source: str, magics: Magics) -> tuple[str | None, tuple[int, str] | None]:
+    """A cell as Python of as many lines, or None; and the line and the reason where Python is expected but does not parse."""
+    if _parse_error(source) is None:
+        return source, None
+    if not python_part(source):
+        return None, None
+    shown = magics.neutralise(source)
+    problem = _parse_error(shown)
+    return (None, problem) if problem is not None else (shown, None)
+
+
+def _parse_error(source: str) -> tuple[int, str] | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in the user's strings are not ours to print
+            ast.parse(source)
+    except SyntaxError as error:
+        return error.lineno or 1, error.msg
+    except (ValueError, RecursionError, MemoryError) as error:  # a NUL, half of a surrogate pair, or deep nesting
+        return 1, f"{type(error).__name__}: {error}"
+    return None
+
+
+def _newline(source: str) -> str:
+    """What a line added below the last one is parted from it by."""
+    return "\r\n" if "\r\n" in source else "\n"
+
+
+def _disorder(path: str, data: Mapping[str, Any]) -> Iterator[Finding]:
+    """A note where the cells were last run in another order than they stand in."""
+    sheets = [sheet for sheet in data.get("worksheets", [data]) if isinstance(sheet, dict)]
+    cells = [cell for sheet in sheets if isinstance(sheet.get("cells"), list) for cell in sheet["cells"]]
+    counts = [cell.get("execution_count", cell.get("prompt_number")) for cell in cells if isinstance(cell, dict)]
+    run = [count for count in counts if isinstance(count, int)]
+    for one, next_one in pairwise(run):
+        if next_one < one:
+            message = (
+                f"its cells were last run in another order than they stand in (In [{one}] stands before In [{next_one}]); "
+                "they are taken in the order in which they stand"
+            )
+            yield Finding(path, 1, 0, "PS006", message, "note")
+            return

@@ -1,0 +1,189 @@
+"""Whole migrations of repositories whose code stands in notebooks."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+
+import penstock
+from penstock.errors import AmbiguousError, NothingToMigrateError
+from penstock.migrate.notebook import cell_sources
+from penstock.migrate.report import Report
+from penstock.migrate.resolve import resolve
+from penstock.migrate.rewrite import rewrite
+from penstock.migrate.survey import survey
+
+NET = """\
+class Net(nn.Module):
+    def __init__(self, width, num_classes):
+        super().__init__()
+        self.conv = nn.Conv2d(3, width, 3, 2, 1)
+        self.norm = nn.BatchNorm2d(width)
+        self.fc = nn.Linear(width, num_classes)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+"""
+EVALUATION = """\
+correct = 0
+with torch.no_grad():
+    for images, targets in loader:
+        outputs = model(images)
+        correct += (outputs.argmax(1) == targets).sum().item()
+print("correct", correct)
+display(correct)
+"""
+CELLS = [
+    "# A small network, über alles",
+    "%matplotlib inline\nimport torch\nfrom torch import nn",
+    "!pip install torch",
+    NET,
+    "WIDTH, CLASSES = 4, 5\ntorch.manual_seed(0)\nmodel = Net(WIDTH, CLASSES)\nmodel.eval()",
+    "loader = [(torch.rand(6, 3, 16, 16), torch.arange(6) % 5) for _ in range(2)]",
+    "%%time\n" + EVALUATION,
+]
+LIGHTNING = """\
+class Lit(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = Net(4, 5)
+
+    def training_step(self, batch, index):
+        images, targets = batch
+        return nn.functional.cross_entropy(self.net(images), targets)
+
+    def validation_step(self, batch, index):
+        images, targets = batch
+        logits = self.net(images)
+        self.log("accuracy", (logits.argmax(1) == targets).float().mean())
+"""
+
+
+def write(path: Path, cells: list[str], *, old: bool = False) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = []
+    for source in cells:
+        code = not source.startswith("# ")
+        text: object = source.splitlines(keepends=True)
+        cell: dict = {"cell_type": "code" if code else "markdown", "metadata": {}, "input" if code and old else "source": text}
+        if code:
+            output = {"name": "stdout", "output_type": "stream", "text": ["Größe 1\n"]}
+            cell |= {"collapsed": True, "language": "python", "prompt_number": 1} if old else {"execution_count": 1}
+            cell["outputs"] = [] if old else [output]
+        made.append(cell)
+    data = (
+        {"worksheets": [{"cells": made, "metadata": {}}], "metadata": {"name": ""}} if old else {"cells": made, "metadata": {}}
+    )
+    data |= {"nbformat": 3 if old else 4, "nbformat_minor": 0}
+    path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path, Path]:
+    root = tmp_path_factory.mktemp("repository")
+    write(root / "evaluate.ipynb", CELLS)
+    out = tmp_path_factory.mktemp("place") / "out"
+    report = penstock.migrate(root, out=out, precision="fp32", tuning_seconds=1)
+    return report, root, out
+
+
+def test_a_notebook_is_rewritten_run_proved_and_served(migrated: tuple[Report, Path, Path]) -> None:
+    report, _, out = migrated
+    (model,) = report.models
+    assert (model.name, model.factory, model.input, model.classes) == ("Net", "evaluate.ipynb:cell 4:1", [3, 16, 16], 5)
+    assert (model.parity.status, model.served) == ("passed", True), report.findings
+    (script,) = report.scripts
+    assert (script.path, script.rewritten, script.executed, script.why) == ("evaluate.ipynb", True, "passed", None)
+    assert [(step.path, step.line) for step in report.chain][-1] == ("evaluate.ipynb:cell 4", 1)
+    (applied,) = [finding for finding in report.findings if finding.code == "PS201"]
+    assert str(applied).startswith("evaluate.ipynb:cell 7:5:18: PS201 ")
+    assert applied.to_json()["cell"] == 7
+    assert applied.from_json(applied.to_json()) == applied
+    nbformat.validate(nbformat.read(out / "evaluate.ipynb", as_version=nbformat.NO_CONVERT))
+
+
+def test_only_the_edited_lines_of_its_json_differ(migrated: tuple[Report, Path, Path]) -> None:
+    _, root, out = migrated
+    before = (root / "evaluate.ipynb").read_text(encoding="utf-8").splitlines()
+    after = (out / "evaluate.ipynb").read_text(encoding="utf-8").splitlines()
+    assert [line for line in before if line not in after] == ['    "model.eval()"', '    "        outputs = model(images)\\n",']
+    assert [line.strip() for line in after if line not in before] == [
+        '"import penstock\\n",',
+        '"model.eval()\\n",',
+        '"graph = penstock.compile(model)"',
+        '"        outputs = graph(images)\\n",',
+    ]
+
+
+def test_the_diff_shows_cells(migrated: tuple[Report, Path, Path]) -> None:
+    diff = migrated[0].diff
+    assert "--- a/evaluate.ipynb:cell 5\n+++ b/evaluate.ipynb:cell 5\n" in diff
+    assert "+graph = penstock.compile(model)\n" in diff
+    assert "No newline" not in diff
+    assert '"' not in diff.replace('print("correct", correct)', "")
+
+
+def test_a_second_run_finds_nothing(migrated: tuple[Report, Path, Path]) -> None:
+    again = penstock.migrate(migrated[2], check=True)
+    assert (again.diff, again.would_change) == ("", False)
+
+
+@pytest.mark.parametrize("cells", [CELLS, [*CELLS[:4], LIGHTNING.join(["import pytorch_lightning as pl\n", ""]), CELLS[4]]])
+@pytest.mark.parametrize("old", [False, True])
+def test_every_rewrite_leaves_a_valid_notebook(tmp_path: Path, old: bool, cells: list[str]) -> None:
+    path = write(tmp_path / "a.ipynb", cells, old=old)
+    surveyed = survey(tmp_path)
+    assert [factory.name for factory in surveyed.factories] == ["Net"]
+    for change in rewrite(surveyed, unsafe=True):
+        assert change.path == path.name
+        nbformat.validate(nbformat.reads(change.after.decode(), as_version=nbformat.NO_CONVERT))
+        changed = cell_sources(change.after.decode())
+        assert changed.keys() == cell_sources(change.before.decode()).keys()
+        plain = ["\n".join(line for line in source.split("\n") if line[:1] not in "%!") for source in changed.values()]
+        ast.parse("\n".join(plain))
+    bodies = [surveyed.file(path.name).encode(surveyed.file(path.name).text or ""), path.read_bytes()]
+    assert bodies[0] == bodies[1]
+
+
+def test_a_notebook_s_model_without_a_loop_is_a_slice_of_its_cells(tmp_path: Path) -> None:
+    write(
+        tmp_path / "net.ipynb",
+        [*CELLS[:3], "WIDTH = 6", NET.replace("self, width, num_classes", "self, width=WIDTH, num_classes=3")],
+    )
+    resolved = resolve(survey(tmp_path))
+    assert resolved.recipe["script"] == "net.ipynb"
+    namespace: dict = {}
+    exec(resolved.recipe["source"], namespace)
+    model = eval(resolved.recipe["model"], namespace)
+    assert model.conv.out_channels == 6
+    assert "pip" not in resolved.recipe["source"]
+
+
+def test_scripts_come_before_notebooks_and_models_choose_notebooks(tmp_path: Path) -> None:
+    write(tmp_path / "one.ipynb", CELLS)
+    write(tmp_path / "two.ipynb", [source.replace("Net", "Other") for source in CELLS])
+    with pytest.raises(AmbiguousError) as caught:
+        resolve(survey(tmp_path))
+    assert caught.value.candidates == ("one.ipynb", "two.ipynb")
+    assert resolve(survey(tmp_path), model="Other").recipe["script"] == "two.ipynb"
+    assert resolve(survey(tmp_path), entry="one.ipynb").factory_name == "Net"
+    script = "\n".join(line for source in CELLS[1:] for line in source.split("\n") if line[:1] not in ("%", "!"))
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "evaluate.py").write_text(script.replace("Net", "Third"))
+    assert resolve(survey(tmp_path)).recipe["script"] == "src/evaluate.py"
+
+
+def test_nothing_invented_where_a_notebook_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "bad.ipynb").write_text("{")
+    with pytest.raises(NothingToMigrateError, match="none of the 1"):
+        penstock.migrate(tmp_path)
+    write(tmp_path / "good.ipynb", [*CELLS, "def half("])
+    report = penstock.migrate(tmp_path, check=True)
+    found = [(item.path, item.cell, item.line, item.code, item.severity) for item in report.findings if item.code < "PS010"]
+    assert found == [("bad.ipynb", 0, 1, "PS002", "error"), ("good.ipynb", 8, 1, "PS001", "warning")]
+    assert "+graph = penstock.compile(model)" in report.diff
