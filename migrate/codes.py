@@ -14,9 +14,7 @@ PS002 unreadable-file
     The file cannot be read or decoded. Check its permissions and its encoding declaration (PEP 263).
 PS003 skipped-file
     The file is too large or nested too deeply to be source that a person wrote; it was left out.
-PS004 notebook-left-out
-    The notebook cannot be read or migrated; it was left as it is.
-PS005 notebook-order
+PS006 notebook-order
     The notebook's cells were run in another order than they stand in; it was read in the order in which they stand.
 PS010 weights-asked-for
     The script must be told its weights on the command line. Give them with --checkpoint FILE.
@@ -29,6 +27,9 @@ PS013 transform-not-followed
 PS014 neutral-argument
     A script requires an argument that the migrator had to fill with a neutral value. Give the right one with
     --entry "SCRIPT FLAG VALUE".
+PS015 built-with-defaults
+    No script could be followed to this model, so it was built with its own defaults. --entry "SCRIPT ARGUMENTS" names the
+    script and what it is run with.
 PS020 settings
     Something under [tool.penstock] in pyproject.toml is not a setting, or has a value that does not fit; it
     was ignored.
@@ -76,6 +77,8 @@ PS513 repairs-differ
     After the repairs the model computes something else than before them. Leave them out with --ignore, and please report it.
 PS520 model-left-out
     One of the models that --all-models asks for could not be packaged; the message says why. The others are as usual.
+PS530 trained-otherwise
+    Training prepares images otherwise than evaluation. The package does as evaluation does; see which of them is meant.
 """
 
 CODES: dict[str, tuple[str, str]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from .html_diff import safe, side_by_side
 from .html_plots import histogram, scatter, speed_bars
 from .html_style import STYLE
 from .report import ModelReport, Report
-from .rewrite import Change
-from .source import parse_source
+from .rewrite import Change, views
+from .source import NOTEBOOK, parse_source
 
 # Should an escape ever be forgotten, the page still loads nothing and runs nothing.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -230,17 +230,19 @@ def _changes(report: Report) -> str:
     for change in (change for change in report.changes if change.changed):
         for path, before, after in _views(change):
             title = f'<span class="mono">{safe(path)}</span> <span class="soft">{safe(" ".join(change.rules))}</span>'
-            table = side_by_side(before, after, python=change.path.endswith(".py"))
+            table = side_by_side(before, after, python=change.path.endswith((".py", NOTEBOOK)))
             parts.append(f"<details open><summary>{title}</summary>{table}</details>")
     return "".join(parts)
 
 
-def _views(change: Change) -> Iterator[tuple[str, str, str]]:
-    """(title, text before, text after), decoded as Python would."""
+def _views(change: Change) -> Iterable[tuple[str, str, str]]:
+    """(title, text before, text after), decoded as Python would; of a notebook, its changed cells."""
+    if change.path.endswith(NOTEBOOK):
+        return views(change)
     texts = [parse_source(change.path, data).text for data in (change.before, change.after)]
     decoded = [data.decode("utf-8", "backslashreplace") for data in (change.before, change.after)]
     before, after = (text if text is not None else plain for text, plain in zip(texts, decoded, strict=True))
-    yield change.path, before, after
+    return [(change.path, before, after)]
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:

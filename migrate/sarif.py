@@ -77,11 +77,13 @@ def _result(finding: Finding, index: int, change: Change | None) -> dict[str, An
         "ruleId": finding.code,
         "ruleIndex": index,
         "level": finding.severity,
-        "message": {"text": finding.message or finding.code},
+        "message": {"text": _message(finding)},
         "properties": {"fix": finding.fix},
     }
     if finding.path:
-        place = {"artifactLocation": _artifact(finding.path), "region": _region(finding, before)}
+        place: dict[str, Any] = {"artifactLocation": _artifact(finding.path)}
+        if not finding.cell:  # a region counts lines of the file, in which a cell's have no place of their own
+            place["region"] = _region(finding, before)
         result["locations"] = [{"physicalLocation": place}]
     if finding.fix == "applied" and change is not None and change.changed and before is not None and after is not None:
         result["fixes"] = [
@@ -93,6 +95,11 @@ def _result(finding: Finding, index: int, change: Change | None) -> dict[str, An
             }
         ]
     return result
+
+
+def _message(finding: Finding) -> str:
+    text = finding.message or finding.code
+    return f"cell {finding.cell}, line {finding.line}: {text}" if finding.cell else text
 
 
 def _text(path: str, data: bytes) -> str | None:
