@@ -206,8 +206,8 @@ class Framer:
     ) -> tuple[Point, tuple[Module, ast.Call] | None]:
         module, function = point.module, point.function
         assert function is not None
-        if function.name == "__init__" and not kept and not needs.has(self_name):
-            return self._leave_init(point, owner, used, needs, call)
+        if not kept and not needs.has(self_name) and (function.name == "__init__" or not set(used) - {self_name}):
+            return self._leave_init(point, owner, [name for name in used if name != self_name], needs, call)
         reduction = self.reductions.get(owner.name)
         if reduction is None:
             reduction = self.reductions[owner.name] = ClassReduction(module, without_framework(owner), self.options)
