@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -63,6 +64,11 @@ class Page(HTMLParser):
         return " ".join("".join(self.text).split())
 
 
+def notebook(source: str) -> bytes:
+    cells = [{"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": source}]
+    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}).encode()
+
+
 def report(evil: str = "") -> Report:
     rng = np.random.default_rng(0)
     outputs = rng.normal(size=(7, 5)).astype(np.float32)
@@ -96,7 +102,7 @@ def report(evil: str = "") -> Report:
                 f"main.py{evil}", f"x = 1  # old{evil}\nsame = '''{evil}'''\n".encode(),
                 f"x = 2  # new{evil}\nsame = '''{evil}'''\n".encode(), [f"PS201{evil}"], [],
             ),
-            Change("notes.ipynb", f"{{{evil}}}\n".encode(), f"{{2{evil}}}\n".encode(), ["PS201"], []),
+            Change("notes.ipynb", notebook(f"y = 1  # old{evil}"), notebook(f"y = 2  # new{evil}"), ["PS201"], []),
         ],
         would_change=True,
         agreements=agreements(f"main.py{evil}", {f"main.py:9{evil}": before}, {f"main.py:9{evil}": after}),
