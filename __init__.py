@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "GraphConfig", "__version__", "compile", "load", "migrate", "training_step"]
+__all__ = ["Graph", "GraphConfig", "__version__", "compile", "evaluation_step", "load", "migrate", "training_step"]
 
 if TYPE_CHECKING:
     from . import migrate
     from .runtime.config import GraphConfig
+    from .runtime.evaluation import evaluation_step
     from .runtime.graph import Graph, compile
     from .runtime.loaded import load
     from .runtime.training.whole_step import training_step
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Graph": "runtime.graph",
     "compile": "runtime.graph",
+    "evaluation_step": "runtime.evaluation",
     "load": "runtime.loaded",
     "GraphConfig": "runtime.config",
     "training_step": "runtime.training.whole_step",

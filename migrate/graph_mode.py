@@ -119,7 +119,7 @@ def propose(context: Context, group: Group, site: Loop, code: str, what: str) ->
 def graph_edits(context: Context, group: Group) -> list[Edit] | Refusal:
     """The edits that bring one group into graph mode, without the import; or why they cannot be made."""
     module, positions = context.module, context.positions
-    refusal = _refused(module, group)
+    refusal = refused(module, group)
     if refusal is not None:
         return refusal
     place = construction(context, group)
@@ -128,15 +128,18 @@ def graph_edits(context: Context, group: Group) -> list[Edit] | Refusal:
     anchor, after = place.statement, place.after
     text = f"{place.graph} = penstock.compile({group.model})"
     insertion = positions.insert_after(anchor, text) if after else positions.insert_before(anchor, text)
-    return [insertion, *(_step(positions, site, place.graph) for site in group.sites)]
+    return [insertion, *(call_edit(positions, site, place.graph) for site in group.sites)]
 
 
-def _step(positions: Positions, site: CallSite, graph: str) -> Edit:
+def call_edit(positions: Positions, site: CallSite, graph: str) -> Edit:
+    """The edit that calls the graph instead of the model."""
     start, end = positions.span(site.call.func)
     return Edit(start, end, graph)
 
 
-def _refused(module: Module, group: Group) -> Refusal | None:
+def refused(module: Module, group: Group, *, falls_back: bool = False) -> Refusal | None:
+    """Why no graph can stand for the model in these calls, if none can; `falls_back` is for one that calls the model itself
+    where it finds that it cannot."""
     for site in group.sites:
         if len(site.call.args) != 1 or site.call.keywords:
             return Refusal("it is called with more than one argument")
@@ -144,15 +147,15 @@ def _refused(module: Module, group: Group) -> Refusal | None:
             return Refusal("it stands inside an f-string, and strings are not edited")
         if _is_collection(module, site):
             return Refusal("it takes a list of inputs instead of one batch")
-        if _taken_by_name(module, site):
+        if not falls_back and _taken_by_name(module, site):
             return Refusal("its output is taken apart by name")
-        if "." in group.model and not group.model.startswith("self."):
+        if not falls_back and "." in group.model and not group.model.startswith("self."):
             return Refusal(f"{group.model} is reached through another object")
     for node in module.calls:
         if isinstance(node.func, ast.Attribute):
             if node.func.attr in _HOOKS:
                 return Refusal("this file registers hooks, which a graph would not call")
-            if node.func.attr == "half" and dotted(node.func.value) == group.model:
+            if not falls_back and node.func.attr == "half" and dotted(node.func.value) == group.model:
                 return Refusal("it is brought to half precision by hand")
     if bound_elsewhere(module):
         return Refusal("the file uses the name penstock for something else")

@@ -38,9 +38,9 @@ def binder(module: Module, group: Group) -> Function | None:
     return function
 
 
-def graph_name(context: Context, group: Group) -> str:
+def graph_name(context: Context, group: Group, word: str = "graph") -> str:
     """A name for the graph that the file does not use yet; two models that could meet do not share it."""
-    return _free_name(context, group, context.module.words)
+    return _free_name(context, group, context.module.words, word)
 
 
 def attribute_name(context: Context, group: Group, owner: ast.ClassDef) -> str:
@@ -49,10 +49,10 @@ def attribute_name(context: Context, group: Group, owner: ast.ClassDef) -> str:
     return _free_name(context, group, taken)
 
 
-def _free_name(context: Context, group: Group, taken: set[str]) -> str:
+def _free_name(context: Context, group: Group, taken: set[str], word: str = "graph") -> str:
     stem = group.model.removeprefix("self.").replace(".", "_")
-    plain = [] if any(_meets(context.module, group, site) for site in context.sites) else ["graph"]
-    candidates = [*plain, f"{stem}_graph", f"penstock_{stem}_graph", *(f"{stem}_graph{number}" for number in range(2, 100))]
+    plain = [] if any(_meets(context.module, group, site) for site in context.sites) else [word]
+    candidates = [*plain, f"{stem}_{word}", f"penstock_{stem}_{word}", *(f"{stem}_{word}{number}" for number in range(2, 100))]
     return next(name for name in candidates if name not in taken)
 
 

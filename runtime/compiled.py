@@ -121,7 +121,7 @@ class Compiler:
         begin = time.perf_counter()
         device = self.config.device if self.config.device != "auto" else captured.device
         if buckets is None:
-            config = self._for_a_call(self.config.buckets or (_own_bucket(rows, device),))
+            config = self._for_a_call(self.config.buckets or (own_bucket(rows, device),))
         else:
             config = replace(self.config, buckets=buckets)
         folder = tempfile.TemporaryDirectory(prefix="penstock-")
@@ -148,11 +148,13 @@ class Compiler:
 
     def extend_for_call(self, compiled: Compiled, rows: int) -> None:
         """Measure for a call's batch size too, when the plan has none near it; unless the user chose the buckets."""
-        if self.config.buckets is not None:
-            return
-        wanted, near = _own_bucket(rows, compiled.plan.device), compiled.plan.bucket(rows)
-        if not near / 4 < wanted <= near:
-            self.extend(compiled, (wanted,), during_call=True)
+        if not self.covers(compiled, rows):
+            self.extend(compiled, (own_bucket(rows, compiled.plan.device),), during_call=True)
+
+    def covers(self, compiled: Compiled, rows: int) -> bool:
+        """Whether the plan has a batch size near that many rows, or the user chose what it has."""
+        near = compiled.plan.bucket(rows)
+        return self.config.buckets is not None or near / 4 < own_bucket(rows, compiled.plan.device) <= near
 
     def extend(self, compiled: Compiled, buckets: Sequence[int], *, during_call: bool = False) -> None:
         """Add the buckets that the plan lacks. Files that were written for it are used again."""
@@ -208,5 +210,6 @@ class Compiler:
                 return run(None), f"measured anew, because the choices before do not suit the new weights ({error})"
 
 
-def _own_bucket(rows: int, device: str) -> int:
+def own_bucket(rows: int, device: str) -> int:
+    """The batch size that a call with so many rows is planned for."""
     return min(rows, _MOST_ROWS[device])

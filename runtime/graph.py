@@ -160,6 +160,16 @@ class Graph:
             self._compiler().extend_for_call(compiled, inputs[0].shape[0])
             return compiled.captured.structure.rebuild(compiled.runner.run(inputs))
 
+    def ready(self, *inputs: torch.Tensor) -> bool:
+        """Whether a call with such inputs would be answered at once, with nothing captured or measured."""
+        self._refuse_training("be asked")
+        check_tensors(inputs)
+        with self._lock:
+            compiled = self._kept.get(kinds_of(inputs))
+            if compiled is None or compiled.watch.changed():
+                return False
+            return self._compiler().covers(compiled, inputs[0].shape[0])
+
     def compile(
         self,
         *example_inputs: torch.Tensor,

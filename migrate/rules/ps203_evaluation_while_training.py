@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+from ..evaluation_edits import evaluation_edits
 from ..finding import Finding
 from ..graph_mode import groups, is_trained
+from ..placement import Refusal
 from ..rule import Context, Fix, Rule
 
 _EVALUATION = """\
@@ -55,28 +57,47 @@ main()
 """
 
 
+_STEP = """\
+    model.eval()
+    with torch.no_grad():
+        eval_step = penstock.evaluation_step(model)
+        for images, labels in loader:
+            outputs = eval_step(images)
+"""
+_STEPPED = _TRAINING[: _TRAINING.index("    model.eval()")].replace("import torch", "import penstock\nimport torch") + _STEP
+
+
 class EvaluationWhileTraining(Rule):
-    """What it does: says that an evaluation loop was left eager, because the same script trains the model.
+    """What it does: makes an evaluation step of a model that the same script trains, and calls it in the evaluation loop.
 
-    Why: the weights change between two evaluations. A graph would notice that and compute the same, but it would be captured
-    and compiled again at each epoch, which takes seconds to minutes, for one pass over the validation data. An evaluation
-    that runs once, as the test after the last epoch, gets its graph (PS201).
+    Why: the weights change between two evaluations, so a graph has to be compiled again for each, which takes seconds to
+    minutes. The step measures both and compiles where the evaluation is long enough to gain by it; `main.py --evaluate` on a
+    large data set is, the validation of a small one after each epoch may not be and then stays eager.
 
-    Example: `outputs = model(images)` in the `validate` of a training script stays as it is.
+    Example: `outputs = model(images)` becomes `outputs = eval_step(images)`, after
+    `eval_step = penstock.evaluation_step(model)`.
 
-    Fix safety: there is no fix; evaluate in a script of its own, or once after training, to have the graph there.
+    Fix safety: safe. The graph is checked against the model and follows it when its weights change; a model that is in training
+    mode, or whose gradients are wanted, is called as it is. An evaluation that runs once, as the test after the last epoch,
+    gets a plain graph (PS201).
     """
 
     code = "PS203"
     name = "evaluation-while-training"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
-    VALID = (_EVALUATION, _LAST)
-    INVALID = ((_TRAINING, None),)
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    VALID = (_EVALUATION, _LAST, _STEPPED)
+    INVALID = ((_TRAINING, _STEPPED),)
 
     def check(self, context: Context) -> Iterator[Fix]:
         for group in groups(context):
             if is_trained(context, group):
                 site = group.first.fact
                 what = "evaluation loop" if group.evaluates else "prediction"
-                message = f"the {what} stays eager: this script trains {group.model}, so its weights change between calls"
-                yield Fix(Finding(site.path, site.call_line, site.call_column, self.code, message, "note", "manual"))
+                edits = evaluation_edits(context, group)
+                if isinstance(edits, Refusal):
+                    message = f"the {what} stays eager: {edits.reason}"
+                    yield Fix(Finding(site.path, site.call_line, site.call_column, self.code, message, "note", "manual"))
+                    continue
+                message = f"the {what} calls {group.model} eagerly, which this script also trains"
+                finding = Finding(site.path, site.call_line, site.call_column, self.code, message, "note", "safe")
+                yield Fix(finding, tuple(edits))
