@@ -16,7 +16,7 @@ from .factories import ModelClass, ModelTable
 from .facts import Loop, LoopKind
 from .loops import CallSite
 from .needs import Options
-from .scopes import Function, Module, Repository, dotted, parameters
+from .scopes import Function, Module, Repository, dotted, last_name, parameters
 
 _CALLS: dict[str, LoopKind] = {"test": "evaluate", "validate": "evaluate", "predict": "predict", "fit": "train"}
 _STEPS = ("test_step", "validation_step", "predict_step", "training_step", "forward")
@@ -171,8 +171,11 @@ def _is_docstring(item: ast.stmt) -> bool:
 
 def _called_attributes(method: Function | None) -> Iterator[str]:
     for node in ast.walk(method) if method is not None else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and dotted(node.func.value) == "self":
-            name = node.func.attr
+        called = node.func if isinstance(node, ast.Call) else None
+        if isinstance(called, ast.Call) and last_name(called.func) == "evaluation_step" and called.args:
+            called = called.args[0]  # what PS204 made of the call
+        if isinstance(node, ast.Call) and isinstance(called, ast.Attribute) and dotted(called.value) == "self":
+            name = called.attr
             if node.args and name != "forward" and not any(word in name.lower() for word in _SIDE):
                 yield name
 

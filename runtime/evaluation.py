@@ -126,7 +126,7 @@ class EvaluationStep:
 
     def _evaluates(self, inputs: tuple[Any, ...]) -> bool:
         """Whether a graph may answer: evaluation mode, no gradients, plain batches, no capture under way around the call."""
-        if self.refused is not None or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if self.refused is not None or torch.is_grad_enabled() or _under_capture():
             return False
         if any(module.training for module in self._modules):
             return False
@@ -141,6 +141,10 @@ class EvaluationStep:
         if key not in self._accounts:
             self._accounts[key] = _Account(cost=self.patience)
         return self._accounts[key]
+
+
+def _under_capture() -> bool:
+    return bool(torch.compiler.is_compiling() or torch.jit.is_tracing())
 
 
 def _is_batch(value: Any) -> bool:

@@ -1,0 +1,102 @@
+"""PS204: a LightningModule evaluates its network eagerly."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..edits import Edit
+from ..graph_mode import bound_elsewhere, import_edit
+from ..lightning_module import network
+from ..rule import Context, Fix, Rule
+from ..scopes import dotted
+
+_TRAINS = frozenset(["__init__", "training_step", "configure_model", "configure_optimizers", "on_fit_start"])
+_BEFORE = """\
+import pytorch_lightning as pl
+import torch
+import torchvision.models as models
+
+
+class Classifier(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.criterion = torch.nn.CrossEntropyLoss()
+        self.model = models.resnet18(num_classes=10)
+
+    def forward(self, batch):
+        images, labels = batch
+        predictions = self.model(images)
+        return self.criterion(predictions, labels)
+
+    def training_step(self, batch, index):
+        return self.forward(batch)
+
+    def test_step(self, batch, index):
+        self.log("loss", self.forward(batch))
+
+
+pl.Trainer().test(Classifier(), loader)
+"""
+_AFTER = _BEFORE.replace("import torch\n", "import penstock\nimport torch\n", 1).replace(
+    "predictions = self.model(images)", "predictions = penstock.evaluation_step(self.model)(images)"
+)
+_WHOLE = """\
+import pytorch_lightning as pl
+import torch
+
+
+class Net(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Conv2d(3, 8, 3)
+        self.head = torch.nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.head(self.body(x).mean((2, 3)))
+
+    def test_step(self, batch, index):
+        self.log("hits", (self(batch[0]).argmax(1) == batch[1]).sum())
+"""
+
+
+class LightningEvaluation(Rule):
+    """What it does: calls the network of a LightningModule through its evaluation step.
+
+    Why: the Trainer holds the loops, and the module's steps serve training and evaluation. The evaluation step is the network
+    itself where gradients are wanted, and a graph where the Trainer validates, tests or predicts for long enough.
+
+    Example: `self.model(images)` becomes `penstock.evaluation_step(self.model)(images)`.
+
+    Fix safety: safe. The graph is checked against the network and follows it when its weights change; the module's attributes,
+    state dict and checkpoints stay as they are. Modules that are the network themselves are left alone.
+    """
+
+    code = "PS204"
+    name = "lightning-evaluation"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    VALID = (_AFTER, _WHOLE)
+    INVALID = ((_BEFORE, _AFTER),)
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        module = context.module
+        for model in context.known.table.classes.values():
+            attribute = network(model) if model.lightning and model.module is module else None
+            if attribute is None or bound_elsewhere(module):
+                continue
+            for call in _calls(model.node, f"self.{attribute}"):
+                start, end = context.positions.span(call.func)
+                edits = [Edit(start, end, f"penstock.evaluation_step(self.{attribute})")]
+                added = import_edit(context)
+                message = f"{model.node.name} evaluates self.{attribute} eagerly"
+                yield self.fix(context, call, message, [*edits, *([added] if added is not None else [])], severity="note")
+
+
+def _calls(owner: ast.ClassDef, name: str) -> Iterator[ast.Call]:
+    """The calls of the network on images alone, where more than training may reach them."""
+    for method in owner.body:
+        if isinstance(method, ast.FunctionDef) and method.name not in _TRAINS:
+            for node in ast.walk(method):
+                if isinstance(node, ast.Call) and dotted(node.func) == name and len(node.args) == 1 and not node.keywords:
+                    yield node
