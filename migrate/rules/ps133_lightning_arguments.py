@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from ..call_edits import calls_of
+from ..edits import Edit
 from ..names import uses
 from ..rule import Context, Fix, Rule
+from ..scopes import Function, dotted, last_name
 
 _ARGUMENTS = {
     "gpus": 'write accelerator="gpu", devices=...',
@@ -27,6 +29,8 @@ _ARGUMENTS = {
 }
 _HOOKS = frozenset(["training_epoch_end", "validation_epoch_end", "test_epoch_end"])
 
+_PACKAGES = ("pytorch_lightning", "lightning", "lightning.pytorch")
+
 _VALID_1 = """\
 import torch
 from pytorch_lightning import Trainer
@@ -37,47 +41,139 @@ _BEFORE_1 = """\
 import torch
 import pytorch_lightning as pl
 
-x = pl.Trainer(gpus=1, weights_summary=None)
+x = pl.Trainer(gpus=args.gpus, checkpoint_callback=args.save, resume_from_checkpoint=None)
 
 
 class Net(pl.LightningModule):
     def training_epoch_end(self, outputs):
         pass
 """
+_BEFORE_2 = """\
+import torch
+import pytorch_lightning as pl
+
+
+class Net(pl.LightningModule):
+    def __init__(self, hparams):
+        super().__init__()
+        self.hparams = hparams
+
+
+checkpoint = pl.callbacks.ModelCheckpoint(monitor="acc")
+trainer = pl.Trainer(
+    gpus=-1,  # all
+    weights_summary=None,
+    checkpoint_callback=checkpoint,
+)
+plain = pl.Trainer(gpus=0, checkpoint_callback=False)
+"""
+_AFTER_2 = """\
+import torch
+import pytorch_lightning as pl
+
+
+class Net(pl.LightningModule):
+    def __init__(self, hparams):
+        super().__init__()
+        self.save_hyperparameters(hparams)
+
+
+checkpoint = pl.callbacks.ModelCheckpoint(monitor="acc")
+trainer = pl.Trainer(
+    accelerator="gpu", devices=-1,  # all
+    enable_model_summary=False,
+    callbacks=[checkpoint],
+)
+plain = pl.Trainer(accelerator="cpu", enable_checkpointing=False)
+"""
 
 
 class LightningArguments(Rule):
-    """What it does: says which arguments of Trainer and which hooks of a module Lightning 2 no longer knows, and what they
-    are today.
+    """What it does: writes the arguments of Trainer that Lightning 2 no longer knows as they are written today, and names the
+    removed hooks.
 
-    Why: Trainer raises TypeError for the arguments; the hooks are refused or never called.
+    Why: Trainer raises TypeError for the arguments; the hooks are refused or never called; `self.hparams` cannot be assigned.
 
-    Example: `Trainer(gpus=1)` is `Trainer(accelerator="gpu", devices=1)` today.
+    Example: `Trainer(gpus=1)` becomes `Trainer(accelerator="gpu", devices=1)`, and `self.hparams = hparams` becomes
+    `self.save_hyperparameters(hparams)`.
 
-    Fix safety: there is no fix: several arguments turn into one, or into callbacks.
+    Fix safety: safe, where the value is written there. There is no fix where it depends on a variable, for hooks, and for
+    arguments that became callbacks.
     """
 
     code = "PS133"
     name = "lightning-arguments"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
     stage = "repair"
     VALID = (
         _VALID_1,
+        _AFTER_2,
         "import torch\nfrom mine import Trainer\n\nx = Trainer(gpus=1)\n",
     )
-    INVALID = ((_BEFORE_1, None),)
+    INVALID = ((_BEFORE_1, None), (_BEFORE_2, _AFTER_2))
 
     def check(self, context: Context) -> Iterator[Fix]:
-        module = context.module
-        for package in ("pytorch_lightning", "lightning", "lightning.pytorch"):
+        for package in _PACKAGES:
             for call in calls_of(context, f"{package}.Trainer"):
                 for item in call.keywords:
                     if item.arg in _ARGUMENTS:
                         message = f"Trainer has no {item.arg} in Lightning 2; {_ARGUMENTS[item.arg]}"
-                        yield self.fix(context, item, message, severity="error")
-            for base in uses(module, f"{package}.LightningModule"):
-                parent = module.parents[base]
-                for hook in parent.body if isinstance(parent, ast.ClassDef) else []:
-                    if isinstance(hook, ast.FunctionDef) and hook.name in _HOOKS:
-                        message = f"Lightning 2 does not call {hook.name}; collect the outputs and use on_{hook.name}"
-                        yield self.fix(context, hook, message, severity="error")
+                        yield self.fix(context, item, message, _edits(context, call, item), severity="error")
+            for base in uses(context.module, f"{package}.LightningModule"):
+                parent = context.module.parents[base]
+                if isinstance(parent, ast.ClassDef):
+                    yield from self._check_class(context, parent)
+
+    def _check_class(self, context: Context, owner: ast.ClassDef) -> Iterator[Fix]:
+        for method in owner.body:
+            if not isinstance(method, Function):
+                continue
+            if method.name in _HOOKS:
+                message = f"Lightning 2 does not call {method.name}; collect the outputs and use on_{method.name}"
+                yield self.fix(context, method, message, severity="error")
+            for statement in method.body:
+                if isinstance(statement, ast.Assign) and [dotted(item) for item in statement.targets] == ["self.hparams"]:
+                    given = ast.unparse(statement.value)
+                    edit = Edit(*context.positions.span(statement), f"self.save_hyperparameters({given})")
+                    edits = [edit] if isinstance(statement.value, ast.Name) else []
+                    message = "Lightning refuses an assignment of self.hparams; call self.save_hyperparameters"
+                    yield self.fix(context, statement, message, edits, severity="error")
+
+
+def _edits(context: Context, call: ast.Call, item: ast.keyword) -> list[Edit]:
+    """The argument as it is written today, where that can be told from the call."""
+    taken = {keyword.arg for keyword in call.keywords}
+    text = _today(context, item)
+    if text is None or None in taken or any(name in taken for name in _named(text)):
+        return []
+    start = context.positions.offset(item.lineno, item.col_offset)
+    end = context.positions.offset(item.end_lineno or 0, item.end_col_offset or 0)
+    return [Edit(start, end, text)]
+
+
+def _today(context: Context, item: ast.keyword) -> str | None:
+    value, known = item.value, isinstance(item.value, ast.Constant | ast.UnaryOp | ast.List)
+    text = ast.unparse(value)
+    if item.arg == "gpus" and known:
+        return 'accelerator="cpu"' if text in ("0", "None") else f'accelerator="gpu", devices={text}'
+    if item.arg == "weights_summary" and known:
+        return f"enable_model_summary={text != 'None'}"
+    if item.arg == "checkpoint_callback":
+        if text in ("True", "False"):
+            return f"enable_checkpointing={text}"
+        return f"callbacks=[{text}]" if _is_checkpoint(context, value) else None
+    return None
+
+
+def _is_checkpoint(context: Context, value: ast.expr) -> bool:
+    """Whether an expression makes a ModelCheckpoint, or is a name that is only bound to what does."""
+    if isinstance(value, ast.Call):
+        return "Checkpoint" in last_name(value.func)
+    nodes = [
+        node for node in context.module.nodes if isinstance(node, ast.Assign) and dotted(value) in map(dotted, node.targets)
+    ]
+    return isinstance(value, ast.Name) and bool(nodes) and all(_is_checkpoint(context, node.value) for node in nodes)
+
+
+def _named(text: str) -> list[str]:
+    return [part.partition("=")[0].strip() for part in text.split(", ") if "=" in part]
