@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate zoo clean
+.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate zoo clean
 
 setup: $(STAMP)
 
@@ -52,6 +52,15 @@ bench-gpu:
 
 zoo: zoo-setup
 	$(BIN)/python tests/zoo/run.py
+
+# What the ten public repositories import, in an environment of its own: it is changed so that torchvision imports.
+open-cases-setup: setup
+	@test -x build/open-cases-venv/bin/python || $(PYTHON) -m venv build/open-cases-venv
+	@$(MAKE) --no-print-directory zoo-setup VENV=build/open-cases-venv
+	@build/open-cases-venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  yacs termcolor munch six tqdm scipy scikit-learn matplotlib pandas requests flask tensorboard tensorboardX lightning-utilities packaging fsspec
+	@build/open-cases-venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps pytorch-lightning torchmetrics
+	@build/open-cases-venv/bin/python tests/open_cases/install_support.py
 
 # torchvision's builds from the index want a CUDA build of torch; its models need nothing of that.
 zoo-setup: setup

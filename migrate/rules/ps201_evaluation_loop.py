@@ -59,7 +59,7 @@ class EvaluationLoop(Rule):
     Example: `outputs = model(images)` becomes `outputs = graph(images)`, after `graph = penstock.compile(model)`.
 
     Fix safety: safe; unsafe where nothing puts the model in evaluation mode. The graph is checked against the model, and
-    follows it when its weights change. Models that the same script trains stay as they are (PS203).
+    follows it when its weights change. Models that the same script trains get an evaluation step instead (PS203).
     """
 
     code = "PS201"
