@@ -19,7 +19,9 @@ def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, 
         if not mine:
             why = "not part of the packaged model's construction"
         elif not loaded:
-            why = "did not load" if (surveyed.root / path).is_file() else "file not in the repository"
+            named = path != site.expression or path.startswith(("'", '"'))
+            absent = "file not in the repository" if named else "no file is given"
+            why = "did not load" if (surveyed.root / path).is_file() else absent
         source = f"{site.path}:{site.line}"
         entry = CheckpointReport(source=source, path=path, key=site.key, strip=site.strip, loaded=mine and loaded, why=why)
         report.checkpoints.append(entry)

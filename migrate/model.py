@@ -25,7 +25,7 @@ from .verify import Recorded
 from .workspace import Workspace
 
 Row = tuple[int, int, int]
-_LOADS = re.compile(r"load|pretrained|weights|torch\.hub")
+_UNSEEN = re.compile(r"safetensors|safe_open")  # reads files without Python's knowledge
 """In the source of a construction: its weights may be more than initial ones."""
 _SIZES = ("3,224,224", "3,32,32", "1,28,28")
 
@@ -77,7 +77,7 @@ def package_model(
     space.stages.start("Building the model")
     built = _build(space, resolved, evidence, entry)
     if entry is space.report.models[0]:
-        report_checkpoints(space.report, space.surveyed, resolved, loaded=built is not None and not built.fresh)
+        report_checkpoints(space.report, space.surveyed, resolved, loaded=built is not None and _has_weights(built))
     if built is None:
         return False
     entry.name = model_name(resolved.name or built.answer["class"])
@@ -95,7 +95,7 @@ def package_model(
         preprocessing=_preprocessing(space, resolved, evidence.traced, built.row, entry),
         precision=space.wishes.precision,
         tuning_seconds=space.wishes.tuning_seconds,
-        fresh=built.fresh or not _LOADS.search(str(built.recipe["source"])),
+        fresh=not _has_weights(built),
         provenance=_provenance(space, resolved),
         shop=space.shop,
         progress=space.stages.start("Capturing, proving and measuring the model"),
@@ -181,6 +181,11 @@ def _build(space: Workspace, resolved: Resolved, evidence: _Evidence, entry: Mod
     entry.parity = Parity(why=space.plain(message))
     space.remark("PS501", f"{resolved.name}: {message}", "error", first.get("where") or resolved.recipe["script"])
     return None
+
+
+def _has_weights(built: _Built) -> bool:
+    """Whether the model was built with stored weights, and not only by code that would have loaded some."""
+    return not built.fresh and bool(built.answer.get("weights_from") or _UNSEEN.search(str(built.recipe["source"])))
 
 
 def _inspect(

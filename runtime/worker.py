@@ -52,15 +52,17 @@ def answer(request_path: Path, tell: Callable[[float, str], None]) -> dict[str, 
 def _inspect(request: Mapping[str, Any], tell: Callable[[float, str], None], stage: list[str]) -> dict[str, Any]:
     from .inspection import inspect_model
     from .recipe import build_model
+    from .stored_weights import stored_weights_read
 
     tell(0.0, "building the model")
-    model = build_model(request["recipe"])
+    with stored_weights_read() as weights:
+        model = build_model(request["recipe"])
     stage[0] = "inspect"
     tell(0.5, "running it")
     root = Path(request["recipe"]["root"])
     found = inspect_model(model, root, size=request.get("input"), preprocessing=request.get("preprocessing"))
     tell(1.0, "inspected")
-    return found
+    return {**found, "weights_from": [str(path) for path in weights]}
 
 
 def _answers(request: Mapping[str, Any], tell: Callable[[float, str], None], stage: list[str]) -> dict[str, Any]:

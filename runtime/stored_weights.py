@@ -1,0 +1,71 @@
+"""Which stored weights a piece of code reads: seen where files are opened, since any library may do the reading."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_HEAD = 4096
+_NOT_WEIGHTS = frozenset(
+    [
+        ".pyc",
+        ".so",
+        ".pyd",
+        ".dll",
+        ".png",
+        ".jpg",
+        ".jpeg",
+        ".bmp",
+        ".gif",
+        ".webp",
+        ".tif",
+        ".tiff",
+        ".ttf",
+        ".gz",
+        ".whl",
+        ".mo",
+    ]
+)
+_listeners: list[list[str]] = []
+_hooked: list[bool] = []
+
+
+@contextlib.contextmanager
+def stored_weights_read() -> Iterator[list[Path]]:
+    """A list that holds, after the block, the files of stored weights that were opened for reading in it.
+
+    Weights are binary: pickles, zip archives, safetensors, HDF5, numpy's. Code, images and text are none. A library that reads
+    past Python's own `open` (safetensors does) is seen by `os.open` or not at all.
+    """
+    if not _hooked:  # a hook cannot be taken off again
+        sys.addaudithook(_hear)
+        _hooked.append(True)
+    opened: list[str] = []
+    found: list[Path] = []
+    _listeners.append(opened)
+    try:
+        yield found
+    finally:
+        _listeners.remove(opened)
+        found += [path for path in map(Path, dict.fromkeys(opened)) if _holds_weights(path)]
+
+
+def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "open" or not _listeners:
+        return
+    path, mode = arguments[0], arguments[1]
+    if isinstance(path, str | bytes) and not (isinstance(mode, str) and set(mode) & set("wax+")):
+        for opened in _listeners:
+            opened.append(os.path.abspath(os.fsdecode(path)))
+
+
+def _holds_weights(path: Path) -> bool:
+    if path.suffix.lower() in _NOT_WEIGHTS or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    return b"\0" in head or head.startswith((b"\x80", b"PK"))
