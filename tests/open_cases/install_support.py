@@ -1,4 +1,4 @@
-"""Make torchvision from the package index importable beside CPU torch in this environment, also in processes of others' scripts.
+"""Make torchvision from the package index importable beside CPU torch in this environment, also for processes of others.
 
     python tests/open_cases/install_support.py
 
