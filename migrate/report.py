@@ -157,8 +157,10 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """1: warnings, or something would change and was not written; 2: errors; 4: parity failed. They add up."""
-        severities = {finding.severity for finding in self.findings}
+        """1: warnings, or something would change and was not written; 2: errors; 4: parity failed. They add up.
+
+        What a rule put right is no warning and no error any more."""
+        severities = {finding.severity for finding in self.findings if finding.fix != "applied"}
         status = FINDINGS if "warning" in severities or (self.would_change and self.out is None and self.written is None) else 0
         if "error" in severities:
             status |= ERRORS

@@ -73,6 +73,8 @@ def test_exit_status_bits_add_up() -> None:
     assert report.exit_status == 1
     report.out = "somewhere"
     assert report.exit_status == 0
+    report.findings.append(Finding("a.py", 1, 0, "PS101", "mended", "error", "applied"))
+    assert report.exit_status == 0
     report.findings.append(Finding("a.py", 1, 0, "PS504", "w", "warning"))
     assert report.exit_status == 1
     report.findings.append(Finding("a.py", 1, 0, "PS001", "e", "error"))
