@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from .needs import Needs, Options
 from .scopes import Function, Module, Need, last_name, parameters, root_of
 from .slicer import Slicer
+from .unloaded import unloaded
 
 
 @dataclass
@@ -53,8 +54,9 @@ class ClassReduction:
         """The reduced class, or the class itself where it uses its own object as a whole."""
         init = self.init
         if self.whole or init is None:
-            self.built = self.owner
-            return self.owner
+            form = None if self.options.checkpoints else unloaded(self.module, self.owner)
+            self.built = form if isinstance(form, ast.ClassDef) else self.owner
+            return self.built
         done: dict[str, Function] = {}
         self._reduce_init(init, done)
         for _ in range(len(self.originals) + 1):
@@ -132,8 +134,9 @@ class ClassReduction:
         returns = any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(method))
         names = parameters(method)
         if returns or not names:
-            done[name] = method
-            self.wanted |= self.attributes_of(method)
+            form = None if self.options.checkpoints else unloaded(self.module, method)
+            done[name] = form if form is not None and not isinstance(form, ast.ClassDef) else method
+            self.wanted |= self.attributes_of(done[name])
             return
         _, kept = self._slice(method, names[0].arg)
         reduced = ast.FunctionDef(name=name, args=method.args, body=kept or [ast.Pass()], decorator_list=method.decorator_list)

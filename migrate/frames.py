@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -26,6 +26,7 @@ from .hydra_config import composed
 from .needs import Needs, Options
 from .scopes import Definition, Function, Module, Need, Repository, last_name, parameters, reads
 from .slicer import Slicer
+from .unloaded import reaches_loading, unloaded
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -75,6 +76,8 @@ class Framer:
         """Names under which the program's top level has what wrapped files gave out."""
         self.stand_ins: dict[str, str] = {}
         """Classes of other files that were reduced, by name: what the program calls their reduced forms."""
+        self.brought: dict[Definition, str] = {}
+        """What other files define that would load weights, and under which name the program has it without."""
 
     def build(self, point: Point, stack: Sequence[tuple[Module, ast.Call]] = ()) -> Program:
         """The program for a point. `stack` gives the calls to go out through, innermost first; without it they are searched."""
@@ -91,6 +94,8 @@ class Framer:
                 followed.append(used)
         body, expression = self._module(point, wrapped=False)
         body, expression = self._stand_in(point.module, body), self._stand_in(point.module, [expression])[0]
+        if not self.options.checkpoints:
+            body, expression = self._without_loading(point.module, body), self._without_loading(point.module, [expression])[0]
         return Program(
             [*_future(body), *self.wrappers, *_after_future(body)], expression, self.options.dropped, point.module, followed
         )
@@ -115,6 +120,20 @@ class Framer:
             and found[0] is self.reductions[found[1].name].module
         }
         return [made for node in nodes if (made := _StandIn(names).visit(copy.deepcopy(node))) is not None] if names else nodes
+
+    def _without_loading(self, module: Module, nodes: list[_Node]) -> list[_Node]:
+        """The nodes calling, of what other files define, the forms that load no weights."""
+        return [_Renamed(dict(self._loading_calls(module, node))).copied(node) for node in nodes]
+
+    def _loading_calls(self, module: Module, node: ast.AST) -> Iterator[tuple[ast.Call, str]]:
+        for call in [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]:
+            found = module.find_callee(call.func)
+            if found is None or found[0] is module or found[1].name in self.reductions or not reaches_loading(*found):
+                continue
+            if found[1] not in self.brought:
+                self.brought[found[1]] = f"sliced_{found[1].name}"
+                self._wrap(found[0], ast.Name(found[1].name, ast.Load()), {(found[1].name, None)})
+            yield call, self.brought[found[1]]
 
     # -- one function
 
@@ -322,13 +341,19 @@ class Framer:
             top_level=True,
             wrapped=wrapped,
             rewrite=self._rewriter(module),
-            replaced=pending.replaced,
+            replaced={**self._unloaded(module), **pending.replaced},
         )
         needs = Needs()
         slicer.need(needs, reads(point.expression) | pending.needs)
         if point.statement is None:
             return slicer.block(module.tree.body, needs), point.expression
         return slicer.path(module.tree.body, _trail(module, None, point.statement), needs, after=point.after), point.expression
+
+    def _unloaded(self, module: Module) -> dict[str, Definition]:
+        if self.options.checkpoints:
+            return {}
+        forms = {name: unloaded(module, definition) for name, definition in module.definitions.items()}
+        return {name: form for name, form in forms.items() if form is not None}
 
     def _wrap(self, module: Module, expression: ast.expr, free: set[Need]) -> ast.expr:
         """Put what an expression needs of another file into a function, and return an expression that reaches it."""
@@ -338,6 +363,8 @@ class Framer:
         if len(names) > 1:
             value = ast.Tuple([ast.Name(name, ast.Load()) for name in names], ast.Load())
         body, _ = self._module(Point(module, None, None, value), wrapped=True)
+        if not self.options.checkpoints:
+            body = self._without_loading(module, body)
         name = "_from_" + module.name.replace(".", "_")
         wrapper = ast.FunctionDef(
             name=name,
@@ -433,6 +460,28 @@ class _StandIn(ast.NodeTransformer):
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
         node.names = [alias for alias in node.names if (alias.asname or alias.name) not in self.names]
         return node if node.names else None
+
+
+class _Renamed(ast.NodeTransformer):
+    """Lets some calls call something else."""
+
+    def __init__(self, names: dict[ast.Call, str]) -> None:
+        self.names = names
+
+    def copied(self, node: _Node) -> _Node:
+        if not self.names:
+            return node
+        memo: dict[int, object] = {}
+        clone = copy.deepcopy(node, memo)
+        self.names = {memo[id(call)]: name for call, name in self.names.items()}  # type: ignore[misc]
+        made: _Node = self.visit(clone)
+        return ast.fix_missing_locations(made)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if node in self.names:
+            node.func = ast.Name(self.names[node], ast.Load())
+        return node
 
 
 def _trail(module: Module, function: Function | None, statement: ast.stmt) -> list[ast.AST]:

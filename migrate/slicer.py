@@ -51,12 +51,15 @@ class Slicer:
         wrapped: bool = False,
         rewrite: Callable[[ast.stmt], ast.stmt] | None = None,
         replaced: dict[str, Definition | None] | None = None,
+        returns: bool = False,
     ) -> None:
         self.module = module
         self.options = options
         self.top_level = top_level
         self.wrapped = wrapped
         """Whether the statements will stand inside a function, where star imports and __future__ may not."""
+        self.returns = returns
+        """Whether the scope's own results are wanted, so that `return` stays with what it needs."""
         self.effects = Effects(module)
         self.rewrite = rewrite or (lambda statement: statement)
         self.replaced = replaced or {}
@@ -169,6 +172,10 @@ class Slicer:
             case ast.Global() | ast.Nonlocal():
                 names = [name for name in statement.names if name in self.stored]
                 return with_fields(statement, names=names) if names else None
+            case ast.Return() if self.returns:
+                needs.items = set()  # nothing runs after it on this way
+                self.need(needs, self.reads(statement.value))
+                return statement
             case ast.Return() | ast.Raise() | ast.Assert() | ast.Pass() | ast.Break() | ast.Continue():
                 return None
         return self._simple(statement, needs)

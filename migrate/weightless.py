@@ -12,7 +12,8 @@ import copy
 from .factories import is_zoo_constructor
 from .scopes import Function, Module, last_name, parameters
 
-_KEYWORDS = ("pretrained", "weights", "pretrain", "pre_trained", "use_pretrained", "imagenet_pretrained", "weights_backbone")
+SWITCHES = ("pretrained", "weights", "pretrain", "pre_trained", "use_pretrained", "imagenet_pretrained", "weights_backbone")
+"""Parameters that ask for stored weights."""
 _GIVEN_BY_CALLS = ("from_pretrained",)
 
 
@@ -27,7 +28,7 @@ def asks_for_weights(function: Function) -> str | None:
     """The parameter through which a function loads stored weights when called without arguments, or None."""
     for argument in parameters(function):
         default = _default(function, argument.arg)
-        if argument.arg in _KEYWORDS and default is not None and not (isinstance(default, ast.Constant) and not default.value):
+        if argument.arg in SWITCHES and default is not None and not (isinstance(default, ast.Constant) and not default.value):
             return argument.arg
     return None
 
@@ -50,7 +51,7 @@ class _Withdraw(ast.NodeTransformer):
         if last_name(node.func) in ("add_argument", "ArgumentParser", "Namespace", "dict"):
             return node
         for keyword in node.keywords:
-            if keyword.arg in _KEYWORDS and not self._is_loss(node):
+            if keyword.arg in SWITCHES and not self._is_loss(node):
                 keyword.value = ast.copy_location(ast.Constant(None), keyword.value)
         if isinstance(node.func, ast.Name) and node.func.id in self.own:
             return node
@@ -76,7 +77,7 @@ class _Withdraw(ast.NodeTransformer):
         for index, value in enumerate(node.args):
             if isinstance(value, ast.Starred):
                 return node
-            if index < len(names) and names[index] in _KEYWORDS:
+            if index < len(names) and names[index] in SWITCHES:
                 node.args[index] = ast.Constant(None)
         asked = asks_for_weights(function)
         given = {keyword.arg for keyword in node.keywords} | set(names[: len(node.args)])
