@@ -30,8 +30,13 @@ class Construction:
     site: CallSite
     program: Program
     factory: Factory | None
-    builders: tuple[str, ...]
-    """The callees that make models in the program, as written."""
+    calls: tuple[ast.Call, ...]
+    """The calls that make models in the program, as written."""
+
+    @property
+    def builders(self) -> tuple[str, ...]:
+        """Their callees."""
+        return tuple(ast.unparse(call.func) for call in self.calls)
 
     @property
     def signature(self) -> str:
@@ -88,19 +93,20 @@ def construct(known: Knowledge, script: Script, *, site: CallSite | None = None,
         except SliceError as error:
             failures.append(str(error))
             continue
-        factory, builders = _builders(known, program)
-        return Construction(script, candidate, program, factory, builders)
+        factory, calls = _builders(known, program)
+        return Construction(script, candidate, program, factory, calls)
     raise SliceError("; ".join(dict.fromkeys(failures)) or f"{script.path} calls no model")
 
 
-def _builders(known: Knowledge, program: Program) -> tuple[Factory | None, tuple[str, ...]]:
-    """The factory that a program calls, as far as that is written, and every callee of it that makes a model."""
+def _builders(known: Knowledge, program: Program) -> tuple[Factory | None, tuple[ast.Call, ...]]:
+    """The factory that a program calls, as far as that is written, and every call of it that makes a model."""
     table = known.table
     by_place = {(factory.path, factory.name): factory for factory in table.factories}
     found: Factory | None = None
-    builders: list[str] = []
+    calls: list[ast.Call] = []
     for item in [*program.body, program.expression]:
-        if isinstance(item, ast.ClassDef | ast.Import | ast.ImportFrom):
+        network = isinstance(item, ast.ClassDef) and program.entry.definitions.get(item.name) in table.classes
+        if network or isinstance(item, ast.Import | ast.ImportFrom):
             continue
         for node in ast.walk(item):
             if not isinstance(node, ast.Call):
@@ -108,13 +114,13 @@ def _builders(known: Knowledge, program: Program) -> tuple[Factory | None, tuple
             text = dotted(node.func)
             if text is None:
                 if isinstance(node.func, ast.Subscript) or last_name(getattr(node.func, "func", node.func)) == "getattr":
-                    builders.append(ast.unparse(node.func))
+                    calls.append(node)
                 continue
             origin = known.repository.modules.get(getattr(item, "path", ""), program.entry)
             target = _target(origin, node)
             if target is None:
                 if is_zoo_constructor(program.entry.expand(node.func)):
-                    builders.append(text)
+                    calls.append(node)
                 continue
             module, definition = target
             if isinstance(definition, ast.ClassDef):
@@ -123,9 +129,9 @@ def _builders(known: Knowledge, program: Program) -> tuple[Factory | None, tuple
             else:
                 makes = bool(table.builders(module, definition))
             if makes:
-                builders.append(text)
+                calls.append(node)
                 found = found or by_place.get((module.path, definition.name)) or _only(known, module, definition)
-    return found, tuple(builders)
+    return found, tuple(calls)
 
 
 def _target(module: Module, call: ast.Call) -> tuple[Module, Any] | None:

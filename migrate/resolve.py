@@ -35,6 +35,7 @@ from .recipes import (
 )
 from .resolved import ChainStep, Resolved
 from .settings import Settings
+from .several import different_models, stated
 from .source import NOTEBOOK
 from .survey import Knowledge, knowledge
 from .weightless import without_weights
@@ -81,7 +82,7 @@ class _Resolver:
         if not built:
             return self._fall_back(failures)
         chosen = self._one_of(built)
-        return self._from_script(chosen)
+        return self._from_script(self._one_model(chosen))
 
     # -- which script
 
@@ -150,6 +151,22 @@ class _Resolver:
             return first
         paths = [item.script.path for item in built]
         raise AmbiguousError("several scripts build different models", candidates=paths, flag="--entry")
+
+    def _one_model(self, chosen: Construction) -> Construction:
+        """The model that --model names among those which the script builds: by its variable, or by its factory."""
+        several = different_models(self.known, chosen)
+        for item in several:
+            if self._is_meant(item.factory):
+                return item
+        for item in several:
+            if self.model in (item.site.fact.model, item.site.fact.model.rpartition(".")[2]):
+                self.model = None  # said, and found
+                return item
+        if len(several) == 1 or self.model is not None:
+            return several[0]
+        names = [item.site.fact.model for item in several]
+        made = ", ".join(f"{name} is {stated(item)}" for name, item in zip(names, several, strict=True))
+        raise AmbiguousError(f"{chosen.script.path} uses {len(several)} models: {made}", candidates=names, flag="--model")
 
     def _is_meant(self, factory: Factory | None) -> bool:
         return factory is not None and self.model in (factory.name, f"{factory.path}:{factory.name}")
