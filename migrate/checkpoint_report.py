@@ -16,7 +16,9 @@ def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, 
         path = file_of(site, surveyed, resolved)
         mine = (site.path, site.line) in own
         why = None
-        if not mine:
+        if not site.weights:
+            why = "read as data, not as weights"
+        elif not mine:
             why = "not part of the packaged model's construction"
         elif not loaded:
             named = path != site.expression or path.startswith(("'", '"'))

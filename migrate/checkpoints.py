@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from .calls import Calls
 from .facts import CheckpointSite
 from .scopes import Module, dotted, last_name
+from .stored_weights import feeds_model
 
 _KEYS = (
     "state_dict",
@@ -22,7 +24,7 @@ _KEYS = (
 )
 
 
-def find_checkpoints(module: Module) -> list[CheckpointSite]:
+def find_checkpoints(module: Module, calls: Calls) -> list[CheckpointSite]:
     """Every `torch.load`, `load_state_dict_from_url` and `safetensors` read of one file."""
     found = []
     for node in module.nodes:
@@ -42,6 +44,7 @@ def find_checkpoints(module: Module) -> list[CheckpointSite]:
                 expression=ast.unparse(argument),
                 key=_key(module, node, name, scope),
                 strip=_strip(scope),
+                weights=feeds_model(module, node, calls),
             )
         )
     return found

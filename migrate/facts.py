@@ -78,6 +78,8 @@ class CheckpointSite:
     """The file argument as written, e.g. "args.resume"."""
     key: str | None = None
     strip: str | None = None
+    weights: bool = True
+    """Whether what is read becomes a model's weights or is the model, as far as can be followed; data sets are stored too."""
 
 
 @dataclass(frozen=True, kw_only=True)

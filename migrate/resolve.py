@@ -38,6 +38,7 @@ from .settings import Settings
 from .several import different_models, stated
 from .source import NOTEBOOK
 from .survey import Knowledge, knowledge
+from .unloaded import loading_modules
 from .weightless import without_weights
 
 __all__ = ["ChainStep", "Resolved", "resolve"]
@@ -335,7 +336,7 @@ class _Resolver:
             chain=tuple(_chain(construction, factory, chooser, value)),
             script=script,
             loop=construction.site.fact,
-            checkpoints=self._checkpoints(construction) if loads_weights(written) else (),
+            checkpoints=self._checkpoints(construction, written),
             image_argument=script.image_argument,
             findings=tuple(self.settings.findings),
         )
@@ -406,13 +407,24 @@ class _Resolver:
                 return preferred(self.known, named)[0]
         return construction.factory
 
-    def _checkpoints(self, construction: Construction) -> tuple[CheckpointSite, ...]:
-        paths = {construction.script.path} | {where.path for where, _ in construction.program.callers}
-        own = tuple(site for site in self.survey.checkpoints if site.path in paths)
+    def _checkpoints(self, construction: Construction, written: Written) -> tuple[CheckpointSite, ...]:
+        """The sites that fill models: of the files that the program passes through, else of those that the script imports."""
+        through = {
+            path for call in ast.walk(written.tree) if isinstance(call, ast.Call) for path in self._loading(construction, call)
+        }
+        if not through and not loads_weights(written):
+            return ()
+        sites = [site for site in self.survey.checkpoints if site.weights]
+        paths = {construction.script.path, *through} | {where.path for where, _ in construction.program.callers}
+        own = tuple(site for site in sites if site.path in paths)
         if own:
             return own
         near = {module.path for module in imported(self.known.repository.modules[construction.script.path])}
-        return tuple(site for site in self.survey.checkpoints if site.path in near)
+        return tuple(site for site in sites if site.path in near)
+
+    def _loading(self, construction: Construction, call: ast.Call) -> Iterable[str]:
+        found = construction.program.entry.find_callee(call.func)
+        return (where.path for where in loading_modules(*found)) if found is not None else ()
 
 
 def _chain(

@@ -100,7 +100,7 @@ def _stated(root: Path, files: tuple[SourceFile, ...], findings: Iterable[Findin
         factories=found.table.factories,
         scripts=_scripts(found),
         transforms=tuple(item for module in modules for item in find_transforms(module)),
-        checkpoints=tuple(item for module in modules for item in find_checkpoints(module)),
+        checkpoints=tuple(item for module in modules for item in find_checkpoints(module, found.calls)),
         findings=tuple(sorted(findings)),
         files=files,
         loops=tuple(site.fact for site in found.sites),

@@ -13,6 +13,7 @@ file itself, such as the number of classes, its reading stays.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from .effects import is_checkpoint_call
 from .needs import Needs, Options
@@ -33,18 +34,21 @@ def unloaded(module: Module, definition: Definition) -> Definition | None:
     return _function(module, definition)
 
 
-def reaches_loading(module: Module, definition: Definition, _seen: frozenset[Definition] = frozenset()) -> bool:
+def reaches_loading(module: Module, definition: Definition) -> bool:
     """Whether calling it loads weights, in itself or in the repository's functions that it calls."""
+    return next(loading_modules(module, definition), None) is not None
+
+
+def loading_modules(module: Module, definition: Definition, _seen: frozenset[Definition] = frozenset()) -> Iterator[Module]:
+    """The files whose functions load weights when a function or class is called."""
     if unloaded(module, definition) is not None:
-        return True
+        yield module
     if len(_seen) > 4:
-        return False
+        return
     for node in ast.walk(definition):
         found = module.find_callee(node.func) if isinstance(node, ast.Call) else None
-        known = found is None or found[1] is definition or found[1] in _seen
-        if found is not None and not known and reaches_loading(*found, _seen | {definition}):
-            return True
-    return False
+        if found is not None and found[1] is not definition and found[1] not in _seen:
+            yield from loading_modules(*found, _seen | {definition})
 
 
 def _function(module: Module, function: Function) -> Function | None:
