@@ -85,8 +85,10 @@ class Signature:
 
 @dataclass(frozen=True, kw_only=True)
 class Resize:
-    """Resample 8-bit pixels. An integer size is the short side, and the long side follows by `long_side`; a pair is
-    (height, width).
+    """Resample 8-bit pixels. An integer size is the short side, or with `side` the long one; a pair is (height, width).
+
+    The other side is size * other / side, by `long_side` rounded down or to the nearest; "ratio" is `int(x * (size / side))`
+    of both sides, as hand-written code has it, where the ratio is rounded first.
 
     Pillow's filters always widen their support when shrinking, which torchvision calls antialias. OpenCV's never do, and its
     bilinear one computes in fixed point; of OpenCV there are only bilinear and nearest.
@@ -95,12 +97,17 @@ class Resize:
     op: ClassVar[str] = "resize"
     size: int | tuple[int, int]
     interpolation: str = "bilinear"
-    long_side: Literal["floor", "round"] = "floor"
+    long_side: Literal["floor", "round", "ratio"] = "floor"
     antialias: bool = True
     library: Literal["pillow", "opencv"] = "pillow"
+    side: Literal["short", "long"] = "short"
 
     def __post_init__(self) -> None:
         _check_size("resize", self.size)
+        if self.side not in ("short", "long"):
+            raise ValueError(f"resize: side must be 'short' or 'long', got {self.side!r}")
+        if self.long_side not in ("floor", "round", "ratio"):
+            raise ValueError(f"resize: long_side must be 'floor', 'round' or 'ratio', got {self.long_side!r}")
         if self.library not in ("pillow", "opencv"):
             raise ValueError(f"resize: library must be 'pillow' or 'opencv', got {self.library!r}")
         if self.library == "opencv":
@@ -109,8 +116,6 @@ class Resize:
             return
         if self.interpolation not in INTERPOLATIONS:
             raise ValueError(f"resize: unknown interpolation {self.interpolation!r}; expected one of {sorted(INTERPOLATIONS)}")
-        if self.long_side not in ("floor", "round"):
-            raise ValueError(f"resize: long_side must be 'floor' or 'round', got {self.long_side!r}")
         if not self.antialias and self.interpolation != "nearest":
             raise ValueError("resize: only nearest can go without antialias; Pillow's other filters always antialias")
 
@@ -118,10 +123,13 @@ class Resize:
         """The (height, width) that an image of that size becomes, in pixels."""
         if not isinstance(self.size, int):
             return self.size
-        short, long = min(height, width), max(height, width)
-        exact = self.size * long / short
-        longer = max(1, int(exact) if self.long_side == "floor" else round(exact))
-        return (self.size, longer) if height <= width else (longer, self.size)
+        given = min(height, width) if self.side == "short" else max(height, width)
+        if self.long_side == "ratio":
+            ratio = self.size / given
+            return max(1, int(height * ratio)), max(1, int(width * ratio))
+        exact = self.size * (height + width - given) / given
+        other = max(1, int(exact) if self.long_side == "floor" else round(exact))
+        return (self.size, other) if height == given else (other, self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +155,53 @@ class CenterCrop:
         return top, left
 
 
-Geometry = Resize | CenterCrop
-_GEOMETRY: dict[str, Any] = {kind.op: kind for kind in (Resize, CenterCrop)}
+@dataclass(frozen=True, kw_only=True)
+class Pad:
+    """Lay the image on a canvas of one colour: a square of its long side, or one of `size` (height, width) pixels, where a
+    side that is longer already stays as it is. `fill` has one value per channel of the mode.
+
+    `place` says where: in the middle with the odd pixel behind ("floor"), in front ("ceil") or at the even one ("round"), at
+    the top left ("start"), or "symmetric": as many pixels on both sides, so that the canvas may be a pixel smaller.
+    """
+
+    op: ClassVar[str] = "pad"
+    size: tuple[int, int] | None = None
+    fill: tuple[int, ...] = (0, 0, 0)
+    place: Literal["floor", "ceil", "round", "start", "symmetric"] = "floor"
+
+    def __post_init__(self) -> None:
+        if self.size is not None:
+            _check_size("pad", self.size)
+        if not self.fill or any(not isinstance(value, int) or not 0 <= value <= 255 for value in self.fill):
+            raise ValueError(f"pad: fill must be 8-bit values, one per channel, got {self.fill!r}")
+        if self.place not in ("floor", "ceil", "round", "start", "symmetric"):
+            raise ValueError(f"pad: place must be 'floor', 'ceil', 'round', 'start' or 'symmetric', got {self.place!r}")
+
+    def output_size(self, height: int, width: int) -> tuple[int, int]:
+        """The (height, width) that an image of that size becomes, in pixels."""
+        lacking = self._lacking(height, width)
+        if self.place == "symmetric":
+            lacking = (lacking[0] // 2 * 2, lacking[1] // 2 * 2)
+        return height + lacking[0], width + lacking[1]
+
+    def corner(self, height: int, width: int) -> tuple[int, int]:
+        """The (top, left) of the image on its canvas, in pixels."""
+        lacking = self._lacking(height, width)
+        if self.place == "start":
+            return 0, 0
+        if self.place == "ceil":
+            return -(-lacking[0] // 2), -(-lacking[1] // 2)
+        if self.place == "round":
+            return round(lacking[0] / 2), round(lacking[1] / 2)
+        return lacking[0] // 2, lacking[1] // 2
+
+    def _lacking(self, height: int, width: int) -> tuple[int, int]:
+        wanted = self.size or (max(height, width),) * 2
+        return max(0, wanted[0] - height), max(0, wanted[1] - width)
+
+
+Geometry = Resize | CenterCrop | Pad
+_GEOMETRY: dict[str, Any] = {kind.op: kind for kind in (Resize, CenterCrop, Pad)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,12 +233,38 @@ class Preprocessing:
             )
         if not all(math.isfinite(value) for value in (self.scale, *self.mean, *self.std)) or 0 in self.std or not self.scale:
             raise ValueError("preprocessing: scale, mean and std must be finite, scale and std not zero")
+        for step in self.geometry:
+            if isinstance(step, Pad) and len(step.fill) != count:
+                raise ValueError(f"preprocessing: mode {self.mode} needs {count} values of pad's fill, got {len(step.fill)}")
+
+    @property
+    def row_size(self) -> tuple[int, int] | None:
+        """The (height, width) of every row; None where it follows from the image."""
+        known: tuple[int, int] | None = None
+        square, longest = False, 0  # what is known of a size that is not: it is square, its long side is at most that
+        for step in self.geometry:
+            if isinstance(step, CenterCrop):
+                known = step.size
+            elif isinstance(step, Pad):
+                if known is not None:
+                    known = step.output_size(*known)
+                elif step.place != "symmetric":
+                    square = square or step.size is None
+                    known = step.size if step.size is not None and 0 < longest <= min(step.size) else None
+            elif not isinstance(step.size, int):
+                known = step.size
+            elif known is not None or square:
+                known = step.output_size(*(known or (1, 1)))
+            elif step.side == "long":
+                longest = step.size
+        return known
 
     def to_json(self) -> dict[str, Any]:
         """The steps as a list of operations, the form that reports and artifacts carry."""
         steps: list[dict[str, Any]] = [{"op": "decode", "mode": self.mode}]
-        for step in self.geometry:  # Pillow is what a step without a library means
-            stated = {key: value for key, value in asdict(step).items() if (key, value) != ("library", "pillow")}
+        implied = (("library", "pillow"), ("side", "short"))  # what a resize means that does not say
+        for step in self.geometry:
+            stated = {key: value for key, value in asdict(step).items() if (key, value) not in implied}
             steps.append({"op": step.op, **stated})
         steps += [
             {"op": "scale", "factor": self.scale},
@@ -204,8 +283,8 @@ class Preprocessing:
             raise ValueError(f"preprocessing: cannot read the steps {names}")
         geometry = []
         for name, step in zip(inner, steps[1:-3], strict=True):
-            size = step.pop("size")
-            geometry.append(_GEOMETRY[name](size=size if isinstance(size, int) else tuple(size), **step))
+            lists = {key: tuple(value) for key, value in step.items() if isinstance(value, list | tuple)}
+            geometry.append(_GEOMETRY[name](**step | lists))
         return cls(
             mode=steps[0]["mode"],
             geometry=tuple(geometry),

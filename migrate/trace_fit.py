@@ -5,23 +5,21 @@ Every fit is exact on all observations or refused with the reason; nothing is ap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..specs import CenterCrop, Geometry, Preprocessing, Resize
+from ..specs import CenterCrop, Geometry, Pad, Preprocessing, Resize
+from .fit_numbers import Refused, fit_numbers, snap
+from .fit_pad import fit_pad, laid, pad_of_arrays
 
 RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's own numbers
 OPENCV = {0: "nearest", 1: "bilinear"}  # of cv2's own numbers, those that are reproduced bit for bit
 DEFAULT_RESAMPLING = 3  # of Image.resize, for modes without a palette
-SCALES = (1 / 255, 1.0, 1 / 256, 1 / 127.5, 1 / 128)
 Size = tuple[int, int]
-
-
-class Refused(Exception):  # noqa: N818 - an answer, not an error
-    """The transform does something that the served preprocessing cannot state. The message is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +32,6 @@ class Observation:
     output: np.ndarray = field(repr=False)
 
 
-def tolerance(output: np.ndarray) -> float:
-    """Largest difference that float32 rounding explains: 1e-5, and in proportion where values are as large as pixels."""
-    return max(1e-5, 4e-7 * float(np.abs(output).max(initial=0.0)))
-
-
 def fit(observations: Sequence[Observation], mode: Literal["RGB", "L"], *, source: str = "") -> Preprocessing:
     """The preprocessing that does to every observed image what the transform did. Raises Refused."""
     outputs = [rows(observation.output) for observation in observations]
@@ -46,7 +39,13 @@ def fit(observations: Sequence[Observation], mode: Literal["RGB", "L"], *, sourc
     inner = [observation.pixels.shape[:2] for observation in observations]
     outer = [output.shape[1:] for output in outputs]
     pixels = [observation.pixels for observation in observations]
-    if inner != outer:
+    if inner != outer and all(
+        after >= before for i, o in zip(inner, outer, strict=True) for before, after in zip(i, o, strict=True)
+    ):
+        pad = pad_of_arrays(pixels, outputs)
+        geometry = (*geometry, pad)
+        pixels = [laid(image, pad) for image in pixels]
+    elif inner != outer:
         crop = _crop_of_arrays(inner, outer)
         geometry = (*geometry, crop)
         pixels = [_cut(image, crop) for image in pixels]
@@ -70,7 +69,7 @@ def rows(output: np.ndarray) -> np.ndarray:
 
 
 def fit_geometry(observations: Sequence[Observation]) -> tuple[Geometry, ...]:
-    """The resizes and crops, as rules of the image size that explain every observed operation."""
+    """The resizes, crops and paddings, as rules of the image size that explain every observed operation."""
     journals = [[op for op in observation.ops if not _is_idle(op)] for observation in observations]
     for op in (op for journal in journals for op in journal):
         _refuse_inexpressible(op)
@@ -81,7 +80,7 @@ def fit_geometry(observations: Sequence[Observation]) -> tuple[Geometry, ...]:
     for name in skeleton:
         # A size that already fits needs no operation, so a step may be missing where the sizes before and after agree.
         seen = [(size, queue[0]) for size, queue in zip(sizes, waiting, strict=True) if queue and queue[0]["op"] == name]
-        step = _fit_resize(seen) if name == "resize" else _fit_crop(seen)
+        step = _FITS[name](seen)
         steps.append(step)
         for index, queue in enumerate(waiting):
             expected = _after(step, sizes[index])
@@ -92,13 +91,25 @@ def fit_geometry(observations: Sequence[Observation]) -> tuple[Geometry, ...]:
             sizes[index] = expected
     if any(waiting):
         raise Refused("the operations it applies differ from image to image")
-    return tuple(steps)
+    return _merged(steps)
+
+
+def _merged(steps: Sequence[Geometry]) -> tuple[Geometry, ...]:
+    """The steps without paddings that the crop after them makes by itself, as torchvision's does of small images."""
+    return tuple(
+        step
+        for index, step in enumerate(steps)
+        if not (isinstance(step, Pad) and not any(step.fill) and step.place == "floor" and step.size is not None)
+        or steps[index + 1 : index + 2] != [CenterCrop(size=step.size)]
+    )
 
 
 def _is_idle(op: dict[str, Any]) -> bool:
     """Operations without effect on the pixels, or that only change the mode, which the caller compares by itself."""
     if op["op"] in ("convert", "draft"):
         return True
+    if op["op"] == "pad":
+        return tuple(op["before"]) == tuple(op["after"])
     if op["op"] == "resize":
         return tuple(op["before"]) == tuple(op["after"]) and op.get("box") is None
     return op["op"] == "crop" and op.get("box") is not None and list(op["box"]) == [0, 0, op["before"][1], op["before"][0]]
@@ -106,7 +117,7 @@ def _is_idle(op: dict[str, Any]) -> bool:
 
 def _refuse_inexpressible(op: dict[str, Any]) -> None:
     name = op["op"]
-    if name not in ("resize", "crop"):
+    if name not in _FITS:
         raise Refused(f"it calls Image.{name}, which the served preprocessing has no step for")
     if op.get("reducing_gap") is not None:
         raise Refused("its resize uses reducing_gap, an approximation that cannot be reproduced exactly")
@@ -137,13 +148,13 @@ def _fit_resize(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Resize:
     how = kinds.pop()
     afters = [tuple(op["after"]) for _, op in seen]
     candidates = [Resize(size=after, **how._asdict()) for after in sorted(set(afters))[:1]]
-    for side in sorted({min(after) for after in afters})[:1]:
-        for long_side in ("floor", "round"):
-            candidates.append(Resize(size=side, long_side=long_side, **how._asdict()))  # type: ignore[arg-type]  # noqa: PERF401
+    short, long = (min(map(min, afters)), "short"), (max(map(max, afters)), "long")
+    for (size_, side), rounding in itertools.product((short, long), ("floor", "round", "ratio")):
+        candidates.append(Resize(size=size_, side=side, long_side=rounding, **how._asdict()))  # type: ignore[arg-type]
     for candidate in candidates:
         if all(candidate.output_size(*size) == after for (size, _), after in zip(seen, afters, strict=True)):
             return candidate
-    raise Refused("the size it resizes to is neither fixed nor a fixed short side")
+    raise Refused("the size it resizes to is neither fixed nor a fixed short or long side")
 
 
 def _fit_crop(seen: Sequence[tuple[Size, dict[str, Any]]]) -> CenterCrop:
@@ -163,8 +174,11 @@ def _centered(size: tuple[int, ...], corners: Iterable[tuple[Size, tuple[Any, ..
     raise Refused("its crop is not centred")
 
 
+_FITS: dict[str, Callable[..., Geometry]] = {"resize": _fit_resize, "crop": _fit_crop, "pad": fit_pad}
+
+
 def _after(step: Geometry, size: Size) -> Size:
-    return step.output_size(*size) if isinstance(step, Resize) else step.size
+    return step.size if isinstance(step, CenterCrop) else step.output_size(*size)
 
 
 def _crop_of_arrays(inner: Sequence[tuple[int, ...]], outer: Sequence[tuple[int, ...]]) -> CenterCrop:
@@ -179,59 +193,3 @@ def _crop_of_arrays(inner: Sequence[tuple[int, ...]], outer: Sequence[tuple[int,
 def _cut(image: np.ndarray, crop: CenterCrop) -> np.ndarray:
     top, left = crop.corner(image.shape[0], image.shape[1])
     return image[top : top + crop.size[0], left : left + crop.size[1]]
-
-
-def fit_numbers(
-    pixels: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
-) -> tuple[Literal["RGB", "BGR", "L"], np.ndarray, np.ndarray]:
-    """Per output channel gain and offset, float64 [C], with output = pixel * gain + offset on every observation."""
-    planes = 1 if pixels[0].ndim == 2 else pixels[0].shape[2]
-    count = outputs[0].shape[0]
-    if planes != count:
-        what = "repeats one grey channel" if planes == 1 else f"makes {count} channel(s) out of {planes}"
-        raise Refused(f"it {what} after the image left Pillow, which the served preprocessing has no step for")
-    x = np.concatenate([image.reshape(-1, planes) for image in pixels]).astype(np.float64)
-    y = np.concatenate([output.reshape(count, -1).T for output in outputs]).astype(np.float64)
-    orders: list[tuple[Literal["RGB", "BGR", "L"], np.ndarray]] = (
-        [("RGB", x), ("BGR", x[:, ::-1])] if planes == 3 else [("L", x)]
-    )
-    for name, ordered in orders:
-        center = ordered.mean(axis=0)
-        spread = ordered - center
-        gain = (spread * y).sum(axis=0) / (spread**2).sum(axis=0)
-        offset = y.mean(axis=0) - gain * center
-        if np.abs(ordered * gain + offset - y).max() <= tolerance(y):
-            if not gain.all():
-                raise Refused("its output does not depend on the image")
-            return name, gain, offset
-    raise Refused("its values are not one fixed scale and shift of the pixels per channel")
-
-
-def snap(
-    gain: np.ndarray, offset: np.ndarray, pixels: Sequence[np.ndarray], outputs: Sequence[np.ndarray], channels: str
-) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
-    """Scale, mean and std in few digits that reproduce the outputs within 1e-6 (of float32); as measured where none do.
-
-    Many triples mean the same; the usual scale of 1/255 comes first unless another needs far fewer digits.
-    """
-    smallest = int(np.argmin([image.size for image in pixels]))
-    image: np.ndarray = pixels[smallest].reshape(*pixels[smallest].shape[:2], -1).astype(np.float64)
-    image = image[:, :, ::-1] if channels == "BGR" else image
-    output: np.ndarray = outputs[smallest].transpose(1, 2, 0).astype(np.float64)
-    bound = max(1e-6, 2e-7 * float(np.abs(output).max()))
-    found: list[tuple[bool, int, int, float, tuple[float, ...], tuple[float, ...]]] = []
-    for preference, scale in enumerate(SCALES):
-        std = scale / gain
-        mean = -offset * std
-        for digits in range(9):
-            short_mean, short_std = np.round(mean, digits), np.round(std, digits)
-            if not short_std.all():
-                continue
-            if np.abs((image * scale - short_mean) / short_std - output).max() <= bound:
-                found.append((digits > 4, preference, digits, scale, tuple(short_mean.tolist()), tuple(short_std.tolist())))
-                break
-    if found:
-        _, _, _, scale, mean_, std_ = min(found)
-        return scale, mean_, std_
-    scale = SCALES[0] if float(np.abs(gain).max()) < 0.1 else 1.0
-    return scale, tuple((-offset * scale / gain).tolist()), tuple((scale / gain).tolist())

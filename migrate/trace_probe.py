@@ -22,7 +22,7 @@ import types
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -38,6 +38,15 @@ CHANGING = ("thumbnail", "draft", "paste", "alpha_composite", "putalpha", "putda
 
 
 OPENCV_LINEAR = 1  # cv2.INTER_LINEAR, the default of cv2.resize
+
+
+class History(NamedTuple):
+    """The operations that led to an array, its mode, and its pixels in that mode's order; `turned` is against that order."""
+
+    ops: list[Any]
+    mode: str
+    pixels: np.ndarray
+    turned: bool
 
 
 class Journal:
@@ -68,6 +77,27 @@ class Journal:
             return image
 
         Image.open = opened  # type: ignore[assignment]
+        plain_paste = Image.Image.paste  # noting as well, where the canvas has a history of its own
+
+        @functools.wraps(plain_paste)
+        def paste(canvas: Image.Image, im: Any, box: Any = None, mask: Any = None) -> None:
+            padded = None if self.depth or mask is not None else pasted(canvas, im, box)
+            plain_paste(canvas, im, box, mask)
+            if padded is not None:
+                canvas.__dict__["_ops"] = padded
+
+        Image.Image.paste = paste  # type: ignore[method-assign,assignment]
+        plain_fromarray = Image.fromarray
+
+        @functools.wraps(plain_fromarray)
+        def fromarray(obj: Any, *args: Any, **kwargs: Any) -> Image.Image:
+            image = plain_fromarray(obj, *args, **kwargs)
+            known = self._history(obj)
+            if known is not None and not known.turned and image.mode == known.mode:
+                image.__dict__["_ops"] = known.ops
+            return image
+
+        Image.fromarray = fromarray  # type: ignore[assignment]
         interface = Image.Image.__array_interface__.fget  # type: ignore[attr-defined]
         Image.Image.__array_interface__ = property(lambda image: self._reading(image, interface))  # type: ignore[assignment]
         for name in ("tobytes", "getdata"):
@@ -122,7 +152,7 @@ class Journal:
 
             return read
 
-        plain_resize = cv2.resize
+        plain_resize, plain_border = cv2.resize, cv2.copyMakeBorder
 
         @functools.wraps(plain_resize)
         def resize(src: Any, *args: Any, **kwargs: Any) -> Any:
@@ -136,14 +166,35 @@ class Journal:
             setattr(cv2, name, reading(getattr(cv2, name)))
         cv2.resize = resize
 
-    def _note_resize(self, src: Any, made: np.ndarray, given: dict[str, Any]) -> None:
-        if self.read is None or self.read[0] is None or not isinstance(src, np.ndarray) or src.dtype != np.uint8:
-            return
+        @functools.wraps(plain_border)
+        def border(src: Any, *args: Any, **kwargs: Any) -> Any:
+            made = plain_border(src, *args, **kwargs)
+            if self._history(src) is not None and (known := self._history(made)) is not None:
+                self.read = (known.ops, known.mode, known.pixels)
+            return made
+
+        cv2.copyMakeBorder = border
+
+    def _history(self, array: Any) -> History | None:
+        """What led to an array: it is what was read last, its channels perhaps turned around, or holds it in a border of one
+        colour; else None."""
+        if self.read is None or not isinstance(array, np.ndarray) or array.dtype != np.uint8:
+            return None
         ops, mode, pixels = self.read
-        if src.shape != pixels.shape:
-            return
-        turned = not np.array_equal(src, pixels)
-        if turned and not (src.ndim == 3 and np.array_equal(src[:, :, ::-1], pixels)):
+        if ops is None or array.ndim != pixels.ndim or array.shape[2:] != pixels.shape[2:]:
+            return None
+        for turned in (False, True) if array.ndim == 3 else (False,):
+            straight = array[:, :, ::-1] if turned else array
+            if straight.shape == pixels.shape:
+                if np.array_equal(straight, pixels):
+                    return History(ops, mode, straight.copy(), turned)
+            elif (place := embedded(pixels, straight)) is not None:
+                return History([*ops, place], mode, straight.copy(), turned)
+        return None
+
+    def _note_resize(self, src: Any, made: np.ndarray, given: dict[str, Any]) -> None:
+        known = self._history(src)
+        if known is None:
             return
         resample = given.get("interpolation")
         op = {
@@ -153,7 +204,7 @@ class Journal:
             "before": src.shape[:2],
             "after": made.shape[:2],
         }
-        self.read = ([*(ops or []), op], mode, (made[:, :, ::-1] if turned else made).copy())
+        self.read = ([*known.ops, op], known.mode, (made[:, :, ::-1] if known.turned else made).copy())
 
     def _note_read(self, image: Image.Image) -> None:
         if self.depth or image.mode not in ("RGB", "L"):
@@ -164,6 +215,44 @@ class Journal:
             self.read = (image.__dict__.get("_ops"), image.mode, np.array(holder))
         finally:
             self.depth -= 1
+
+
+def pasted(canvas: Image.Image, image: Any, box: Any) -> list[Any] | None:
+    """The history of a canvas of one colour after an image with a history was laid on it, whole; None for all else."""
+    if "_ops" in canvas.__dict__ or canvas.mode not in ("RGB", "L"):
+        return None
+    if not isinstance(image, Image.Image) or "_ops" not in image.__dict__:
+        return None
+    left, top = (0, 0) if box is None else (int(box[0]), int(box[1]))
+    inside = left >= 0 and top >= 0 and left + image.width <= canvas.width and top + image.height <= canvas.height
+    colours = canvas.getcolors(1)
+    if not inside or colours is None:
+        return None
+    fill = colours[0][1]
+    return [*image.__dict__["_ops"], padding((image.height, image.width), (canvas.height, canvas.width), (top, left), fill)]
+
+
+def padding(before: tuple[int, ...], after: tuple[int, ...], at: tuple[int, int], fill: Any) -> dict[str, Any]:
+    values = [int(value) for value in np.atleast_1d(np.asarray(fill))]
+    return {"op": "pad", "before": before[:2], "after": after[:2], "at": at, "fill": values}
+
+
+def embedded(pixels: np.ndarray, canvas: np.ndarray) -> dict[str, Any] | None:
+    """The padding that makes `canvas` of `pixels`: in the middle or at a corner, around it one colour. None if none does."""
+    rows, columns = (canvas.shape[axis] - pixels.shape[axis] for axis in (0, 1))
+    if rows < 0 or columns < 0:
+        return None
+    for top in sorted({0, rows // 2, rows - rows // 2, rows}):
+        for left in sorted({0, columns // 2, columns - columns // 2, columns}):
+            inner = canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]]
+            if not np.array_equal(inner, pixels):
+                continue
+            around = np.ones(canvas.shape[:2], bool)
+            around[top : top + pixels.shape[0], left : left + pixels.shape[1]] = False
+            border = canvas[around]
+            if (border == border[0]).all():
+                return padding(pixels.shape, canvas.shape, (top, left), border[0])
+    return None
 
 
 def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -17,12 +17,18 @@ import numpy as np
 from PIL import Image
 
 from ..errors import SandboxError
-from ..specs import Preprocessing, Resize
-from .trace_fit import Observation, Refused, fit, rows, tolerance
+from ..specs import Preprocessing
+from .fit_numbers import Refused, tolerance
+from .trace_fit import Observation, fit, rows
 from .workshop import Workshop
 
 # (width, height): landscape, portrait, square, small, large; odd, so that halves and ratios round.
-FIT_SIZES = ((97, 61), (61, 97), (80, 80), (301, 201), (200, 333), (500, 375), (223, 518), (40, 33), (641, 479), (31, 57))
+FIT_SIZES = (
+    (97, 61), (61, 97), (80, 80), (301, 201), (200, 333), (500, 375), (223, 518), (40, 33), (641, 479), (31, 57),
+    # Small ones, cheap, chosen so that for the usual sizes of inputs int(N * a / b) and int(a * (N / b)) part on some of them.
+    (107, 97), (56, 77), (79, 94), (39, 78), (44, 55), (69, 71), (79, 46), (69, 54), (87, 116), (88, 55), (105, 60), (116, 82),
+    (96, 75), (90, 50),
+)  # fmt: skip
 PROOF_SIZES = ((375, 500), (129, 77), (255, 257), (333, 250), (47, 90), (612, 409))
 MODES: tuple[Literal["RGB", "L"], ...] = ("RGB", "L")
 OTHER_MODES = ("RGBA", "P")
@@ -180,12 +186,7 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, shop: Workshop) 
 def row_shape(made: Preprocessing) -> tuple[int, int, int] | None:
     """The (channels, height, width) of every row; None where it follows from the image, which no batch can hold."""
     channels = 3 if made.mode == "RGB" else 1
-    size: tuple[int, int] | None = None
-    for step in made.geometry:
-        if not isinstance(step.size, int):
-            size = step.size
-        elif size is not None:
-            size = Resize(size=step.size).output_size(*size)
+    size = made.row_size
     return (channels, *size) if size is not None else None
 
 

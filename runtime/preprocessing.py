@@ -80,12 +80,7 @@ class Preprocessor:
         self.dtype = np.dtype(np.uint8 if pixels else np.float32)
         self.mode: str = steps[0]["mode"]
         self.geometry = [_checked(step) for step in steps[1:-3]]
-        self.size: tuple[int, int] | None = None
-        for step in self.geometry:
-            if not isinstance(step["size"], int):
-                self.size = step["size"]
-            elif self.size is not None:
-                self.size = _resized(step, self.size)
+        self.size = _row_size(self.geometry)
         scale, normalize, layout = steps[-3:]
         if layout.get("order", "CHW") != "CHW":
             raise ValueError(f"preprocessing: cannot lay out pixels as {layout['order']!r}")
@@ -108,6 +103,13 @@ class Preprocessor:
                     image = Image.fromarray(opencv_resize(np.asarray(image), height, width, step["interpolation"]))
                 else:
                     image = image.resize((width, height), _FILTERS[step["interpolation"]])
+            elif step["op"] == "pad":
+                height, width = _resized(step, (image.height, image.width))
+                if (height, width) != (image.height, image.width):
+                    canvas = Image.new(self.mode, (width, height), step["fill"])
+                    top, left = _corner(step, image.height, image.width)
+                    canvas.paste(image, (left, top))
+                    image = canvas
             else:
                 left, top, right, bottom = _box(step, image.height, image.width)
                 if (left, top, right, bottom) != (0, 0, image.width, image.height):
@@ -148,7 +150,7 @@ class Preprocessor:
         size = (image.height, image.width)
         self._check_pixels(size, "has")
         for step in self.geometry:  # a 1 x 100,000 image would grow beyond all measure when its short side is resized
-            size = _resized(step, size) if step["op"] == "resize" else step["size"]
+            size = _resized(step, size)
             self._check_pixels(size, "would have")
         try:
             image.load()
@@ -193,26 +195,77 @@ def _harm(error: Exception) -> str:
 def _checked(step: Mapping[str, Any]) -> dict[str, Any]:
     """A geometry step with its size as an int or a (height, width) tuple; raises ValueError on anything unknown."""
     op = step["op"]
-    if op not in ("resize", "center_crop"):
+    if op not in ("resize", "center_crop", "pad"):
         raise ValueError(f"preprocessing: unknown step {op!r}")
     if op == "resize" and step["interpolation"] not in _FILTERS:
         raise ValueError(f"preprocessing: unknown interpolation {step['interpolation']!r}; expected one of {sorted(_FILTERS)}")
     library = step.get("library", "pillow")
     if library not in ("pillow", "opencv") or (library == "opencv" and step["interpolation"] not in ("bilinear", "nearest")):
         raise ValueError(f"preprocessing: cannot resize as {library!r} does with {step.get('interpolation')!r}")
+    if op == "pad" and step["place"] not in ("floor", "ceil", "round", "start", "symmetric"):
+        raise ValueError(f"preprocessing: cannot pad with the image placed as {step['place']!r}")
     size = step["size"]
-    return {**step, "size": size if isinstance(size, int) else (int(size[0]), int(size[1]))}
+    more: dict[str, Any] = {"size": size if size is None or isinstance(size, int) else (int(size[0]), int(size[1]))}
+    if op == "pad":
+        fill = tuple(int(value) for value in step["fill"])
+        more["fill"] = fill if len(fill) > 1 else fill[0]
+    return {**step, **more}
 
 
 def _resized(step: Mapping[str, Any], size: tuple[int, int]) -> tuple[int, int]:
-    """The (height, width) after a step; an integer size is the short side, as in `specs.Resize.output_size`."""
+    """The (height, width) after a step, as in `specs`: an integer size is one side, and the other follows."""
     height, width = size
     wanted = step["size"]
+    if step["op"] == "pad":
+        more = _lacking(step, height, width)
+        if step["place"] == "symmetric":
+            more = (more[0] // 2 * 2, more[1] // 2 * 2)
+        return height + more[0], width + more[1]
     if not isinstance(wanted, int):
         return wanted  # type: ignore[no-any-return]
-    exact = wanted * max(height, width) / min(height, width)
-    longer = max(1, int(exact) if step.get("long_side", "floor") == "floor" else round(exact))
-    return (wanted, longer) if height <= width else (longer, wanted)
+    rounding = step.get("long_side", "floor")
+    given = min(height, width) if step.get("side", "short") == "short" else max(height, width)
+    if rounding == "ratio":
+        ratio = wanted / given
+        return max(1, int(height * ratio)), max(1, int(width * ratio))
+    exact = wanted * (height + width - given) / given
+    other = max(1, int(exact) if rounding == "floor" else round(exact))
+    return (wanted, other) if height == given else (other, wanted)
+
+
+def _lacking(step: Mapping[str, Any], height: int, width: int) -> tuple[int, int]:
+    """The rows and columns that a canvas has more than the image."""
+    wanted = step["size"] or (max(height, width),) * 2
+    return max(0, wanted[0] - height), max(0, wanted[1] - width)
+
+
+def _corner(step: Mapping[str, Any], height: int, width: int) -> tuple[int, int]:
+    """The (top, left) of an image on its canvas."""
+    rows, columns = _lacking(step, height, width)
+    if step["place"] == "start":
+        return 0, 0
+    if step["place"] == "ceil":
+        return -(-rows // 2), -(-columns // 2)
+    if step["place"] == "round":
+        return round(rows / 2), round(columns / 2)
+    return rows // 2, columns // 2
+
+
+def _row_size(geometry: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
+    """The (height, width) after all steps where it is the same for every image, as `specs.Preprocessing.row_size`."""
+    known: tuple[int, int] | None = None
+    square, longest = False, 0  # what is known of a size that is not: it is square, its long side is at most that
+    for step in geometry:
+        size = step["size"]
+        if step["op"] == "pad" and known is None:
+            if step["place"] != "symmetric":
+                square = square or size is None
+                known = size if size is not None and 0 < longest <= min(size) else None
+        elif known is not None or (square and isinstance(size, int)) or not (size is None or isinstance(size, int)):
+            known = _resized(step, known or (1, 1))
+        elif isinstance(size, int) and step.get("side", "short") == "long":
+            longest = size
+    return known
 
 
 def _box(step: Mapping[str, Any], height: int, width: int) -> tuple[int, int, int, int]:

@@ -29,7 +29,7 @@ from PIL import Image, UnidentifiedImageError
 from ...errors import SandboxError
 from ...runtime.preprocessing import opencv_resize
 from ...runtime.recipe import build_model
-from ...specs import Preprocessing, Resize
+from ...specs import Pad, Preprocessing, Resize
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -55,6 +55,12 @@ def transform(preprocessing: Preprocessing) -> Callable[[Image.Image], torch.Ten
                     image = Image.fromarray(opencv_resize(np.array(image), height, width, step.interpolation))
                 else:
                     image = image.resize((width, height), _FILTERS[step.interpolation])
+            elif isinstance(step, Pad):
+                height, width = step.output_size(image.height, image.width)
+                top, left = step.corner(image.height, image.width)
+                canvas = Image.new(image.mode, (width, height), step.fill if len(step.fill) > 1 else step.fill[0])
+                canvas.paste(image, (left, top))
+                image = canvas
             else:
                 top, left = step.corner(image.height, image.width)
                 image = image.crop((left, top, left + step.size[1], top + step.size[0]))

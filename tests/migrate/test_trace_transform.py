@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.migrate.sandbox import Limits
-from penstock.migrate.trace_transform import Traced, row_shape, trace
+from penstock.migrate.trace_transform import FIT_SIZES, PROOF_SIZES, Traced, row_shape, trace
 from penstock.migrate.workshop import Workshop
-from penstock.specs import CenterCrop, Resize
+from penstock.specs import CenterCrop, Geometry, Pad, Resize
 
 COMPOSE = """
 import numpy as np, random, math
@@ -199,3 +199,138 @@ def test_a_transform_configured_from_a_model_needs_no_download(tmp_path: Path) -
     """
     found = traced(tmp_path, source)
     assert found.candidates[0].geometry == (Resize(size=(48, 48)),)
+
+
+PADDING = """
+from PIL import ImageOps
+def rgb(image):
+    return image.convert("RGB")
+def square(image, fill=0, extra=0):
+    w, h = image.size
+    side = max(w, h)
+    canvas = Image.new(image.mode, (side, side), fill)
+    canvas.paste(image, ((side - w + extra) // 2, (side - h + extra) // 2))
+    return canvas
+def symmetric(image, fill=0):
+    w, h = image.size
+    hp, vp = int((max(w, h) - w) / 2), int((max(w, h) - h) / 2)
+    return ImageOps.expand(image, (hp, vp, hp, vp), fill)
+def fitted(image, side, how=int):
+    w, h = image.size
+    ratio = side / max(w, h)
+    return image.resize((how(w * ratio), how(h * ratio)), Image.BICUBIC)
+def letterbox(image, side, fill):
+    image = fitted(image, side, round)
+    canvas = Image.new("RGB", (side, side), fill)
+    canvas.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
+    return canvas
+def on_array(image, side, value=0):
+    pixels = np.array(image)
+    canvas = np.full((side, side, 3), value, np.uint8)
+    top, left = (side - pixels.shape[0]) // 2, (side - pixels.shape[1]) // 2
+    canvas[top:top + pixels.shape[0], left:left + pixels.shape[1]] = pixels
+    return canvas
+def floats(values, side, value):
+    c, h, w = values.shape
+    canvas = np.full((c, side, side), value, np.float32)
+    canvas[:, :h, :w] = values
+    return canvas
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "geometry"),
+    [
+        ("array(square(rgb(image)).resize((48, 48)))", (Pad(), Resize(size=(48, 48), interpolation="bicubic"))),
+        (
+            "array(short(square(rgb(image), (9, 8, 7), 1), 40))",
+            (Pad(fill=(9, 8, 7), place="ceil"), Resize(size=(40, 40))),
+        ),
+        (
+            "array(symmetric(rgb(image), (255, 0, 0)).resize((37, 41), 2))",
+            (Pad(fill=(255, 0, 0), place="symmetric"), Resize(size=(41, 37))),
+        ),
+        (
+            "array(ImageOps.pad(rgb(image), (48, 48), Image.LANCZOS, (1, 2, 3)))",
+            (Resize(size=48, interpolation="lanczos", long_side="round", side="long"),
+             Pad(size=(48, 48), fill=(1, 2, 3), place="round")),
+        ),
+        (
+            "array(letterbox(image, 50, (114, 114, 114)))",
+            (Resize(size=50, interpolation="bicubic", long_side="round", side="long"), Pad(size=(50, 50), fill=(114,) * 3)),
+        ),
+        (
+            "array(Image.fromarray(on_array(rgb(image), max(image.size), 128)).resize((33, 33), 2))",
+            (Pad(fill=(128,) * 3), Resize(size=(33, 33))),
+        ),
+        (
+            "array(on_array(rgb(image).resize((31, 20), 2), 33, 7))",
+            (Resize(size=(20, 31)), Pad(size=(33, 33), fill=(7,) * 3)),
+        ),
+        (
+            "array(rgb(image).resize((31, 20), 2).crop((-1, -6, 32, 27)))",
+            (Resize(size=(20, 31)), CenterCrop(size=(33, 33))),
+        ),
+        (
+            "floats(np.array(rgb(image).resize((31, 20), 2)).transpose(2, 0, 1) / np.float32(255), 32, 1)[::-1]",
+            (Resize(size=(20, 31)), Pad(size=(32, 32), fill=(255,) * 3, place="start")),
+        ),
+    ],
+)  # fmt: skip
+def test_padding(tmp_path: Path, body: str, geometry: tuple[Geometry, ...]) -> None:
+    found = traced(tmp_path, PADDING + f"transform = lambda image: {body}")
+    assert found.why is None
+    made = found.candidates[0]
+    assert made.row_size is not None
+    assert made.geometry == geometry
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("floats(array(rgb(image).resize((31, 20))), 32, 0)", "8 bits"),
+        ("np.pad(array(rgb(image).resize((31, 20))), ((0, 0), (6, 6), (0, 1)), 'edge')", ""),
+        ("array(square(rgb(image), image.size[0] % 200).resize((32, 32)))", "colour"),
+        ("array(square(fitted(rgb(image), 50)).rotate(90))", "Image.rotate"),
+        ("array(ImageOps.expand(rgb(image), (3, 1, 4, 1)).resize((32, 32)))", "neither a square"),
+    ],
+)
+def test_paddings_that_cannot_be_stated_are_refused(tmp_path: Path, body: str, reason: str) -> None:
+    found = traced(tmp_path, PADDING + f"transform = lambda image: {body}")
+    assert found.candidates == ()
+    assert reason in (found.why or "")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_opencv_border_then_resize(tmp_path: Path, turned: bool) -> None:
+    pytest.importorskip("cv2")
+    source = f"""
+    def load(path):
+        pixels = {"cv2.imread(path)" if turned else "read(path)"}
+        h, w = pixels.shape[:2]
+        side = max(h, w)
+        top, left = (side - h) // 2, (side - w) // 2
+        pixels = cv2.copyMakeBorder(
+            pixels, top, side - h - top, left, side - w - left, cv2.BORDER_CONSTANT, value=(10, 20, 30))
+        return floats(cv2.resize(pixels, (40, 40)))
+    """
+    found = traced(tmp_path, OPENCV + textwrap.dedent(source), "load", "path")
+    assert found.why is None
+    made = found.candidates[0]
+    assert made.channels == ("BGR" if turned else "RGB")
+    assert made.geometry[0] == Pad(fill=(30, 20, 10) if turned else (10, 20, 30))
+
+
+def test_probes_tell_apart_how_the_usual_sizes_are_rounded() -> None:
+    sizes = [(height, width) for width, height in (*FIT_SIZES, *PROOF_SIZES)]
+    for size in (32, 64, 96, 112, 128, 160, 192, 224, 256, 299, 320, 380, 384, 448, 480, 512, 640):
+        forms = [Resize(size=size, side="long", long_side=rounding) for rounding in ("floor", "round", "ratio")]
+        assert len({tuple(form.output_size(*probe) for probe in sizes) for form in forms}) == 3, size
+        for place in ("floor", "ceil", "round", "start", "symmetric"):
+            pad = Pad(size=(size, size), place=place)
+            others = [Pad(size=(size, size), place=other) for other in ("floor", "ceil", "round", "start") if other != place]
+            inner = [forms[1].output_size(*probe) for probe in sizes]
+            assert all(
+                [pad.corner(*item) for item in inner] != [other.corner(*item) for item in inner] or place == "symmetric"
+                for other in others
+            ), (size, place)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 
 from penstock.runtime import preprocessing
 from penstock.runtime.preprocessing import ImageError, Preprocessor, image_to_row
-from penstock.specs import INTERPOLATIONS, CenterCrop, Preprocessing, Resize
+from penstock.specs import INTERPOLATIONS, CenterCrop, Pad, Preprocessing, Resize
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PILLOW = {name: getattr(Image.Resampling, name.upper()) for name in INTERPOLATIONS}
@@ -341,3 +341,106 @@ print(steps.image_to_row(open("image.png", "rb").read(), program).shape)
     )
     done = subprocess.run([sys.executable, "run.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.strip() == "(1, 8, 8)", done.stderr
+
+
+PLACES = ["floor", "ceil", "round", "start", "symmetric"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    height=st.integers(1, 5000),
+    width=st.integers(1, 5000),
+    size=st.integers(1, 600),
+    side=st.sampled_from(["short", "long"]),
+    rounding=st.sampled_from(["floor", "round", "ratio"]),
+    canvas=st.one_of(st.none(), st.tuples(st.integers(1, 700), st.integers(1, 700))),
+    place=st.sampled_from(PLACES),
+)
+def test_padded_sizes_agree_with_specs(height, width, size, side, rounding, canvas, place):
+    resize = Resize(size=size, side=side, long_side=rounding)
+    pad = Pad(size=canvas, place=place)
+    made = Preprocessing(geometry=(resize, pad))
+    assert Preprocessing.from_json(made.to_json()) == made
+    processor = Preprocessor(made.to_json()["steps"])
+    assert processor.size == made.row_size
+    resize_step, pad_step = processor.geometry
+    inner = resize.output_size(height, width)
+    assert preprocessing._resized(resize_step, (height, width)) == inner
+    outer = pad.output_size(*inner)
+    assert preprocessing._resized(pad_step, inner) == outer
+    assert preprocessing._corner(pad_step, *inner) == pad.corner(*inner)
+    assert made.row_size in (None, outer)
+
+
+def by_hand(pixels, pad):
+    """The canvas as numpy fills it."""
+    canvas = np.empty((*pad.output_size(*pixels.shape[:2]), *pixels.shape[2:]), np.uint8)
+    canvas[...] = pad.fill if pixels.ndim == 3 else pad.fill[0]
+    top, left = pad.corner(*pixels.shape[:2])
+    canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
+    return canvas
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("canvas", [None, (40, 61)])
+@pytest.mark.parametrize(("height", "width"), [(37, 60), (60, 37), (1, 1), (40, 40), (3, 200), (201, 2)])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_padding_lays_the_pixels_on_one_colour(place, canvas, height, width, mode):
+    image = photo(height, width, mode=mode)
+    count = len(mode)
+    pad = Pad(size=canvas, fill=(200, 3, 90)[:count], place=place)
+    made = Preprocessing(mode=mode, channels=mode, geometry=(pad,), scale=1.0, mean=(0.0,) * count, std=(1.0,) * count)
+    row = image_to_row(encode(image), made.to_json()["steps"])
+    wanted = by_hand(np.array(image), pad)
+    np.testing.assert_array_equal(row, wanted.reshape(*wanted.shape[:2], count).transpose(2, 0, 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(height=st.integers(2, 120), width=st.integers(2, 120), size=st.integers(8, 90))
+def test_square_paddings_are_those_of_pillow(height, width, size):
+    assume(round(size * min(height, width) / max(height, width)) >= 1)  # below, Pillow's canvas stays empty
+    image = photo(height, width, seed=height * 131 + width)
+    colour = (12, 200, 77)
+    raw = {"scale": 1.0, "mean": (0.0,) * 3, "std": (1.0,) * 3}
+    padded = ImageOps.pad(image, (size, size), Image.Resampling.BICUBIC, colour)
+    resize = Resize(size=size, side="long", long_side="round", interpolation="bicubic")
+    made = Preprocessing(geometry=(resize, Pad(size=(size, size), fill=colour, place="round")), **raw)
+    assert made.row_size == (size, size)
+    np.testing.assert_array_equal(image_to_row(encode(image), made.to_json()["steps"]), np.array(padded).transpose(2, 0, 1))
+    margins = [(max(height, width) - length) // 2 for length in (width, height)]
+    expanded = ImageOps.expand(image, (*margins, *margins), colour).resize((size, size), Image.Resampling.BILINEAR)
+    made = Preprocessing(geometry=(Pad(fill=colour, place="symmetric"), Resize(size=(size, size))), **raw)
+    np.testing.assert_array_equal(image_to_row(encode(image), made.to_json()["steps"]), np.array(expanded).transpose(2, 0, 1))
+
+
+def test_square_padding_fixes_the_size_of_a_short_side():
+    def size(*geometry):
+        return Preprocessing(geometry=geometry).row_size
+
+    assert size(Pad(), Resize(size=64)) == (64, 64)
+    assert size(Pad(place="symmetric"), Resize(size=64)) is None
+    assert size(Resize(size=64, side="long"), Pad(size=(64, 70))) == (64, 70)
+    assert size(Resize(size=64, side="long"), Pad(size=(60, 70))) is None
+    assert size(Resize(size=64), Pad(size=(64, 64))) is None
+    assert size(Pad()) is None
+    assert size(Resize(size=(20, 31)), Pad()) == (31, 31)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"fill": (0,)}, "3 values"),
+        ({"fill": (0, 0, 256)}, "8-bit"),
+        ({"size": (0, 4)}, "positive"),
+        ({"place": "end"}, "place"),
+    ],
+)
+def test_wrong_paddings_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Preprocessing(geometry=(Pad(**wrong),))
+
+
+def test_a_padding_beyond_the_limit_is_refused_before_it_is_made():
+    steps = Preprocessing(geometry=(Pad(),)).to_json()["steps"]
+    with pytest.raises(ImageError, match="limit"):
+        image_to_row(encode(photo(2, 3000)), steps, max_pixels=100_000)
