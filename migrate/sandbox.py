@@ -14,11 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Literal
 
 import psutil
+
+from .disk_use import DiskUse
 
 GIBIBYTE = 2**30
 # Names that programs need and that carry no secret; everything else of the caller's environment stays out.
@@ -27,7 +29,7 @@ PASSED_ON = (
     "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 )  # fmt: skip
 CONFINE = Path(__file__).with_name("confine.py")
-Stopped = Literal["timeout", "memory", "processes", "output"]
+Stopped = Literal["timeout", "memory", "processes", "output", "disk"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,7 @@ class Completed:
                 "memory": "stopped: it used more memory than the limit",
                 "processes": "stopped: it started more processes than the limit",
                 "output": "stopped: it printed without end",
+                "disk": "stopped: it wrote more to disk than the limit",
             }[self.stopped]
         said = [line.strip() for line in self.stderr.splitlines() if line.strip()]
         return said[-1][:500] if said else f"ended with exit status {self.exit}"
@@ -69,11 +72,13 @@ class Limits:
     timeout: float = 600.0
     memory_bytes: int = 8 * GIBIBYTE
     file_bytes: int = 16 * GIBIBYTE
+    disk_bytes: int = 16 * GIBIBYTE
+    """What all its files together may grow by."""
     processes: int = 256
     output_bytes: int = 64 * 2**20
 
     def __post_init__(self) -> None:
-        for name in ("timeout", "memory_bytes", "file_bytes", "processes", "output_bytes"):
+        for name in ("timeout", "memory_bytes", "file_bytes", "disk_bytes", "processes", "output_bytes"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"sandbox limit {name} must be positive, got {getattr(self, name)}")
 
@@ -106,6 +111,9 @@ def run(
     `Completed.isolation` says whether it did. `on_line` sees each line of standard output, on another thread.
     """
     limits = limits or Limits()
+    writable = [folder.resolve() for folder in writable]
+    disk = DiskUse(writable)
+    limits = replace(limits, disk_bytes=max(1, disk.room(limits.disk_bytes)))
     status_read, status_write = os.pipe()
     settings = {
         "status_fd": status_write,
@@ -115,7 +123,7 @@ def run(
         "processes": limits.processes,
         "shared_memory_bytes": limits.memory_bytes // 2,
         "network": False,
-        "writable": [str(folder.resolve()) for folder in writable],
+        "writable": [str(folder) for folder in writable],
     }
     command = [sys.executable, "-I", str(CONFINE), json.dumps(settings), *argv]
     started = time.monotonic()
@@ -137,7 +145,7 @@ def run(
     stopped: Stopped | None = None
     try:
         while stopped is None and process.poll() is None and not (stop is not None and stop.is_set()):
-            stopped = _broken_limit(limits, started, watch, readers)
+            stopped = _broken_limit(limits, started, watch, readers, disk)
             if stopped is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=0.1)
@@ -149,6 +157,8 @@ def run(
             status, *told = file.read().splitlines() or [""]
     if told == ["processes"]:
         stopped = "processes"
+    if stopped is None and disk.growth((), now=True) > limits.disk_bytes:  # it was done before it was counted
+        stopped = "disk"
     return Completed(
         argv=tuple(argv),
         exit=process.returncode if process.returncode >= 0 else 128 - process.returncode,
@@ -212,7 +222,7 @@ class _Watch:
         return list(self.seen)
 
 
-def _broken_limit(limits: Limits, started: float, watch: _Watch, readers: list[_Reader]) -> Stopped | None:
+def _broken_limit(limits: Limits, started: float, watch: _Watch, readers: list[_Reader], disk: DiskUse) -> Stopped | None:
     if time.monotonic() - started > limits.timeout:
         return "timeout"
     if any(reader.overflown for reader in readers):
@@ -220,6 +230,8 @@ def _broken_limit(limits: Limits, started: float, watch: _Watch, readers: list[_
     processes = watch.look()
     if len(processes) > limits.processes:
         return "processes"
+    if disk.growth(processes) > limits.disk_bytes:
+        return "disk"
     if _memory(processes, exact=False) > limits.memory_bytes and _memory(processes, exact=True) > limits.memory_bytes:
         return "memory"
     return None

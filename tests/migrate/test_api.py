@@ -114,6 +114,10 @@ HOSTILE = {
         "halted",
     ),
     "fills the disk": ({"first": 'exec(\'f = open("big", "wb")\\nwhile True: f.write(bytes(10**7))\')'}, "File too large"),
+    "fills the disk with many files": (
+        {"first": "exec('for i in range(4000): open(str(i), \"wb\").write(bytes(10**6))')"},
+        "wrote more to disk",
+    ),
     "leaves a process behind": (
         {"first": "__import__('subprocess').Popen(['sleep', '87654'], start_new_session=True); raise OSError('left it')"},
         "left it",
@@ -138,7 +142,7 @@ def test_hostile_scripts_are_stopped_and_harm_nothing(tmp_path: Path, case: str,
     report = Report(repository=str(root), scripts=[ScriptReport(path="evaluate.py", roles=["evaluate"], rewritten=True)])
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    wishes = Wishes(limits=Limits(timeout=limit, memory_bytes=3 * 10**9, file_bytes=10**8))
+    wishes = Wishes(limits=Limits(timeout=limit, memory_bytes=3 * 10**9, file_bytes=10**8, disk_bytes=2 * 10**8))
     space = Workspace(scratch=scratch, surveyed=surveyed, report=report, wishes=wishes, stages=Stages(None))
     space.fresh_tree("copy")
     started = time.monotonic()

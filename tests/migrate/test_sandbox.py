@@ -128,3 +128,36 @@ socket.create_connection(('192.0.2.1', 9), 2)
 def test_limits_are_validated() -> None:
     with pytest.raises(ValueError, match="timeout must be positive"):
         Limits(timeout=0)
+
+
+MANY = "for i in range(4000): open(f'{i}.bin', 'wb').write(bytes(2**20))"
+HIDDEN = """
+import os, time
+for i in range(4):
+    file = open("x", "wb")
+    os.unlink("x")
+    for _ in range(2000):
+        file.write(bytes(2**20))
+"""
+
+
+@pytest.mark.parametrize("code", [MANY, HIDDEN, f"import os\nif os.fork() == 0:\n {MANY}\nelse: os.wait()"])
+def test_many_files_may_not_fill_the_disk(tmp_path: Path, code: str) -> None:
+    done = python(tmp_path, code, disk_bytes=40 * 2**20)
+    assert done.stopped == "disk"
+    assert not done.ok
+    assert done.why == "stopped: it wrote more to disk than the limit"
+
+
+def test_a_quick_program_that_wrote_too_much_is_found_out_too(tmp_path: Path) -> None:
+    done = python(tmp_path, "open('x', 'wb').write(bytes(2**23))", disk_bytes=2**22)
+    assert done.stopped == "disk"
+
+
+def test_what_lay_there_and_what_is_written_again_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / "data.bin").write_bytes(bytes(2**24))
+    code = "import time\nfor i in range(60):\n open('best.pth', 'wb').write(bytes(2**20)); time.sleep(0.01)"
+    assert python(tmp_path, code, disk_bytes=2**23).ok
+    sparse = "file = open('sparse', 'wb'); file.seek(2**34 - 1); file.write(b'x')"
+    assert python(tmp_path, sparse, disk_bytes=2**23, file_bytes=2**35).ok
