@@ -28,12 +28,14 @@ from .text_lines import split_lines
 
 @dataclass(frozen=True)
 class Cell:
-    """One code cell. `shown` is its part of the module; None for a cell that holds no Python, which is never edited."""
+    """One code cell. `shown` is its part of the module; None for a cell that holds no Python, which is never edited, and for
+    one that does not parse, whose `broken` form, with magics turned into comments, a repair may put there instead."""
 
     number: int
     """Position among all cells of the notebook, from 1."""
     source: Source = field(repr=False)
     shown: str | None = field(repr=False)
+    broken: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,12 @@ class Notebook:
         index = max(0, bisect.bisect_right(self.starts, line) - 1)
         return (self.cells[index].number, max(1, line - self.starts[index])) if self.cells else (1, line)
 
+    def broken_cells(self) -> Iterator[tuple[int, str]]:
+        """The line of the module where each cell that does not parse begins, and its text; the module has blank lines there."""
+        for start, cell in zip(self.starts, self.cells, strict=True):
+            if cell.broken is not None:
+                yield start + 1, cell.broken + _newline(cell.source.text)
+
     def encode(self, text: str) -> str:
         """The notebook's JSON with the module's text edited; cells that read as before stay as they are, byte for byte.
 
@@ -64,7 +72,7 @@ class Notebook:
             raise ValueError(f"the markers of {len(self.cells)} cells were expected in the edited module, found {len(parts)}")
         edits: list[tuple[int, int, str]] = []
         for cell, part in zip(self.cells, parts, strict=True):
-            if cell.shown is None:
+            if cell.shown is None and (cell.broken is None or not part.strip()):
                 continue
             new = self.magics.restore(before + part.removesuffix(_newline(cell.source.text)))
             before = ""
@@ -97,7 +105,7 @@ def read_notebook(path: str, raw: str) -> Notebook:
             findings.append(Finding(path, line + problem[0], 0, "PS001", message, "warning"))
         body = shown + _newline(source.text) if shown is not None else "\n" * len(split_lines(source.text + "\n"))
         starts.append(line)
-        cells.append(Cell(number, source, shown))
+        cells.append(Cell(number, source, shown, magics.neutralise(source.text) if problem is not None else None))
         text += [f"{magics.marker} cell {number}\n", body]
         line += 1 + len(split_lines(body))
     findings += _disorder(path, data)

@@ -10,7 +10,7 @@ from .facts import Survey
 from .finding import Finding
 from .rule import Context, Fix, Rule, TextRule
 from .scopes import Module
-from .source import SourceFile, parse_source
+from .source import SourceFile, parse_source, split_lines
 from .survey import knowledge
 
 _PASSES = 8
@@ -84,7 +84,7 @@ def repair_file(survey: Survey, file: SourceFile, rules: Sequence[Rule], unsafe:
     result = Repaired(file, file)
     rules = [rule for rule in rules if rule.stage == "repair"]
     for _ in range(_PASSES if rules else 0):
-        draft = draft_edits(_fixes(survey, result.file, rules), unsafe)
+        draft = draft_edits(_fixes(survey, result.file, rules, unsafe), unsafe)
         here = [result.at_original(finding) for finding in draft.findings]
         made = [finding for finding in here if finding.fix == "applied"]
         if not made:
@@ -108,9 +108,10 @@ def repair_file(survey: Survey, file: SourceFile, rules: Sequence[Rule], unsafe:
     return result
 
 
-def _fixes(survey: Survey, file: SourceFile, rules: Sequence[Rule]) -> Iterator[Fix]:
+def _fixes(survey: Survey, file: SourceFile, rules: Sequence[Rule], unsafe: bool) -> Iterator[Fix]:
     if file.text is None:
         return
+    yield from _mended_cells(file, [rule for rule in rules if isinstance(rule, TextRule)], unsafe)
     if file.tree is not None:
         known = knowledge(survey)
         module = known.repository.modules.get(file.path)
@@ -118,9 +119,37 @@ def _fixes(survey: Survey, file: SourceFile, rules: Sequence[Rule]) -> Iterator[
             module = Module(file, file.tree, known.repository)
         yield from remarks(rules, Context(module, survey, known, Positions(file.text), ()))
     elif file.problem is not None and file.problem.code == "PS001":
-        for rule in rules:
-            if isinstance(rule, TextRule):
-                try:
-                    yield from list(rule.check_text(file.path, file.text))
-                except Exception as error:  # noqa: BLE001 - as above
-                    yield _broken(rule, file.path, error)
+        yield from _text_remarks([rule for rule in rules if isinstance(rule, TextRule)], file.path, file.text)
+
+
+def _text_remarks(rules: Iterable[TextRule], path: str, text: str) -> Iterator[Fix]:
+    for rule in rules:
+        try:
+            yield from list(rule.check_text(path, text))
+        except Exception as error:  # noqa: BLE001 - as above
+            yield _broken(rule, path, error)
+
+
+def _mended_cells(file: SourceFile, rules: Sequence[TextRule], unsafe: bool) -> Iterator[Fix]:
+    """For every cell of a notebook that parses once it is repaired: its text in place of the blank lines that stand for it."""
+    for first, broken in file.notebook.broken_cells() if file.notebook is not None else ():
+        text, findings = broken, list[Finding]()
+        layers: list[list[Edit]] = []
+        for _ in range(_PASSES):
+            draft = draft_edits(_text_remarks(rules, file.path, text), unsafe)
+            if not draft.edits:
+                break
+            for finding in draft.findings:
+                offset = Positions(text).starts[finding.line - 1] + finding.column
+                for edits in reversed(layers):
+                    offset = trace_back(edits, offset)
+                line, column = Positions(broken).place(offset)
+                if finding.fix == "applied":
+                    findings.append(replace(finding, line=first + line - 1, column=column, fix="safe"))
+            layers.append(draft.edits)
+            text = apply_edits(text, draft.edits)
+        if layers and parse_source("cell.py", text.encode("utf-8", "surrogatepass")).tree is not None:
+            assert file.text is not None
+            starts = Positions(file.text).starts
+            place = starts[first - 1]
+            yield from (Fix(item, (Edit(place, place + len(split_lines(broken)), text),)) for item in findings)

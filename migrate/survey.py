@@ -88,9 +88,20 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
 def resurvey(survey: Survey, files: tuple[SourceFile, ...]) -> Survey:
     """The survey of the same repository with other texts in its files, which may lie nowhere but in memory."""
     before = {file.problem for file in survey.files}
-    findings = [finding for finding in survey.findings if finding not in before]
+    findings = [finding for finding in survey.findings if finding not in before and not _mended(finding, files)]
     findings += [file.problem for file in files if file.problem is not None]
     return _stated(survey.root, files, findings, _learn(files))
+
+
+def _mended(finding: Finding, files: Iterable[SourceFile]) -> bool:
+    """Whether a finding says of a notebook's cell that it does not parse, and now it does."""
+    if finding.code != "PS001" or finding.severity != "warning":
+        return False
+    after = next((file.notebook for file in files if file.path == finding.path), None)
+    if after is None:
+        return False
+    broken = {after.locate(line)[0] for line, _ in after.broken_cells()}
+    return after.locate(finding.line)[0] not in broken
 
 
 def _stated(root: Path, files: tuple[SourceFile, ...], findings: Iterable[Finding], found: Knowledge) -> Survey:

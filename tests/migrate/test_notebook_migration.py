@@ -14,7 +14,7 @@ from penstock.errors import AmbiguousError, NothingToMigrateError
 from penstock.migrate.notebook import cell_sources
 from penstock.migrate.report import Report
 from penstock.migrate.resolve import resolve
-from penstock.migrate.rewrite import rewrite
+from penstock.migrate.rewrite import choose_rules, rewrite, rewrite_all
 from penstock.migrate.survey import survey
 
 NET = """\
@@ -187,3 +187,59 @@ def test_nothing_invented_where_a_notebook_is_broken(tmp_path: Path) -> None:
     found = [(item.path, item.cell, item.line, item.code, item.severity) for item in report.findings if item.code < "PS010"]
     assert found == [("bad.ipynb", 0, 1, "PS002", "error"), ("good.ipynb", 8, 1, "PS001", "warning")]
     assert "+graph = penstock.compile(model)" in report.diff
+
+
+OLD_CELLS = [
+    *CELLS[:5],
+    "# Moved to the GPU where there is one",
+    "%matplotlib inline\nprint 'batches of', 6\ndef move(x):\n    return x.cuda(async=True) if CUDA else x\nCUDA = False\n!ls",
+    "loader = [(torch.rand(6, 3, 16, 16), torch.arange(6) % 5) for _ in range(2)]",
+    EVALUATION.replace('print("correct", correct)', "print 'correct', correct, 'of', 12").replace(
+        "model(images)", "model(move(images))"
+    ),
+    "print 'half',\ndef half(:",
+]
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_cells_of_python_2_are_repaired_and_then_rewritten(tmp_path: Path, old: bool) -> None:
+    path = write(tmp_path / "a.ipynb", OLD_CELLS, old=old)
+    before = path.read_bytes()
+    report = penstock.migrate(tmp_path, check=True)
+    found = [(item.code, item.cell, item.line, item.fix) for item in report.findings]
+    assert sorted(item for item in found if item[0].startswith("PS1")) == [
+        ("PS101", 7, 4, "applied"), ("PS102", 7, 2, "applied"), ("PS102", 9, 6, "applied"),
+    ]  # fmt: skip
+    assert [item[:2] for item in found if item[0] == "PS001"] == [("PS001", 10)]
+    assert [(item[0], item[1]) for item in found if item[0] == "PS201"] == [("PS201", 9)]
+    assert path.read_bytes() == before
+    (change,) = report.changes
+    cells = cell_sources(change.after.decode())
+    assert cells[7] == OLD_CELLS[6].replace("print 'batches of', 6", "print('batches of', 6)").replace(
+        "async=", "non_blocking="
+    )
+    assert "print('correct', correct, 'of', 12)" in cells[9]
+    assert "graph(move(images))" in cells[9]
+    assert cells[10] == OLD_CELLS[9]
+    path.write_bytes(change.after)
+    assert penstock.migrate(tmp_path, check=True).diff == ""
+
+
+def test_only_the_repaired_lines_of_the_json_differ(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.ipynb", ["import torch", "x = torch.ones(2)\n%cd ..\nprint x,\nprint >>log, 'done'  # ü\ny = x"])
+    (change,) = rewrite_all(survey(tmp_path)).changes
+    before, after = path.read_text().splitlines(), change.after.decode().splitlines()
+    assert [line.strip() for line in after if line not in before] == [
+        '"print(x, end=\\" \\")\\n",',
+        "\"print('done', file=log)  # ü\\n\",",
+    ]
+    assert len(before) == len(after)
+
+
+def test_a_repair_that_is_not_wanted_leaves_the_cell(tmp_path: Path) -> None:
+    write(tmp_path / "a.ipynb", OLD_CELLS)
+    rewritten = rewrite_all(survey(tmp_path), rules=choose_rules((), ("PS102",)))
+    assert "PS102" not in {code for change in rewritten.changes for code in change.rules}
+    assert [item.code for item in rewritten.survey.findings if item.severity == "warning" and item.code == "PS001"] == [
+        "PS001"
+    ] * 3
