@@ -26,7 +26,7 @@ from .report import PARITY, Report
 from .rewrite import Change, choose_rules, rewrite_all
 from .rule import all_rules
 from .sandbox import Limits
-from .source import read_source
+from .source import NOTEBOOK, read_source
 from .survey import survey
 from .verify import compare
 from .verify import run_script as run_recorded
@@ -105,6 +105,11 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console) -> i
 def _existing(script: Path) -> Path:
     if not script.is_file():
         raise MigrateError(f"{script}: no such script")
+    if script.suffix == NOTEBOOK:
+        raise MigrateError(
+            f"{script} is a notebook, which only a kernel runs as it stands; penstock migrate migrates it cell by cell, and "
+            "what jupyter nbconvert --to script makes of it can be run"
+        )
     return script
 
 

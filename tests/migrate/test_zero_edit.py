@@ -182,3 +182,14 @@ def test_every_place_of_the_new_source_has_a_line_of_the_old(tmp_path: Path) -> 
     namespace: dict = {}
     exec(code, namespace)
     assert (namespace["a49"], namespace["b"], namespace["c"], namespace["d"]) == ([49], 2, 3, 4)
+
+
+@pytest.mark.parametrize("more", [[], ["--verify"]])
+def test_a_notebook_is_refused_with_what_to_do(root: Path, more: list[str]) -> None:
+    (root / "a.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+    done = python("-m", "penstock", "run", *more, "a.ipynb", cwd=root)
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert "a.ipynb is a notebook" in said
+    assert "penstock migrate" in said
+    assert "Traceback" not in done.stderr
