@@ -44,6 +44,25 @@ class Speed:
     chosen: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """The losses of the first training steps of one loop of one script, step by step, in both runs."""
+
+    script: str
+    site: str
+    original: tuple[float, ...]
+    migrated: tuple[float, ...]
+
+
+def losses(script: str, original: Mapping[str, np.ndarray], migrated: Mapping[str, np.ndarray]) -> list[Losses]:
+    """One trace per loop of which both runs noted losses."""
+    return [
+        Losses(script=script, site=site, original=tuple(before.tolist()), migrated=tuple(migrated[site].tolist()))
+        for site, before in original.items()
+        if before.size and site in migrated and migrated[site].size
+    ]
+
+
 def agreements(script: str, original: Mapping[str, Recorded], migrated: Mapping[str, Recorded]) -> list[Agreement]:
     """One agreement per call that both runs made with outputs of the same shape."""
     found = []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
-from .evidence import DECADES, Agreement, Speed
+from .evidence import DECADES, Agreement, Losses, Speed
 from .html_diff import safe
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 360, 260, 52, 40, 12, 12
@@ -32,6 +33,41 @@ def scatter(agreement: Agreement) -> str:
         body.append(_y_tick(y(tick), f"{tick:g}"))
     body.append(f'<g class="dots">{dots}</g>')
     return _svg(body, "output of the original", "output of the migrated", f"{len(agreement.reference)} outputs of both runs")
+
+
+def loss_curve(losses: Losses) -> str:
+    """The losses by training step: a line for the original, a dot for each of the migrated; what agrees lies on the line."""
+    finite = [value for value in (*losses.original, *losses.migrated) if math.isfinite(value)]
+    if not finite:
+        return ""
+    low, high = min(finite), max(finite)
+    span = (high - low) or abs(high) or 1.0
+    low, high = low - 0.06 * span, high + 0.06 * span
+    count = max(len(losses.original), len(losses.migrated))
+
+    def x(step: float) -> float:
+        return _LEFT + (step - 0.5) / count * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(value: float) -> float:
+        return _HEIGHT - _BOTTOM - (value - low) / (high - low) * (_HEIGHT - _BOTTOM - _TOP)
+
+    body = [_y_tick(y(tick), f"{tick:g}") for tick in _ticks(low, high)]
+    body += [_x_tick(x(step), str(step)) for step in range(1, count + 1, max(1, count // 8))]
+    steps = [
+        list(group) for known, group in groupby(enumerate(losses.original, 1), lambda pair: math.isfinite(pair[1])) if known
+    ]
+    for run in steps:
+        points = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in run)
+        body.append(f'<polyline class="curve" points="{points}"/>')
+    dots = "".join(
+        f'<circle cx="{x(step):.1f}" cy="{y(value):.1f}" r="3"/>'
+        for step, value in enumerate(losses.migrated, 1)
+        if math.isfinite(value)
+    )
+    body.append(f'<g class="dots">{dots}</g>')
+    return _svg(
+        body, "training step", "loss (line: original, dots: migrated)", f"the losses of {count} training steps in both runs"
+    )
 
 
 def histogram(agreement: Agreement) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import MigrateError
 from .finding import Finding
 from .html_diff import safe, side_by_side
-from .html_plots import histogram, scatter, speed_bars
+from .html_plots import histogram, loss_curve, scatter, speed_bars
 from .html_style import STYLE
 from .report import ModelReport, Report
 from .rewrite import Change, views
@@ -53,6 +53,7 @@ def to_html(report: Report) -> str:
         ("Preprocessing", _preprocessing(report)),
         ("Scripts", _scripts(report)),
         ("Same answers", _agreements(report)),
+        ("Same training", _losses(report)),
         ("Speed", _speeds(report)),
         ("Checkpoints", _checkpoints(report)),
         ("Findings", _findings(report)),
@@ -175,6 +176,21 @@ def _agreements(report: Report) -> str:
         caption = f"{agreement.rows} row{'' if agreement.rows == 1 else 's'}; the largest difference is {agreement.max_abs:.2g}"
         plots = "".join(f"<figure>{plot(agreement)}</figure>" for plot in (scatter, histogram))
         parts.append(f'<h3>{title}</h3><div class="plots">{plots}</div><p class="soft">{caption}</p>')
+    return "".join(parts)
+
+
+def _losses(report: Report) -> str:
+    traces = {script.path: script.loss_trace for script in report.scripts}
+    parts = []
+    for trace in report.losses:
+        verdict = traces.get(trace.script)
+        title = f'<span class="mono">{safe(trace.script)}</span> <span class="soft">training loop {safe(trace.site)}</span>'
+        caption = f"the losses of {len(trace.original)} steps of the original, {len(trace.migrated)} of the migrated"
+        if verdict is not None and verdict.max_relative is not None:
+            caption += f"; the largest relative difference is {verdict.max_relative:.2g}, {verdict.tolerance:.0e} is allowed"
+        parts.append(
+            f'<h3>{title}</h3><div class="plots"><figure>{loss_curve(trace)}</figure></div><p class="soft">{caption}</p>'
+        )
     return "".join(parts)
 
 

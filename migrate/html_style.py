@@ -64,6 +64,7 @@ svg { width: 100%; max-width: 30rem; height: auto; display: block; }
 svg text { fill: var(--soft); font: 10px system-ui, sans-serif; } svg .axis { font-size: 11px; }
 svg .ideal { stroke: var(--soft); stroke-dasharray: 4 4; } svg .grid { stroke: var(--rule); } svg .tick { stroke: var(--soft); }
 svg .dots { fill: var(--accent); fill-opacity: .55; } svg .bar { fill: var(--accent); }
+svg .curve { fill: none; stroke: var(--soft); stroke-width: 1.5; }
 .speed { display: grid; grid-template-columns: 5.5rem 1fr 4.5rem; gap: .8rem; align-items: center; margin: .55rem 0; }
 .speed em { font-style: normal; font-weight: 650; font-size: 1.1rem; text-align: right; font-variant-numeric: tabular-nums; }
 .track { position: relative; height: 1.35rem; margin: 2px 0; }

@@ -13,7 +13,7 @@ from .finding import Finding
 from .resolved import ChainStep
 
 if TYPE_CHECKING:
-    from .evidence import Agreement, Speed
+    from .evidence import Agreement, Losses, Speed
     from .rewrite import Change
 
 SCHEMA = 1
@@ -133,8 +133,8 @@ class CheckpointReport:
 class Report:
     """Everything one migration found and did.
 
-    `diff`, `chain`, `changes`, `agreements` and `speeds` are for people and not part of the JSON form. `written` names the
-    files that --write changed in place, and `blocked` says why it changed none.
+    `diff`, `chain`, `changes`, `agreements`, `losses` and `speeds` are for people and not part of the JSON form. `written`
+    names the files that --write changed in place, and `blocked` says why it changed none.
     """
 
     repository: str
@@ -150,6 +150,7 @@ class Report:
     chain: tuple[ChainStep, ...] = ()
     changes: Sequence[Change] = ()
     agreements: list[Agreement] = field(default_factory=list)
+    losses: list[Losses] = field(default_factory=list)
     speeds: list[Speed] = field(default_factory=list)
     parity_failed: bool = False
     written: list[str] | None = None

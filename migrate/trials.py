@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from .evidence import agreements
+from .evidence import agreements, losses
 from .facts import Script
 from .loss_trace import TracedLoop, compare_losses, rewritten_loops
 from .output import apply
@@ -117,6 +117,7 @@ def _judge_losses(
             entry.why = "two runs of the original have different losses, though random numbers start alike"
             space.remark("PS402", f"{entry.why}; so the migrated loop could not be checked", "warning", script.path)
             return
+    space.report.losses += losses(script.path, original.losses, run.losses)
     entry.executed, entry.why = ("passed", None) if wrong is None else ("failed", wrong)
     entry.loss_trace = LossTrace(
         status=entry.executed, steps=steps, max_relative=worst if math.isfinite(worst) else None, tolerance=tolerance

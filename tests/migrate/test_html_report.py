@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from penstock.errors import MigrateError
-from penstock.migrate.evidence import agreements, speeds
+from penstock.migrate.evidence import Losses, agreements, losses, speeds
 from penstock.migrate.finding import Finding
+from penstock.migrate.html_plots import loss_curve
 from penstock.migrate.html_report import to_html, write_html
-from penstock.migrate.report import CheckpointReport, ModelReport, Parity, PreprocessingReport, Report, ScriptReport
+from penstock.migrate.report import CheckpointReport, LossTrace, ModelReport, Parity, PreprocessingReport, Report, ScriptReport
 from penstock.migrate.resolved import ChainStep
 from penstock.migrate.rewrite import Change
 from penstock.migrate.verify import Recorded
 
-VOID = {"meta", "br", "col", "circle", "line", "rect"}
+VOID = {"meta", "br", "col", "circle", "line", "rect", "polyline"}
 TAGS = VOID | set(
     re.findall(
         r"\w+",
@@ -31,7 +32,7 @@ ATTRIBUTES = set(
     re.findall(
         r"\S+",
         "lang charset name content http-equiv class style colspan open viewbox role aria-label cx cy r x y x1 y1 x2 y2 width "
-        "height text-anchor transform",
+        "height text-anchor transform points",
     )
 )
 
@@ -106,6 +107,7 @@ def report(evil: str = "") -> Report:
         ],
         would_change=True,
         agreements=agreements(f"main.py{evil}", {f"main.py:9{evil}": before}, {f"main.py:9{evil}": after}),
+        losses=losses(f"main.py{evil}", {f"main.py:f:1{evil}": np.array([2.5, 1.5])}, {f"main.py:f:1{evil}": np.ones(2)}),
         speeds=speeds(f"net{evil}", {"measurements": plan}),
     )  # fmt: skip
     made.blocked = f"blocked{evil}"
@@ -181,3 +183,37 @@ def test_constant_and_huge_outputs_can_be_plotted() -> None:
         text = to_html(made)
         Page(text)
         assert "nan" not in text.split("</style>")[1]
+
+
+def test_the_losses_of_both_trainings_are_drawn_where_they_are() -> None:
+    made = report()
+    made.scripts[0].loss_trace = LossTrace(status="failed", steps=2, max_relative=0.6, tolerance=1e-5)
+    page = to_html(made)
+    words = Page(page).words()
+    assert "Same training" in words
+    assert "main.py training loop main.py:f:1" in words
+    assert "the losses of 2 steps of the original, 2 of the migrated; the largest relative difference is 0.6" in words
+    assert "1e-05 is allowed" in words
+    assert "Same training" not in Page(to_html(Report(repository="/r"))).words()
+
+
+@pytest.mark.parametrize(
+    ("original", "migrated", "runs", "dots"),
+    [
+        ((2.0, 1.0, 0.5), (2.0, 1.0, 0.5), 1, 3),
+        ((2.0, float("nan"), 0.5, 0.4), (2.0, float("inf"), 0.5), 2, 2),
+        ((1.0,), (1.0,), 1, 1),
+        ((0.0, 0.0), (0.0, 0.0), 1, 2),
+        ((-3.0,) * 20, (-3.0,) * 20, 1, 20),
+        ((float("nan"),), (float("nan"),), 0, 0),
+    ],
+)
+def test_loss_curves(original: tuple[float, ...], migrated: tuple[float, ...], runs: int, dots: int) -> None:
+    drawn = loss_curve(Losses(script="a.py", site="a.py:f:1", original=original, migrated=migrated))
+    Page(drawn)
+    assert (drawn.count("<polyline"), drawn.count("<circle")) == (runs, dots)
+    coordinates = [float(number) for number in re.findall(r"c[xy]=\"([^\"]+)", drawn)]
+    assert all(0 <= number <= 360 for number in coordinates)
+    line = {point for points in re.findall(r"points=\"([^\"]+)", drawn) for point in points.split()}
+    circles = set(zip(*(re.findall(rf"{name}=\"([^\"]+)", drawn) for name in ("cx", "cy")), strict=True))
+    assert {tuple(point.split(",")) for point in line} >= circles  # what agrees lies on the line

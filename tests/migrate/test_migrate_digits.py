@@ -54,6 +54,9 @@ def test_training_is_proved_by_its_losses(migrated: tuple[Report, Path]) -> None
     assert train.loss_trace is not None
     assert (train.loss_trace.status, train.loss_trace.steps) == ("passed", 20)
     assert train.loss_trace.max_relative <= train.loss_trace.tolerance == 1e-5
+    (losses,) = report.losses
+    assert (losses.script, len(losses.original), len(losses.migrated)) == ("train.py", 20, 20)
+    assert losses.original == pytest.approx(losses.migrated, rel=1e-5)
     source = (out / "train.py").read_text()
     assert "    train_step = penstock.training_step(model, criterion, optimizer)\n" in source
     assert "loss, outputs = train_step(images, targets)" in source
