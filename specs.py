@@ -90,8 +90,8 @@ class Resize:
     The other side is size * other / side, by `long_side` rounded down or to the nearest; "ratio" is `int(x * (size / side))`
     of both sides, as hand-written code has it, where the ratio is rounded first.
 
-    Pillow's filters always widen their support when shrinking, which torchvision calls antialias. OpenCV's never do, and its
-    bilinear one computes in fixed point; of OpenCV there are only bilinear and nearest.
+    Pillow's filters always widen their support when shrinking, which torchvision calls antialias. OpenCV's never do, but for
+    "area", a mean of what a pixel covers; of OpenCV there are bilinear and nearest, in fixed point, and area.
     """
 
     op: ClassVar[str] = "resize"
@@ -111,8 +111,8 @@ class Resize:
         if self.library not in ("pillow", "opencv"):
             raise ValueError(f"resize: library must be 'pillow' or 'opencv', got {self.library!r}")
         if self.library == "opencv":
-            if self.interpolation not in ("bilinear", "nearest") or self.antialias:
-                raise ValueError("resize: of OpenCV's there are bilinear and nearest, both with antialias=False")
+            if self.interpolation not in ("bilinear", "nearest", "area") or self.antialias:
+                raise ValueError("resize: of OpenCV's there are bilinear, nearest and area, all with antialias=False")
             return
         if self.interpolation not in INTERPOLATIONS:
             raise ValueError(f"resize: unknown interpolation {self.interpolation!r}; expected one of {sorted(INTERPOLATIONS)}")

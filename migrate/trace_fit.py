@@ -17,7 +17,7 @@ from .fit_numbers import Refused, fit_numbers, snap
 from .fit_pad import fit_pad, laid, pad_of_arrays
 
 RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's own numbers
-OPENCV = {0: "nearest", 1: "bilinear"}  # of cv2's own numbers, those that are reproduced bit for bit
+OPENCV = {0: "nearest", 1: "bilinear", 3: "area"}  # of cv2's own numbers, those that are reproduced bit for bit
 DEFAULT_RESAMPLING = 3  # of Image.resize, for modes without a palette
 Size = tuple[int, int]
 
@@ -137,7 +137,9 @@ def _filter_of(op: dict[str, Any]) -> _Filter:
     if op.get("library") != "opencv":
         return _Filter(RESAMPLING[DEFAULT_RESAMPLING if number is None else int(number)], True, "pillow")
     if number not in OPENCV:
-        raise Refused("it resizes with an OpenCV interpolation other than INTER_LINEAR and INTER_NEAREST, the served ones")
+        raise Refused(
+            "it resizes with an OpenCV interpolation other than INTER_LINEAR, INTER_NEAREST and INTER_AREA, the served ones"
+        )
     return _Filter(OPENCV[int(number)], False, "opencv")
 
 

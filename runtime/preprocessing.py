@@ -56,6 +56,8 @@ _FILTERS = {
     "hamming": Image.Resampling.HAMMING,
 }
 
+_OPENCV = ["area", "bilinear", "nearest"]
+
 # What Pillow's readers raise on damaged files, beside its own UnidentifiedImageError (an OSError).
 _DAMAGED = (OSError, SyntaxError, ValueError, TypeError, EOFError, LookupError, ArithmeticError, struct.error, zlib.error)
 
@@ -197,11 +199,12 @@ def _checked(step: Mapping[str, Any]) -> dict[str, Any]:
     op = step["op"]
     if op not in ("resize", "center_crop", "pad"):
         raise ValueError(f"preprocessing: unknown step {op!r}")
-    if op == "resize" and step["interpolation"] not in _FILTERS:
-        raise ValueError(f"preprocessing: unknown interpolation {step['interpolation']!r}; expected one of {sorted(_FILTERS)}")
     library = step.get("library", "pillow")
-    if library not in ("pillow", "opencv") or (library == "opencv" and step["interpolation"] not in ("bilinear", "nearest")):
+    known = _OPENCV if library == "opencv" else sorted(_FILTERS)
+    if library not in ("pillow", "opencv"):
         raise ValueError(f"preprocessing: cannot resize as {library!r} does with {step.get('interpolation')!r}")
+    if op == "resize" and step["interpolation"] not in known:
+        raise ValueError(f"preprocessing: unknown interpolation {step['interpolation']!r}; of {library} there are {known}")
     if op == "pad" and step["place"] not in ("floor", "ceil", "round", "start", "symmetric"):
         raise ValueError(f"preprocessing: cannot pad with the image placed as {step['place']!r}")
     size = step["size"]
@@ -282,10 +285,11 @@ def _box(step: Mapping[str, Any], height: int, width: int) -> tuple[int, int, in
 
 
 def opencv_resize(pixels: np.ndarray, height: int, width: int, interpolation: str) -> np.ndarray:
-    """What `cv2.resize` makes of uint8 [H, W] or [H, W, C], bit for bit, with INTER_LINEAR ("bilinear") or INTER_NEAREST.
+    """What `cv2.resize` makes of uint8 [H, W] or [H, W, C], bit for bit: INTER_LINEAR ("bilinear"), INTER_NEAREST, INTER_AREA.
 
     The arithmetic is that of OpenCV 4 and 5 (modules/imgproc/src/resize.cpp): weights of 11 bits, a horizontal pass kept
-    exact, a vertical one that drops 4 and 16 bits on its way; halving exactly is a mean of four.
+    exact, a vertical one that drops 4 and 16 bits on its way; halving exactly is a mean of four. Areas are summed in float32,
+    in the order of the pixels; where a side grows, "area" is bilinear with weights of its own.
     """
     before = pixels.shape[:2]
     if before == (height, width):
@@ -296,11 +300,14 @@ def opencv_resize(pixels: np.ndarray, height: int, width: int, interpolation: st
             for size, after in zip(before, (height, width))  # noqa: B905 - one length
         )
         return pixels[rows][:, columns]
+    if interpolation == "area" and height <= before[0] and width <= before[1]:
+        return _opencv_area(pixels, height, width)
     wide: np.ndarray = pixels.astype(np.int32)
     if before == (2 * height, 2 * width):
         return ((wide[0::2, 0::2] + wide[0::2, 1::2] + wide[1::2, 0::2] + wide[1::2, 1::2] + 2) >> 2).astype(np.uint8)
-    left, right, of_left, of_right = _opencv_weights(before[1], width, clamped=True)
-    above, below, of_above, of_below = _opencv_weights(before[0], height, clamped=False)
+    area = interpolation == "area"
+    left, right, of_left, of_right = _opencv_weights(before[1], width, area, clamped=True)
+    above, below, of_above, of_below = _opencv_weights(before[0], height, area, clamped=False)
     inner = (slice(None), *(np.newaxis,) * (pixels.ndim - 2))
     outer = (slice(None), *(np.newaxis,) * (pixels.ndim - 1))
 
@@ -312,14 +319,52 @@ def opencv_resize(pixels: np.ndarray, height: int, width: int, interpolation: st
     return ((upper + lower + 2) >> 2).astype(np.uint8)
 
 
-def _opencv_weights(size: int, after: int, *, clamped: bool) -> tuple[np.ndarray, ...]:
+def _opencv_weights(size: int, after: int, area: bool, *, clamped: bool) -> tuple[np.ndarray, ...]:
     """Indices and int32 weights of the two neighbours. Columns outside are clamped before the weights, rows after them."""
-    place = ((np.arange(after) + 0.5) * (size / after) - 0.5).astype(np.float32)
-    first = np.floor(place).astype(np.int64)
-    part = (place - first).astype(np.float32)
+    if area:
+        first = np.floor(np.arange(after) * (1.0 / (after / size))).astype(np.int64)
+        part = (np.arange(1, after + 1) - (first + 1) * (after / size)).astype(np.float32)
+        part = np.where(part <= 0, np.float32(0), part - np.floor(part)).astype(np.float32)
+    else:
+        place = ((np.arange(after) + 0.5) * (size / after) - 0.5).astype(np.float32)
+        first = np.floor(place).astype(np.int64)
+        part = (place - first).astype(np.float32)
     if clamped:
         part[(first < 0) | (first >= size - 1)] = 0
         first = np.clip(first, 0, size - 1)
     one = np.float32(2048)
     weights = [np.rint(value * one).astype(np.int32) for value in (np.float32(1) - part, part)]
     return np.clip(first, 0, size - 1), np.clip(first + 1, 0, size - 1), *weights
+
+
+def _opencv_area(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
+    """INTER_AREA to a size that is nowhere larger: sums of whole pixels where they fit, else of pixels and their parts."""
+    rows, columns = pixels.shape[0] // height, pixels.shape[1] // width
+    if pixels.shape[:2] == (height * rows, width * columns):
+        cells = pixels.reshape(height, rows, width, columns, -1)
+        total = cells.sum((1, 3), dtype=np.int32).reshape(height, width, *pixels.shape[2:])
+        if (rows, columns) == (2, 2):
+            return ((total + 2) >> 2).astype(np.uint8)
+        mean = total.astype(np.float32) * (np.float32(1) / np.float32(rows * columns))
+        return np.clip(np.rint(mean), 0, 255).astype(np.uint8)
+    lines = np.zeros((pixels.shape[0], width, *pixels.shape[2:]), np.float32)
+    for index, weight in _opencv_shares(pixels.shape[1], width):
+        lines += pixels[:, index] * weight.reshape(-1, *[1] * (pixels.ndim - 2))
+    result = np.zeros((height, width, *pixels.shape[2:]), np.float32)
+    for index, weight in _opencv_shares(pixels.shape[0], height):
+        result += lines[index] * weight.reshape(-1, *[1] * (pixels.ndim - 1))
+    return np.clip(np.rint(result), 0, 255).astype(np.uint8)
+
+
+def _opencv_shares(size: int, after: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For the first, second, ... pixel that each new one covers: its index, and its float32 share (0 where there is none)."""
+    scale = 1.0 / (after / size)
+    start = np.arange(after) * scale
+    end = start + scale
+    covered = np.minimum(scale, size - start)
+    last = np.minimum(np.floor(end).astype(np.int64), size - 1)
+    first = np.minimum(np.ceil(start).astype(np.int64), last)
+    shares = [(first - 1, np.where(first - start > 1e-3, (first - start) / covered, 0.0))]
+    shares += [(first + k, np.where(first + k < last, 1.0 / covered, 0.0)) for k in range(int((last - first).max()))]
+    shares.append((last, np.where(end - last > 1e-3, np.minimum(np.minimum(end - last, 1.0), covered) / covered, 0.0)))
+    return [(np.clip(index, 0, size - 1), weight.astype(np.float32)) for index, weight in shares]

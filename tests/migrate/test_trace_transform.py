@@ -175,7 +175,7 @@ def test_opencv(tmp_path: Path, body: str, takes: str, geometry: list[tuple[int,
 
 def test_opencv_filters_that_are_not_served_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("cv2")
-    body = "transform = lambda path: floats(cv2.resize(read(path), (40, 30), interpolation=cv2.INTER_AREA))"
+    body = "transform = lambda path: floats(cv2.resize(read(path), (40, 30), interpolation=cv2.INTER_CUBIC))"
     found = traced(tmp_path, OPENCV + body, takes="path")
     assert not found.candidates
     assert "OpenCV interpolation" in (found.why or "")
@@ -334,3 +334,11 @@ def test_probes_tell_apart_how_the_usual_sizes_are_rounded() -> None:
                 [pad.corner(*item) for item in inner] != [other.corner(*item) for item in inner] or place == "symmetric"
                 for other in others
             ), (size, place)
+
+
+def test_opencv_area(tmp_path: Path) -> None:
+    pytest.importorskip("cv2")
+    body = "transform = lambda path: floats(cv2.resize(read(path), (64, 48), interpolation=cv2.INTER_AREA))"
+    found = traced(tmp_path, OPENCV + body, takes="path")
+    assert found.why is None
+    assert found.candidates[0].geometry == (Resize(size=(48, 64), interpolation="area", antialias=False, library="opencv"),)

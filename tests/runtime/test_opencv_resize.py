@@ -23,9 +23,23 @@ LARGER = [
     [108, 87, 62, 37, 12, 182, 213, 188, 167],
 ]
 NEAREST = [[0, 219, 155, 91], [27, 246, 182, 118], [81, 49, 236, 172]]
+AREA = [
+    [[105, 70, 143], [193, 58, 88], [138, 183, 55], [84, 157, 186]],
+    [[62, 113, 186], [179, 58, 131], [182, 154, 77], [127, 200, 50]],
+    [[83, 156, 143], [57, 102, 175], [182, 61, 120], [170, 178, 65]],
+]
+WIDER_AREA = [
+    [5, 162, 211, 188, 160, 133, 110, 87, 64],
+    [38, 122, 186, 220, 193, 165, 142, 120, 97],
+    [70, 47, 67, 124, 225, 198, 175, 152, 129],
+    [102, 80, 57, 41, 57, 201, 207, 184, 162],
+]
 
 
 def test_recorded_values():
+    assert opencv_resize(IMAGE, 3, 4, "area").tolist() == AREA
+    assert opencv_resize(IMAGE[:, :, 0], 4, 9, "area").tolist() == WIDER_AREA
+    assert opencv_resize(IMAGE[:3, :6, 0], 1, 2, "area").tolist() == [[134, 150]]
     assert opencv_resize(IMAGE, 3, 4, "bilinear").tolist() == SMALLER
     assert opencv_resize(IMAGE[:, :, 0], 8, 9, "bilinear").tolist() == LARGER
     assert opencv_resize(IMAGE[:, :, 0], 3, 4, "nearest").tolist() == NEAREST
@@ -47,8 +61,14 @@ def test_any_size_as_opencv_does():
         height, width, after, across = (int(side) for side in generator.integers(1, 150, 4))
         if turn % 5 == 0:
             height, width = 2 * after, 2 * across
+        elif turn % 5 == 1:
+            height, width = 3 * after, across
+        elif turn % 5 == 2:  # smaller nowhere, larger somewhere
+            after, across = min(after, height), max(across, width)
+        elif turn % 5 == 3:
+            after, across = min(after, height), min(across, width)
         image = generator.integers(0, 256, (height, width, 3) if turn % 2 else (height, width), dtype=np.uint8)
-        for name, flag in (("bilinear", cv2.INTER_LINEAR), ("nearest", cv2.INTER_NEAREST)):
+        for name, flag in (("bilinear", cv2.INTER_LINEAR), ("nearest", cv2.INTER_NEAREST), ("area", cv2.INTER_AREA)):
             wanted = cv2.resize(image, (across, after), interpolation=flag)
             made = opencv_resize(image, after, across, name)
             np.testing.assert_array_equal(made, wanted, f"{image.shape} to {(after, across)}, {name}")
