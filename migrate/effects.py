@@ -36,6 +36,12 @@ _NOT_CHECKPOINT = re.compile(r"yaml|json|dotenv|env|config|cfg|merge_from|data|i
 _DATA = re.compile(r"data|loader|sampler", re.I)
 """Functions that make data sets may write into the configuration they get; running them without the data would only fail."""
 _SEED = re.compile(r"(^|_)seed(_|$)|set_?seed|manual_seed|seed_?everything|fix_random|same_seeds", re.I)
+_WATCHERS = (
+    "wandb", "mlflow", "comet_ml", "neptune", "clearml", "swanlab", "tensorboardX", "torch.utils.tensorboard", "visdom",
+    "torchsummary", "torchsummaryX", "torchinfo", "thop", "ptflops", "fvcore", "torchstat", "tqdm", "logging", "pprint",
+)  # fmt: skip
+"""Libraries that note what they are given, and change nothing of it."""
+_WATCHED = tuple(f"{name}." for name in _WATCHERS)
 
 
 def makes_data(call: ast.Call) -> bool:
@@ -69,6 +75,8 @@ class Effects:
         """
         places: list[tuple[str, str | None]] = []
         function = call.func
+        if f"{self.module.expand(function) or ''}.".startswith(_WATCHED):
+            return places
         if isinstance(function, ast.Attribute):
             receiver = need_of(function.value) or ((root, None) if (root := root_of(function.value)) else None)
             if receiver is not None and receiver[0] not in self.module.imports:

@@ -18,7 +18,7 @@ from .calls import SliceError
 from .construction import Construction, construct, direct, preferred
 from .facts import CheckpointSite, Factory, Option, Script, Survey
 from .finding import Finding
-from .input_size import from_self_test
+from .input_size import from_constructor, from_self_test, states_size
 from .labels import find_class_names
 from .recipes import (
     Written,
@@ -236,7 +236,8 @@ class _Resolver:
                 f"no script says how {factory.name} loads its weights; --checkpoint needs one that does (--entry)"
             )
         made, name = direct(self.survey.root, self.known, factory, call)
-        source = without_weights(made["source"], self.known.repository.modules[factory.path])
+        module = self.known.repository.modules[factory.path]
+        source = without_weights(made["source"], module)
         bare = {**made, "model": name, "source": source} if source != made["source"] else None
         base = Resolved(
             name=_tidy(factory.name),
@@ -249,7 +250,8 @@ class _Resolver:
                     "factory", factory.path, factory.line, ast.unparse(call) if call is not None else f"{factory.name}()"
                 ),
             ),
-            input_size=from_self_test(self.known.repository.modules[factory.path]),
+            input_size=from_self_test(module)
+            or (None if states_size(made["source"]) else from_constructor(module, factory.name)),
             findings=tuple(self.settings.findings),
         )
         if near is not None:
