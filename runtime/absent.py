@@ -61,7 +61,9 @@ class _Name:
 
 
 class _Module(types.ModuleType):
-    __path__ = []
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__ = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
