@@ -136,16 +136,17 @@ class _Resolver:
         built = sorted(built, key=lambda item: (item.script.path.count("/"), len(item.script.path), item.script.path))
         if len(kinds) == 1:
             return built[0]
-        first = built[0]
+        first = next((item for item in built if posixpath.basename(item.script.path) == "main.py"), built[0])
         stem = posixpath.basename(first.script.path).removesuffix(".py")
         folder = posixpath.dirname(first.script.path)
-        others = built[1:]
+        others = [item for item in built if item is not first]
         if all(
-            posixpath.dirname(item.script.path) == folder and posixpath.basename(item.script.path).startswith(stem)
+            posixpath.dirname(item.script.path) == folder
+            and (stem == "main" or posixpath.basename(item.script.path).startswith(stem))
             for item in others
         ):
             names = ", ".join(item.script.path for item in others)
-            message = f"taken for the main script; its variants build other models: {names} (--entry chooses)"
+            message = f"taken for the main script; others build other models: {names} (--entry chooses)"
             self.settings.findings.append(Finding(first.script.path, 1, 0, "PS011", message, "note"))
             return first
         paths = [item.script.path for item in built]

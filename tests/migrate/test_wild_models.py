@@ -4,6 +4,7 @@ import textwrap
 
 import pytest
 
+from penstock.errors import AmbiguousError
 from penstock.migrate.resolve import resolve
 from penstock.migrate.survey import survey
 
@@ -189,3 +190,54 @@ def test_an_experiment_tracker_is_no_part_of_the_construction(tmp_path):
         """,
     )
     assert "wandb" not in resolve(found).recipe["source"]
+
+
+def test_the_script_named_main_is_the_main_one(tmp_path):
+    text = """
+        {imported}
+        net = {made}
+        for images, labels in loader:
+            outputs = net(images)
+            correct = outputs.argmax(1) == labels
+    """
+    own = text.format(imported="from net import Net", made="Net()")
+    other = text.format(imported="from torchvision.models import resnet18", made="resnet18()")
+    found = write(tmp_path, net=SIZED, main=own, finetune=other)
+    resolved = resolve(found)
+    assert resolved.recipe["script"] == "main.py"
+    assert [item.code for item in resolved.findings if "finetune.py" in item.message] == ["PS011"]
+    (tmp_path / "main.py").rename(tmp_path / "train.py")
+    with pytest.raises(AmbiguousError, match="--entry finetune.py"):
+        resolve(survey(tmp_path))
+
+
+def test_what_a_function_of_data_sets_writes_into_the_arguments_is_kept(tmp_path):
+    found = write(
+        tmp_path,
+        net=SIZED,
+        data="""
+            import torchvision
+
+            def get_dataset(args):
+                args.classes = 7
+                return torchvision.datasets.CIFAR10("data", train=False)
+        """,
+        main="""
+            import argparse
+            from net import Net
+            from data import get_dataset
+
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--depth", type=int, default=7)
+            args = parser.parse_args()
+            test_set = get_dataset(args)
+            net = Net(args.classes)
+            for images, labels in test_set:
+                outputs = net(images)
+                correct = outputs.argmax(1) == labels
+        """,
+    )
+    assert "get_dataset(args)" in resolve(found).recipe["source"]
+    main = (tmp_path / "main.py").read_text()
+    (tmp_path / "main.py").write_text(main.replace("--depth", "--classes"))
+    assert "get_dataset" not in resolve(survey(tmp_path)).recipe["source"]
