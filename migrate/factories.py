@@ -255,6 +255,11 @@ class ModelTable:
                     values.append(value.func.value)
                 elif last_name(value.func) in ("DataParallel", "DistributedDataParallel", "compile") and value.args:
                     values.append(value.args[0])
+        if not found and function.returns is not None and _is_stub(function):  # declared here, and made by other means
+            declared = module.find_callee(function.returns)
+            model = self.classes.get(declared[1]) if declared is not None else None
+            if model is not None and self.classifier_shaped(model):
+                found.add(f"{model.module.path}:{model.node.name}")
         self._built[function] = found
         return found
 
@@ -425,6 +430,14 @@ def _own_walk(function: Function) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             stack.extend(ast.iter_child_nodes(node))
+
+
+def _is_stub(function: Function) -> bool:
+    """Whether a function only declares what another statement of its file puts in its place."""
+    return all(
+        isinstance(item, ast.Pass) or (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))
+        for item in function.body
+    )
 
 
 def _required(function: Function) -> list[str]:

@@ -55,11 +55,21 @@ def from_self_test(module: Module) -> Shape | None:
     """The shape of `torch.randn(1, 3, 32, 32)` in the file of a model, where all such calls agree."""
     found: set[Shape] = set()
     for node in module.nodes:
-        if isinstance(node, ast.Call) and last_name(node.func) in ("randn", "rand", "zeros", "ones", "Tensor"):
+        if isinstance(node, ast.Call) and last_name(node.func) in ("randn", "rand", "zeros", "ones", "empty", "Tensor"):
             values = node.args[0].elts if len(node.args) == 1 and isinstance(node.args[0], ast.Tuple | ast.List) else node.args
             numbers = [item.value for item in values if isinstance(item, ast.Constant) and isinstance(item.value, int)]
             if len(numbers) == len(values) == 4 and numbers[1] in (1, 3, 4) and min(numbers[2:]) >= 8:
                 found.add((numbers[1], numbers[2], numbers[3]))
+    return found.pop() if len(found) == 1 else None
+
+
+def from_tests(home: Module) -> Shape | None:
+    """The shape of such tensors in the files that import a model's file, its tests above all, where those agree."""
+    found: set[Shape] = set()
+    for module in home.repository.modules.values():
+        names = {value for value in module.imports.values() for value in (value, value.rpartition(".")[0]) if value}
+        if any(module.repository.module(name, module.path) is home for name in names):
+            found |= {shape for shape in [from_self_test(module)] if shape is not None}
     return found.pop() if len(found) == 1 else None
 
 
@@ -88,6 +98,12 @@ def from_constructor(module: Module, name: str, depth: int = 0) -> Shape | None:
 def states_size(source: str) -> bool:
     """Whether a program hands any call the size of images by keyword."""
     return any(isinstance(node, ast.keyword) and _SIDE.match(node.arg or "") for node in ast.walk(ast.parse(source)))
+
+
+def stated_size(module: Module, name: str, source: str) -> Shape | None:
+    """The shape that a model's own file, its tests or its constructor states for a program that builds it."""
+    stated = from_self_test(module) or from_tests(module)
+    return stated if stated is not None or states_size(source) else from_constructor(module, name)
 
 
 def _from_call(module: Module, function: Function, depth: int) -> Shape | None:

@@ -18,7 +18,7 @@ from .calls import SliceError
 from .construction import Construction, construct, direct, preferred
 from .facts import CheckpointSite, Factory, Option, Script, Survey
 from .finding import Finding
-from .input_size import from_constructor, from_self_test, states_size
+from .input_size import stated_size
 from .labels import find_class_names
 from .recipes import (
     Written,
@@ -251,8 +251,7 @@ class _Resolver:
                     "factory", factory.path, factory.line, ast.unparse(call) if call is not None else f"{factory.name}()"
                 ),
             ),
-            input_size=from_self_test(module)
-            or (None if states_size(made["source"]) else from_constructor(module, factory.name)),
+            input_size=stated_size(module, factory.name, made["source"]),
             findings=tuple(self.settings.findings),
         )
         if near is not None:

@@ -241,3 +241,40 @@ def test_what_a_function_of_data_sets_writes_into_the_arguments_is_kept(tmp_path
     main = (tmp_path / "main.py").read_text()
     (tmp_path / "main.py").write_text(main.replace("--depth", "--classes"))
     assert "get_dataset" not in resolve(survey(tmp_path)).recipe["source"]
+
+
+def test_factories_that_are_only_declared(tmp_path):
+    found = write(
+        tmp_path,
+        net=SIZED
+        + """
+    import sys
+    from functools import partial
+
+    def net_7(**kwargs) -> Net: ...
+    def net_9(**kwargs) -> Net: pass
+    def path(name) -> str: ...
+
+    for classes in (7, 9):
+        setattr(sys.modules[__name__], f"net_{classes}", partial(Net, num_classes=classes))
+    """,
+    )
+    assert [item.name for item in found.factories] == ["net_7", "net_9"]
+
+
+@pytest.mark.parametrize("imported", ["import net", "from net import Net", "import net as nets"])
+def test_the_size_in_the_tests_of_a_model(tmp_path, imported):
+    write(
+        tmp_path,
+        net=SIZED.replace("input_size=64", "wide=False"),
+        test_net=f"""
+        import torch
+        {imported}
+
+        def test_it():
+            assert make()(torch.empty((1, 3, 40, 40))).shape == (1, 10)
+    """,
+    )
+    assert resolve(survey(tmp_path)).input_size == (3, 40, 40)
+    (tmp_path / "test_net.py").write_text((tmp_path / "test_net.py").read_text().replace(imported, "import other"))
+    assert resolve(survey(tmp_path)).input_size is None
