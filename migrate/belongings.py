@@ -13,7 +13,7 @@ from .construction import Construction, rank_sites
 from .evaluation import EvaluationTransform, Tracer
 from .facts import Survey
 from .frames import Framer, Point
-from .input_size import from_data_set, from_self_test, from_transform
+from .input_size import from_data_set, from_transform, stated_size
 from .labels import find_class_names
 from .loops import CallSite
 from .needs import Options
@@ -48,7 +48,8 @@ class Belongings:
         if size is None:
             size = from_data_set(nearby, transform_resizes=transform is not None and "esize" in transform["source"])
         if size is None and resolved.factory is not None:
-            size = from_self_test(self.known.repository.modules[resolved.factory.rpartition(":")[0]])
+            module = self.known.repository.modules[resolved.factory.rpartition(":")[0]]
+            size = stated_size(module, resolved.factory_name or "", resolved.recipe["source"])
         names = self._program(labels.point, (), "names") if labels is not None else None
         return replace(
             resolved,

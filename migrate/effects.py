@@ -36,6 +36,12 @@ _NOT_CHECKPOINT = re.compile(r"yaml|json|dotenv|env|config|cfg|merge_from|data|i
 _DATA = re.compile(r"data|loader|sampler", re.I)
 """Functions that make data sets may write into the configuration they get; running them without the data would only fail."""
 _SEED = re.compile(r"(^|_)seed(_|$)|set_?seed|manual_seed|seed_?everything|fix_random|same_seeds", re.I)
+_WATCHERS = (
+    "wandb", "mlflow", "comet_ml", "neptune", "clearml", "swanlab", "tensorboardX", "torch.utils.tensorboard", "visdom",
+    "torchsummary", "torchsummaryX", "torchinfo", "thop", "ptflops", "fvcore", "torchstat", "tqdm", "logging", "pprint",
+)  # fmt: skip
+"""Libraries that note what they are given, and change nothing of it."""
+_WATCHED = tuple(f"{name}." for name in _WATCHERS)
 
 
 def makes_data(call: ast.Call) -> bool:
@@ -69,6 +75,8 @@ class Effects:
         """
         places: list[tuple[str, str | None]] = []
         function = call.func
+        if f"{self.module.expand(function) or ''}.".startswith(_WATCHED):
+            return places
         if isinstance(function, ast.Attribute):
             receiver = need_of(function.value) or ((root, None) if (root := root_of(function.value)) else None)
             if receiver is not None and receiver[0] not in self.module.imports:
@@ -77,7 +85,7 @@ class Effects:
                     places.append(receiver)
         name = last_name(function)
         if _DATA.search(name):
-            return places
+            return places + self._written(call)
         if name in ("setattr", "delattr") and call.args and (place := need_of(call.args[0])) is not None:
             return [place]
         is_function = isinstance(function, ast.Name) or root_of(function) in self.module.imports
@@ -97,6 +105,27 @@ class Effects:
                         if words.search(name):
                             places.append(place)
         return places
+
+    def _written(self, call: ast.Call) -> list[tuple[str, str | None]]:
+        """The attributes that a function of the repository writes into its arguments, and no option of this file sets:
+        ("args", "num_classes") for `get_dataset(args)`, which knows the data."""
+        found = self.module.find_callee(call.func)
+        if found is None or not isinstance(found[1], ast.FunctionDef):
+            return []
+        given = dict(zip((argument.arg for argument in parameters(found[1])), call.args, strict=False))
+        given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+        places: list[tuple[str, str | None]] = []
+        for node in ast.walk(found[1]):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+                value = given.get(node.value.id)
+                if isinstance(value, ast.Name) and not self._is_option(node.attr):
+                    places.append((value.id, node.attr))
+        return places
+
+    def _is_option(self, name: str) -> bool:
+        """Whether a text of the file is the flag of an option."""
+        flags = {f"--{name}", f"--{name.replace('_', '-')}"}
+        return any(isinstance(node, ast.Constant) and node.value in flags for node in self.module.nodes)
 
     def trains(self, node: ast.AST, depth: int = 0) -> bool:
         """Whether running a piece of code would train: it back-propagates, or calls a function that does."""

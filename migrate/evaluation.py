@@ -23,6 +23,11 @@ _WRAPPERS = frozenset(["enumerate", "tqdm", "trange", "zip", "iter", "list", "is
 _DATASETS = frozenset(
     ["Subset", "random_split", "ConcatDataset", "DataLoader", "MultiEpochsDataLoader", "create_loader", "cycle"]
 )
+_TIMM_LOADERS = frozenset(["timm.data.create_loader", "timm.data.loader.create_loader"])
+_LOADER_TO_TRANSFORM = frozenset(
+    ["input_size", "interpolation", "mean", "std", "crop_pct", "crop_mode", "crop_border_pixels", "tf_preprocessing"]
+)
+"""Arguments of timm's create_loader that it hands on to create_transform."""
 _TRANSFORM = re.compile(r"transform|preproc|augment|tfm|^tf$|_tf$", re.I)
 
 
@@ -87,6 +92,8 @@ class Tracer:
     def _call(self, place: Place, node: ast.Call) -> EvaluationTransform | None:
         name = last_name(node.func)
         target = place.module.find_callee(node.func)
+        if (place.module.expand(node.func) or "") in _TIMM_LOADERS:
+            return self._timm_loader(place, node)
         found: EvaluationTransform | None = None
         if target is not None and isinstance(target[1], ast.ClassDef):
             found = self._dataset_class(place, node, target[0], target[1])
@@ -111,6 +118,21 @@ class Tracer:
         if isinstance(node.func, ast.Attribute) and not node.args:
             return self.dataset(place.at(node.func.value))
         return None
+
+    def _timm_loader(self, place: Place, node: ast.Call) -> EvaluationTransform | None:
+        """The transform that `timm.data.create_loader` makes for its data set, where it does not train."""
+        given = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg in _LOADER_TO_TRANSFORM}
+        if len(node.args) > 1:
+            given["input_size"] = node.args[1]
+        training = next((keyword.value for keyword in node.keywords if keyword.arg == "is_training"), ast.Constant(False))
+        if not isinstance(training, ast.Constant) or training.value or len(node.args) > 3:
+            return None
+        made = ast.parse("__import__('timm.data').data.create_transform(is_training=False, use_prefetcher=False)", mode="eval")
+        assert isinstance(made.body, ast.Call)
+        made.body.keywords += [ast.keyword(name, value) for name, value in given.items()]
+        call = ast.fix_missing_locations(ast.copy_location(made.body, node))
+        point = Point(place.module, place.function, place.statement, call)
+        return EvaluationTransform(point, place.stack, "image", "RGB", place.module.path, node.lineno, call)
 
     def _loaders(self, module: Module, owner: ast.ClassDef) -> EvaluationTransform | None:
         """The transform behind the loaders that a Trainer asks an object of a class for."""

@@ -22,9 +22,20 @@ _CLASSES = re.compile(
 _NOT_IMAGES = frozenset(
     ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Conv3d", "Upsample", "PixelShuffle", "Embedding", "EmbeddingBag"]
 )
-_FLATTENING = frozenset(
-    ["flatten", "Flatten", "view", "reshape", "mean", "adaptive_avg_pool2d", "AdaptiveAvgPool2d", "avg_pool2d"]
-)
+_PATCHING = frozenset(["Rearrange", "rearrange", "Unfold", "unfold"])
+"""How networks without a convolution cut an image into patches."""
+_FLATTENING = _PATCHING | {
+    "flatten",
+    "Flatten",
+    "view",
+    "reshape",
+    "mean",
+    "adaptive_avg_pool2d",
+    "AdaptiveAvgPool2d",
+    "avg_pool2d",
+}
+_WHOLE_NETWORK = re.compile(r"(Net(V\d+)?|Transformer|VGG|Inception3|InceptionV\d|ConvNeXt|MaxVit|Mixer|Cait|Xcit|Beit|Eva)$")
+"""Published classes that are whole classifiers, not parts of them; their head comes with them."""
 _MODULE_ROOTS = (
     "torch.nn",
     "torch.quantization",
@@ -45,11 +56,14 @@ _ZOOS = (
     "torch.hub.load",
     "transformers.AutoModelForImage",
 )
+_NOT_MODELS = ("timm.data", "timm.layers", "timm.loss", "timm.optim", "timm.scheduler", "timm.utils")
 
 
 def is_zoo_constructor(name: str | None) -> bool:
     """Whether a dotted callee builds a model from a published library."""
     if name is None or not name.startswith(_ZOOS):
+        return False
+    if name.startswith(_NOT_MODELS):
         return False
     leaf = name.rpartition(".")[2]
     return leaf not in ("list_models", "is_model", "list_modules", "get_weight", "get_model_weights", "resolve_data_config")
@@ -167,6 +181,8 @@ class ModelTable:
         names = {last_name(call.func) for call in calls}
         if self._answers_per_pixel(model):
             return False
+        if any(self._is_published(part) for part in seen if part is model or part in model.bases):
+            return True
         if not any(name.endswith("Conv2d") or "PatchEmbed" in name for name in names) and not names & _FLATTENING:
             return False  # a network of vectors: a policy, a regressor
         if model.methods("reparameterize") or model.methods("decode"):
@@ -175,7 +191,18 @@ class ModelTable:
         named = init is not None and any(_CLASSES.search(argument.arg) for argument in parameters(init))
         if named and any(last_name(call.func) in ("Linear", "Conv2d", "LazyLinear") for call in calls):
             return True
-        return any(self._is_head(call) for call in model.own_nodes() if isinstance(call, ast.Call))
+        return any(_is_head(call) for call in model.own_nodes() if isinstance(call, ast.Call))
+
+    @staticmethod
+    def _is_published(model: ModelClass) -> bool:
+        """Whether a class derives from a library's whole classifier, such as `torchvision.models.ResNet`."""
+        expanded = [model.module.expand(base) or "" for base in model.node.bases]
+        return any(
+            is_zoo_constructor(name)
+            and bool(_WHOLE_NETWORK.search(name))
+            and not re.search("detection|segmentation|video", name)
+            for name in expanded
+        )
 
     @staticmethod
     def _answers_per_pixel(model: ModelClass) -> bool:
@@ -187,25 +214,6 @@ class ModelTable:
         )
         linear = any(isinstance(node, ast.Call) and last_name(node.func).endswith("Linear") for node in model.own_nodes())
         return enlarging and not linear
-
-    @staticmethod
-    def _is_head(call: ast.Call) -> bool:
-        name = last_name(call.func)
-        if name not in ("Linear", "Conv2d", "LazyLinear"):
-            return False
-        position = 0 if name == "LazyLinear" else 1
-        outs = [keyword.value for keyword in call.keywords if keyword.arg in ("out_features", "out_channels")]
-        if not outs and len(call.args) > position:
-            outs = [call.args[position]]
-        for out in outs:
-            if isinstance(out, ast.Constant):
-                return name != "Conv2d" and isinstance(out.value, int) and out.value > 1
-            leaf = last_name(out)
-            if leaf and _CLASSES.search(leaf):
-                return True
-            if isinstance(out, ast.Call) and last_name(out.func) == "len":
-                return name != "Conv2d"
-        return False
 
     def builders(self, module: Module, function: Function, active: frozenset[ast.AST] = frozenset()) -> set[str]:
         """What the values that a function returns are built by: "path:Class", "path:function", or a library's constructor."""
@@ -247,6 +255,11 @@ class ModelTable:
                     values.append(value.func.value)
                 elif last_name(value.func) in ("DataParallel", "DistributedDataParallel", "compile") and value.args:
                     values.append(value.args[0])
+        if not found and function.returns is not None and _is_stub(function):  # declared here, and made by other means
+            declared = module.find_callee(function.returns)
+            model = self.classes.get(declared[1]) if declared is not None else None
+            if model is not None and self.classifier_shaped(model):
+                found.add(f"{model.module.path}:{model.node.name}")
         self._built[function] = found
         return found
 
@@ -259,6 +272,8 @@ class ModelTable:
         target = module.find_callee(call.func) if root not in local or root in module.imports else None
         if target is None:
             expanded = module.expand(call.func)
+            if expanded == "torch.nn.Sequential":
+                return expanded if _is_written_out(call) else None
             return expanded if is_zoo_constructor(expanded) else None
         owner, node = target
         if isinstance(node, ast.ClassDef):
@@ -378,6 +393,35 @@ class ModelTable:
         return {last_name(node.func) for module in modules for node in module.nodes if isinstance(node, ast.Call)}
 
 
+def _is_head(call: ast.Call) -> bool:
+    """Whether a layer's outputs are classes, as its arguments name them."""
+    name = last_name(call.func)
+    if name not in ("Linear", "Conv2d", "LazyLinear"):
+        return False
+    position = 0 if name == "LazyLinear" else 1
+    outs = [keyword.value for keyword in call.keywords if keyword.arg in ("out_features", "out_channels")]
+    if not outs and len(call.args) > position:
+        outs = [call.args[position]]
+    for out in outs:
+        if isinstance(out, ast.Constant):
+            return name != "Conv2d" and isinstance(out.value, int) and out.value > 1
+        leaf = last_name(out)
+        if leaf and _CLASSES.search(leaf):
+            return True
+        if isinstance(out, ast.Call) and last_name(out.func) == "len":
+            return name != "Conv2d"
+    return False
+
+
+def _is_written_out(call: ast.Call) -> bool:
+    """Whether an `nn.Sequential(...)` is a whole classifier: images in, a Linear of classes last."""
+    last = call.args[-1] if call.args else None
+    if not isinstance(last, ast.Call) or not _is_head(last):
+        return False
+    names = {last_name(node.func) for node in ast.walk(call) if isinstance(node, ast.Call)}
+    return last_name(last.func) == "Linear" and bool(names & (_PATCHING | {"Conv2d"}))
+
+
 def _own_walk(function: Function) -> Iterator[ast.AST]:
     """The nodes of a function's body without those of nested functions and classes."""
     stack: list[ast.AST] = list(function.body)
@@ -386,6 +430,14 @@ def _own_walk(function: Function) -> Iterator[ast.AST]:
         yield node
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             stack.extend(ast.iter_child_nodes(node))
+
+
+def _is_stub(function: Function) -> bool:
+    """Whether a function only declares what another statement of its file puts in its place."""
+    return all(
+        isinstance(item, ast.Pass) or (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))
+        for item in function.body
+    )
 
 
 def _required(function: Function) -> list[str]:

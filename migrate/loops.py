@@ -131,7 +131,7 @@ class _Evidence:
             self.other |= names
 
     def is_model(self, name: str) -> bool:
-        if name in self.other:
+        if name in self.other and name not in self.built:
             return False
         if name in self.touched or name in self.built:
             return True
@@ -158,6 +158,12 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         return None
     if isinstance(module.parents[call], ast.withitem):
         return None
+    if (
+        module.star_imports
+        and re.match(r"[A-Z]\w*[a-z]", root)
+        and root not in _assigned(module, None) | _assigned(module, function)
+    ):
+        return None  # a class that a star import brought
     if isinstance(call.args[0], ast.Constant) or _is_synthetic(module, call.args[0], function):
         return None
     loop = _enclosing_loop(module, call, function)

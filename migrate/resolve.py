@@ -18,7 +18,7 @@ from .calls import SliceError
 from .construction import Construction, construct, direct, preferred
 from .facts import CheckpointSite, Factory, Option, Script, Survey
 from .finding import Finding
-from .input_size import from_self_test
+from .input_size import stated_size
 from .labels import find_class_names
 from .recipes import (
     Written,
@@ -138,16 +138,17 @@ class _Resolver:
         built = sorted(built, key=lambda item: (item.script.path.count("/"), len(item.script.path), item.script.path))
         if len(kinds) == 1:
             return built[0]
-        first = built[0]
+        first = next((item for item in built if posixpath.basename(item.script.path) == "main.py"), built[0])
         stem = posixpath.basename(first.script.path).removesuffix(".py")
         folder = posixpath.dirname(first.script.path)
-        others = built[1:]
+        others = [item for item in built if item is not first]
         if all(
-            posixpath.dirname(item.script.path) == folder and posixpath.basename(item.script.path).startswith(stem)
+            posixpath.dirname(item.script.path) == folder
+            and (stem == "main" or posixpath.basename(item.script.path).startswith(stem))
             for item in others
         ):
             names = ", ".join(item.script.path for item in others)
-            message = f"taken for the main script; its variants build other models: {names} (--entry chooses)"
+            message = f"taken for the main script; others build other models: {names} (--entry chooses)"
             self.settings.findings.append(Finding(first.script.path, 1, 0, "PS011", message, "note"))
             return first
         paths = [item.script.path for item in built]
@@ -254,7 +255,8 @@ class _Resolver:
                 f"no script says how {factory.name} loads its weights; --checkpoint needs one that does (--entry)"
             )
         made, name = direct(self.survey.root, self.known, factory, call)
-        source = without_weights(made["source"], self.known.repository.modules[factory.path])
+        module = self.known.repository.modules[factory.path]
+        source = without_weights(made["source"], module)
         bare = {**made, "model": name, "source": source} if source != made["source"] else None
         base = Resolved(
             name=_tidy(factory.name),
@@ -267,7 +269,7 @@ class _Resolver:
                     "factory", factory.path, factory.line, ast.unparse(call) if call is not None else f"{factory.name}()"
                 ),
             ),
-            input_size=from_self_test(self.known.repository.modules[factory.path]),
+            input_size=stated_size(module, factory.name, made["source"]),
             findings=tuple(self.settings.findings),
         )
         if near is not None:

@@ -51,7 +51,7 @@ def local_definitions(body: Sequence[ast.stmt]) -> dict[str, Definition]:
 
 
 def aliases(body: Sequence[ast.stmt]) -> dict[str, set[str]]:
-    """Names that may stand for the same object: `raw = model.module`, `group = parser.add_argument_group()`."""
+    """Names that may stand for the same object: `raw = model.module`, `group = parser.add_argument_group()`, `a = b = C()`."""
     families: dict[str, set[str]] = {}
     stack: list[ast.AST] = list(body)
     while stack:
@@ -59,13 +59,13 @@ def aliases(body: Sequence[ast.stmt]) -> dict[str, set[str]]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
             continue
         stack.extend(ast.iter_child_nodes(node))
-        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
+        if not isinstance(node, ast.Assign) or not all(isinstance(target, ast.Name) for target in node.targets):
             continue
         values = [node.value.body, node.value.orelse] if isinstance(node.value, ast.IfExp) else [node.value]
-        for value in values:
-            other = aliased(value)
-            if other is not None and other != node.targets[0].id:
-                family = families.get(other, {other}) | families.get(node.targets[0].id, {node.targets[0].id})
+        first, *others = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        for other in [*others, *(aliased(value) for value in values)]:
+            if other is not None and other != first:
+                family = families.get(other, {other}) | families.get(first, {first})
                 for name in family:
                     families[name] = family
     return families

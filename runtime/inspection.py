@@ -55,8 +55,9 @@ def inspect_model(
     if not working:
         shape, reason = next(iter(failures.items()))
         others = "" if size is not None else f", nor on {len(failures) - 1} other sizes"
-        remedy = "give the right one with --input-size C,H,W"
-        raise SandboxError(f"the model does not run on an input of {list(shape)}{others}; {remedy}: {reason}")
+        sized = not reason.startswith(("TypeError", "AttributeError", "NotImplementedError"))  # those fail at any size
+        remedy = "; give the right one with --input-size C,H,W" if sized or size is None else ""
+        raise SandboxError(f"the model does not run on an input of {list(shape)}{others}{remedy}: {reason}")
     chosen = working[0] if told or len(working) == 1 else None
     probe = chosen or working[0]
     return {

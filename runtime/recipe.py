@@ -19,12 +19,15 @@ from typing import Any
 import torch
 
 from ..errors import SandboxError
+from .absent import stand_in
 
 MODULE = "__penstock__"
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 _CUDA_ON_CPU = ("Torch not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are available")
 _LAUNCHER = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "SLURM_PROCID": "0"}
 """What a launcher tells the only process of a run."""
+_MISSING = 10
+"""So many libraries may be missing that building the model does not need."""
 _AFTER_CPU_BEFORE_CUDA = 15  # torch.serialization asks its own handlers at 10 and 20; lower comes first
 
 
@@ -43,7 +46,7 @@ def build_model(recipe: Mapping[str, Any]) -> torch.nn.Module:
     main = sys.modules["__main__"]
     sys.modules["__main__"] = module  # a model pickled whole by the script names its classes `__main__.Net`
     try:
-        _as_launched(compile(recipe["source"], str(script), "exec", dont_inherit=True), module)
+        _as_launched(compile(recipe["source"], str(script), "exec", dont_inherit=True), module, recipe["root"])
         model = eval(recipe["model"], module.__dict__)  # noqa: S307
     except KeyboardInterrupt:
         raise
@@ -57,12 +60,13 @@ def build_model(recipe: Mapping[str, Any]) -> torch.nn.Module:
     return model.eval()
 
 
-def _as_launched(code: types.CodeType, module: types.ModuleType) -> None:
+def _as_launched(code: types.CodeType, module: types.ModuleType, root: str | Path) -> None:
     """Run the code; where it asks for what only a launcher such as torchrun sets, again as its only process.
 
-    Set beforehand, these variables would make other scripts start process groups that they do not need.
+    Set beforehand, these variables would make other scripts start process groups that they do not need. Where an import
+    stops it that building a model may not need, such as a counter of operations, again with an empty module in its place.
     """
-    for _ in range(len(_LAUNCHER) + 1):
+    for _ in range(len(_LAUNCHER) + _MISSING):
         try:
             exec(code, module.__dict__)  # noqa: S102 - the recipe's purpose
         except KeyError as error:
@@ -70,8 +74,17 @@ def _as_launched(code: types.CodeType, module: types.ModuleType) -> None:
             if asked not in _LAUNCHER or asked in os.environ:
                 raise
             os.environ[asked] = _LAUNCHER[asked]
+        except ModuleNotFoundError as error:
+            if _raised_by(error, module) or not stand_in(error, root):
+                raise
         else:
             return
+
+
+def _raised_by(error: BaseException, module: types.ModuleType) -> bool:
+    """Whether the recipe itself, which imports only what it needs, ran last of all the user's code."""
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return [name for name in frames if name and not name.startswith(("importlib", "penstock."))][-1:] == [module.__name__]
 
 
 def unwrap(model: Any) -> Any:

@@ -57,6 +57,11 @@ from timm.optim import NAdamLegacy as Nadam
 
 x = L.DropPath, timm.layers.Mlp
 """
+_LAYERS = (
+    "apply_test_time_pool", "convert_splitbn_model", "is_exportable", "is_scriptable", "set_exportable", "set_fused_attn",
+    "set_layer_config", "set_no_jit", "set_scriptable", "TestTimePoolHead",
+)  # fmt: skip
+"""What timm.models once gave beside models."""
 
 
 class TimmModules(Renames):
@@ -93,6 +98,9 @@ class TimmModules(Renames):
     }
     names: ClassVar[Mapping[str, str]] = {
         "timm.data.transforms._pil_interp": "timm.data.transforms.str_to_pil_interp",
+        **{f"timm.models.{name}": f"timm.layers.{name}" for name in _LAYERS},
+        "timm.data.Dataset": "timm.data.ImageDataset",
+        "timm.data.dataset.Dataset": "timm.data.ImageDataset",
         "timm.optim.nadam.Nadam": "timm.optim.NAdamLegacy",
         "timm.optim.radam.RAdam": "timm.optim.RAdamLegacy",
         "timm.optim.adamw.AdamW": "timm.optim.AdamWLegacy",
@@ -106,5 +114,11 @@ class TimmModules(Renames):
     INVALID = (
         (_BEFORE_1, _AFTER_1),
         (_BEFORE_2, _AFTER_2),
+        (
+            "import torch\nfrom timm.models import create_model, convert_splitbn_model\n"
+            "from timm.data import Dataset, create_loader\n",
+            "import torch\nfrom timm.layers import convert_splitbn_model\nfrom timm.models import create_model\n"
+            "from timm.data import ImageDataset as Dataset, create_loader\n",
+        ),
         ("import torch\nfrom timm.optim.novograd import NovoGrad\n", None),
     )

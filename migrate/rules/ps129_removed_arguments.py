@@ -1,4 +1,4 @@
-"""PS129: arguments that torch removed."""
+"""PS129: arguments that libraries removed."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ z = yaml.load(open('a'), Loader=yaml.FullLoader)
 
 
 class RemovedArguments(Rule):
-    """What it does: leaves out `verbose=` of learning-rate schedulers, and gives `yaml.load` its loader.
+    """What it does: leaves out `verbose=` of learning-rate schedulers and `bn_tf=` of timm's `create_model`, and gives
+    `yaml.load` its loader.
 
-    Why: the calls raise TypeError: schedulers lost `verbose` in torch 2.7, and PyYAML 6 loads nothing without a `Loader`.
+    Why: the calls raise TypeError: schedulers lost `verbose` in torch 2.7, no model of timm takes `bn_tf` since 0.4, and
+    PyYAML 6 loads nothing without a `Loader`.
 
     Example: `ReduceLROnPlateau(optimizer, verbose=True)` becomes `ReduceLROnPlateau(optimizer)`.
 
-    Fix safety: safe; the argument only printed the learning rate. `yaml.load(f)` becomes `yaml.load(f,
-    Loader=yaml.FullLoader)`, which is what it did before.
+    Fix safety: safe; `verbose` only printed the learning rate, and `bn_tf` only reached EfficientNets. `yaml.load(f)`
+    becomes `yaml.load(f, Loader=yaml.FullLoader)`, which is what it did before.
     """
 
     code = "PS129"
@@ -52,7 +54,13 @@ class RemovedArguments(Rule):
     safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
     stage = "repair"
     VALID = (_VALID_1,)
-    INVALID = ((_BEFORE_1, _AFTER_1),)
+    INVALID = (
+        (_BEFORE_1, _AFTER_1),
+        (
+            "from timm.models import create_model\n\nm = create_model(\n    a.m,\n    drop=0,\n    bn_tf=a.bn_tf,\n    x=1)\n",
+            "from timm.models import create_model\n\nm = create_model(\n    a.m,\n    drop=0,\n    x=1)\n",
+        ),
+    )
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module
@@ -64,6 +72,11 @@ class RemovedArguments(Rule):
                         yield self.fix(
                             context, call, "schedulers have no verbose since torch 2.7", without(context, call, [verbose])
                         )
+        for name in ("timm.create_model", "timm.models.create_model", "timm.models.factory.create_model"):
+            for call in calls_of(context, name):
+                given = keyword_of(call, "bn_tf")
+                if given is not None and not is_spread(call):
+                    yield self.fix(context, call, "no model of timm takes bn_tf since 0.4", without(context, call, [given]))
         for call in calls_of(context, "yaml.load"):
             if len(call.args) == 1 and keyword_of(call, "Loader") is None and not is_spread(call):
                 edits = [with_argument(context, call, "Loader=yaml.FullLoader")] if module.imports.get("yaml") == "yaml" else []

@@ -1,0 +1,165 @@
+"""PS135: models registered with timm that refuse what its create_model hands to them today."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from ..edits import Edit
+from ..rule import Context, Fix, Rule
+from ..scopes import Module, last_name, parameters
+
+_GIVEN = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
+_DECORATOR = re.compile(r"^timm\.models(\.\w+)*\.register_model$")
+_BEFORE = """\
+import torch.nn as nn
+from timm.models import register_model
+
+
+class Net(nn.Module):
+    def __init__(self, depth, num_classes=10):
+        super().__init__()
+        self.fc = nn.Linear(depth, num_classes)
+
+
+@register_model
+def net_tiny(pretrained=False, **kwargs):  # tiny
+    return Net(depth=2, **kwargs)
+"""
+_VALID = """\
+import torch.nn as nn
+from timm.models import register_model
+
+
+class Net(nn.Module):
+    def __init__(self, depth, num_classes=10, **kwargs):
+        super().__init__()
+        self.fc = nn.Linear(depth, num_classes)
+
+
+class Small(nn.Module):
+    def __init__(self, depth, num_classes=10):
+        super().__init__()
+
+
+@register_model
+def net_tiny(pretrained=False, **kwargs):
+    return Net(depth=2, **kwargs)
+
+
+@register_model
+def small_popped(pretrained=False, **kwargs):
+    kwargs.pop("pretrained_cfg", None)
+    return Small(depth=2, **kwargs)
+
+
+@register_model
+def small_alone(pretrained=False, pretrained_cfg=None, **kwargs):
+    return Small(depth=2)
+
+
+def small(**kwargs):
+    return Small(depth=2, **kwargs)
+"""
+_INHERITED = """\
+from timm.models import register_model
+from timm.models.vision_transformer import VisionTransformer
+
+
+class Distilled(VisionTransformer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+@register_model
+def distilled(pretrained=False, **kwargs):
+    model = Distilled(depth=2, **kwargs)
+    return model
+"""
+
+
+class RegisteredModel(Rule):
+    """What it does: lets a function registered with timm take, and not hand on, what timm's `create_model` gives to all.
+
+    Why: since timm 0.8 `create_model` hands each registered function `pretrained_cfg`, `pretrained_cfg_overlay` and
+    `cache_dir`; with `**kwargs` they reach a class that does not know them, and no model can be built.
+
+    Example: `def net(pretrained=False, **kwargs)` becomes
+    `def net(pretrained=False, pretrained_cfg=None, pretrained_cfg_overlay=None, cache_dir=None, **kwargs)`.
+
+    Fix safety: safe; a class that refuses these arguments cannot have used them.
+    """
+
+    code = "PS135"
+    name = "registered-model"
+    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    stage = "repair"
+    VALID = (_VALID,)
+    INVALID = (
+        (
+            _BEFORE,
+            _BEFORE.replace("False, **", "False, pretrained_cfg=None, pretrained_cfg_overlay=None, cache_dir=None, **"),
+        ),
+        (
+            _INHERITED,
+            _INHERITED.replace("False, **", "False, pretrained_cfg=None, pretrained_cfg_overlay=None, cache_dir=None, **"),
+        ),
+    )
+
+    def check(self, context: Context) -> Iterator[Fix]:
+        module, positions = context.module, context.positions
+        for node in module.by_kind.get(ast.FunctionDef, []):
+            assert isinstance(node, ast.FunctionDef)
+            if node.args.kwarg is None or not any(_DECORATOR.match(module.expand(d) or "") for d in node.decorator_list):
+                continue
+            named = {argument.arg for argument in parameters(node)} | {
+                item.value for item in ast.walk(node) if isinstance(item, ast.Constant) and isinstance(item.value, str)
+            }
+            missing = [name for name in _GIVEN if name not in named]
+            if missing != list(_GIVEN) or not any(_hands_on(module, call, node.args.kwarg.arg) for call in _calls(node)):
+                continue
+            start = positions.offset(node.args.kwarg.lineno, node.args.kwarg.col_offset)
+            at = "".join(positions.lines).rindex("**", 0, start)
+            edit = Edit(at, at, "".join(f"{name}=None, " for name in missing))
+            message = f"timm hands {', '.join(missing)} to every registered model, which the class behind {node.name} refuses"
+            yield self.fix(context, node, message, [edit])
+
+
+def _calls(node: ast.AST) -> Iterator[ast.Call]:
+    return (item for item in ast.walk(node) if isinstance(item, ast.Call))
+
+
+def _hands_on(module: Module, call: ast.Call, name: str) -> bool:
+    """Whether a call hands all keyword arguments to a class that knows what it takes."""
+    if not any(item.arg is None and last_name(item.value) == name for item in call.keywords):
+        return False
+    found = module.find_callee(call.func)
+    if found is None:
+        return _is_timm_class(module.expand(call.func) or "")
+    return isinstance(found[1], ast.ClassDef) and _refuses(found[0], found[1])
+
+
+def _refuses(module: Module, node: ast.ClassDef, depth: int = 0) -> bool:
+    init = next((item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
+    if init is not None:
+        if any(argument.arg in _GIVEN for argument in parameters(init)):
+            return False
+        if init.args.kwarg is None:
+            return True
+        name = init.args.kwarg.arg
+        handed = [call for call in _calls(init) if any(k.arg is None and last_name(k.value) == name for k in call.keywords)]
+        if not any(last_name(call.func) == "__init__" for call in handed):
+            return False
+    for base in node.bases:
+        found = module.find_callee(base)
+        if found is not None and isinstance(found[1], ast.ClassDef) and depth < 10:
+            return _refuses(found[0], found[1], depth + 1)
+        if _is_timm_class(module.expand(base) or ""):
+            return True
+    return False
+
+
+def _is_timm_class(name: str) -> bool:
+    return name.startswith("timm.models.") and name.rpartition(".")[2][:1].isupper()

@@ -1,0 +1,90 @@
+"""Libraries that a user's file imports, that are not installed, and that building the model does not need.
+
+Model files import counters of operations, experiment trackers and plotting at the top, for functions that building a model
+never calls. Such a module is stood in for by one whose every name refuses to be used, with the error of the import.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+def stand_in(error: ModuleNotFoundError, root: str | Path) -> bool:
+    """Let imports of the library whose absence is `error` pass from now on; false where it is not a library.
+
+    A missing file of the repository itself, a missing part of an installed library, and an error from inside a stand-in are
+    no such absence.
+    """
+    name = (error.name or "").partition(".")[0]
+    if (
+        not name
+        or isinstance(error, _UsedError)
+        or name != error.name
+        or name in sys.modules
+        or name in sys.builtin_module_names
+    ):
+        return False
+    if any(path.is_dir() and any(path.rglob(f"{name}.py")) for path in (Path(root),)) or (Path(root) / name).exists():
+        return False
+    if any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
+        return False
+    sys.meta_path.append(_Finder(name))
+    return True
+
+
+class _UsedError(ModuleNotFoundError):
+    """A name of an absent library was used."""
+
+
+class _Name:
+    """Whatever was imported from an absent library."""
+
+    def __init__(self, full: str) -> None:
+        self.__dict__["full"] = full
+
+    def _refuse(self, *_args: Any, **_named: Any) -> NoReturn:
+        library = self.__dict__["full"].partition(".")[0]
+        raise _UsedError(f"No module named {library!r}, of which {self.__dict__['full']} is used", name=library)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Name(f"{self.__dict__['full']}.{name}")
+
+    __call__ = __getitem__ = __iter__ = __enter__ = __mro_entries__ = __setattr__ = __bool__ = __len__ = _refuse
+
+
+class _Module(types.ModuleType):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__ = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Name(f"{self.__name__}.{name}")
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Answers for one library and its parts, after all other finders."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        own = fullname == self.name or fullname.startswith(f"{self.name}.")
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if own else None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        return _Module(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
