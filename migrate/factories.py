@@ -17,7 +17,10 @@ from .facts import Factory
 from .scopes import Definition, Function, Module, Repository, dotted, last_name, local_names, parameters, root_of
 
 _CLASSES = re.compile(
-    r"(^|_)(n|num|nb|number|no)?_?(of_)?(class(es)?|categories|labels|cls)$|^(out_dim|output_dim|output_size)$", re.I
+    r"(^|_)(n|num|nb|number|no)?_?(of_)?(class(es)?|categories|labels|cls)$"
+    r"|(^|_)(class(es)?|cls|labels?|categor(y|ies))_?(n|num|nums|nb|number|count|size|cnt)$"
+    r"|^(out_dim|output_dim|output_size)$",
+    re.I,
 )
 _NOT_IMAGES = frozenset(
     ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Conv3d", "Upsample", "PixelShuffle", "Embedding", "EmbeddingBag"]

@@ -6,7 +6,7 @@ import ast
 import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,8 @@ def options_of(written: Written, program: Program, script: Script) -> list[Optio
     """The options that the program's own parser still declares, or all of the script's when the parser stands elsewhere."""
     own = read_options(ast.walk(written.tree))
     if own:
-        return own
+        lines = {option.dest: option.line for option in script.options}  # the program's own lines are nobody's
+        return [replace(option, line=lines.get(option.dest, option.line)) for option in own]
     parses = any(
         isinstance(node, ast.Call) and re.search(r"pars|arg|opt", last_name(node.func), re.I) for node in ast.walk(written.tree)
     )
