@@ -58,6 +58,18 @@ def is_zoo_constructor(name: str | None) -> bool:
     return leaf not in ("list_models", "is_model", "list_modules", "get_weight", "get_model_weights", "resolve_data_config")
 
 
+def makes_itself(node: ast.ClassDef, name: str) -> bool:
+    """Whether a class has a class method of this name that calls the class."""
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == name and item.args.args:
+            marked = any(last_name(decorator) == "classmethod" for decorator in item.decorator_list)
+            own = item.args.args[0].arg
+            return marked and any(
+                isinstance(inner, ast.Call) and root_of(inner.func) in (own, node.name) for inner in ast.walk(item)
+            )
+    return False
+
+
 @dataclass(eq=False)
 class ModelClass:
     """One nn.Module class at module level of a file."""
@@ -260,6 +272,10 @@ class ModelTable:
             return "?" if isinstance(call.func, ast.Subscript | ast.Call) else None
         root = text.partition(".")[0]
         target = module.find_callee(call.func) if root not in local or root in module.imports else None
+        if target is None and isinstance(call.func, ast.Attribute) and root not in local:
+            owned = module.find_callee(call.func.value)
+            if owned is not None and isinstance(owned[1], ast.ClassDef) and makes_itself(owned[1], call.func.attr):
+                target = owned
         if target is None:
             expanded = module.expand(call.func)
             return expanded if is_zoo_constructor(expanded) else None

@@ -117,6 +117,7 @@ def _enter(recipe: Mapping[str, Any]) -> Path:
         sys.path.insert(0, str(script.parent))
     else:
         sys.path[0] = str(script.parent)
+    sys.path += [str(folder) for folder in (root, root / "src") if folder.is_dir()]  # as if what lies there were installed
     sys.argv = [recipe["script"], *recipe.get("argv", [])]
     return script
 
