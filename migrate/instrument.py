@@ -33,7 +33,9 @@ def install(tree: Path, folder: Path, loops: Iterable[Loop], entry: str) -> list
     found: list[str] = []
     for path, there in by_path.items():
         file = tree / path
-        data, sites = instrument(file.read_bytes(), path, there, seeded=path == entry, reached=roots(tree) if path == entry else ())
+        data, sites = instrument(
+            file.read_bytes(), path, there, seeded=path == entry, reached=roots(tree) if path == entry else ()
+        )
         found += sites
         file.write_bytes(data)
     return found

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ..errors import SandboxError
+from .absent_data import bare_data_sets, is_of_absent_data
 
 MODULE = "__penstock__"
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
@@ -28,8 +29,10 @@ _LAUNCHER = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZ
 _AFTER_CPU_BEFORE_CUDA = 15  # torch.serialization asks its own handlers at 10 and 20; lower comes first
 
 
-def build_model(recipe: Mapping[str, Any]) -> torch.nn.Module:
+def build_model(recipe: Mapping[str, Any], notes: list[str] | None = None) -> torch.nn.Module:
     """Run the recipe's source as its script would run, and return the model without parallel wrappers, in evaluation mode.
+
+    `notes` gets a sentence for each thing that was absent and not needed.
 
     Changes this process for good: working directory, sys.argv, sys.path. Checkpoints saved on a GPU load on the CPU where there
     is none. Raises SandboxError naming the user's file and line; the original error is its cause.
@@ -43,7 +46,7 @@ def build_model(recipe: Mapping[str, Any]) -> torch.nn.Module:
     main = sys.modules["__main__"]
     sys.modules["__main__"] = module  # a model pickled whole by the script names its classes `__main__.Net`
     try:
-        _as_launched(compile(recipe["source"], str(script), "exec", dont_inherit=True), module)
+        _without_data(compile(recipe["source"], str(script), "exec", dont_inherit=True), module, notes)
         model = eval(recipe["model"], module.__dict__)  # noqa: S307
     except KeyboardInterrupt:
         raise
@@ -55,6 +58,25 @@ def build_model(recipe: Mapping[str, Any]) -> torch.nn.Module:
     if not isinstance(model, torch.nn.Module):
         raise SandboxError(f"{recipe['model']!r} in {recipe['script']} is a {type(model).__name__}, not a torch.nn.Module")
     return model.eval()
+
+
+def _without_data(code: types.CodeType, module: types.ModuleType, notes: list[str] | None) -> None:
+    """Run the code; where it stops at a data set that is not here, again without that, since the model may not need it."""
+    try:
+        _as_launched(code, module)
+    except (OSError, RuntimeError) as error:
+        if not is_of_absent_data(error):
+            raise
+        with bare_data_sets() as missing:
+            try:
+                _as_launched(code, module)
+            except AttributeError as other:
+                if any(other.obj is bare for bare, _ in missing):
+                    raise error from None  # the data is needed, so its absence is what to mend
+                raise
+        if notes is not None:
+            errors = dict.fromkeys(str(item) for _, item in missing)
+            notes += [f"a data set is not here, and was not needed to build the model: {text}" for text in errors]
 
 
 def _as_launched(code: types.CodeType, module: types.ModuleType) -> None:

@@ -54,13 +54,14 @@ def _inspect(request: Mapping[str, Any], tell: Callable[[float, str], None], sta
     from .recipe import build_model
 
     tell(0.0, "building the model")
-    model = build_model(request["recipe"])
+    notes: list[str] = []
+    model = build_model(request["recipe"], notes)
     stage[0] = "inspect"
     tell(0.5, "running it")
     root = Path(request["recipe"]["root"])
     found = inspect_model(model, root, size=request.get("input"), preprocessing=request.get("preprocessing"))
     tell(1.0, "inspected")
-    return found
+    return {**found, "notes": notes}
 
 
 def _answers(request: Mapping[str, Any], tell: Callable[[float, str], None], stage: list[str]) -> dict[str, Any]:

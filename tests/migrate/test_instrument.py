@@ -149,7 +149,9 @@ def test_what_lies_at_the_root_is_found_last_as_if_installed(tmp_path):
     (package / "__init__.py").write_text("NAME = 'lib'\n")
     (tmp_path / "src" / "deep" / "__init__.py").write_text("NAME = 'deep'\n")
     (tmp_path / "json.py").write_text("raise SystemExit('shadows the standard library')\n")
-    source = '"""Says names."""\nfrom __future__ import annotations\nimport json\nimport lib, deep\nprint(lib.NAME, deep.NAME)\n'
+    source = (
+        '"""Says names."""\nfrom __future__ import annotations\nimport json\nimport lib, deep\nprint(lib.NAME, deep.NAME)\n'
+    )
     (examples / "main.py").write_text(source)
     install(tmp_path, tmp_path / "inject", [], "examples/main.py")
     environment = {"PYTHONPATH": str(tmp_path / "inject")}
