@@ -110,11 +110,17 @@ def model_option(options: Iterable[Option], factories: Iterable[Factory], wanted
             continue
         score = 0
         score += 4 * bool(option.choices and (wanted in option.choices if wanted else names & set(option.choices)))
-        score += 3 * bool(_MODEL_OPTION.match(option.dest))
+        score += 3 * bool(_MODEL_OPTION.match(option.dest) and not _names_the_run(option, names))
         score += 2 * bool(isinstance(option.default, str) and option.default in names)
         if score >= 2:
             best.append((score, option))
     return max(best, key=lambda pair: pair[0])[1] if best else None
+
+
+def _names_the_run(option: Option, names: set[str]) -> bool:
+    """Whether a plain `--name` is that of an experiment: nothing about it speaks of models."""
+    of_model = re.search(r"model|arch|net\b|network|backbone", option.help, re.I)
+    return option.dest.lower() == "name" and not of_model and not names & {option.default, *(option.choices or ())}
 
 
 def configuration_files(root: Path, option: Option) -> list[str]:
