@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,11 +34,15 @@ def main() -> None:
     try:
         app()
     except PenstockError as error:
-        from rich.console import Console
-
-        Console(stderr=True, soft_wrap=True).print("[bold red]error:[/]", end=" ")
-        print(error, file=sys.stderr)  # noqa: T201  the message may hold brackets that rich would read as markup
+        _say_error(error)
         raise SystemExit(2) from None
+
+
+def _say_error(error: PenstockError) -> None:
+    from rich.console import Console
+
+    Console(stderr=True, soft_wrap=True).print("[bold red]error:[/]", end=" ")
+    print(error, file=sys.stderr)  # noqa: T201  the message may hold brackets that rich would read as markup
 
 
 def _version(wanted: bool) -> None:
@@ -99,10 +104,14 @@ def migrate(
         raise typer.BadParameter(f"{report.parent} is not a folder", param_hint="--report")
     if all_models and model is not None:
         raise typer.BadParameter("give --model or --all-models, not both", param_hint="--model")
+    from .errors import AmbiguousError
     from .migrate.api import migrate as run
+    from .migrate.report import Report
 
     console = _console(stderr=format != "text")
-    done = run(
+    undecided: AmbiguousError | None = None
+    ask = partial(
+        run,
         repository,
         out=out,
         write=write,
@@ -123,6 +132,12 @@ def migrate(
         check=check,
         console=console,
     )
+    try:
+        done = ask()
+    except AmbiguousError as error:  # what the choice does not touch is shown all the same
+        if not isinstance(error.report, Report):
+            raise
+        done, undecided = error.report, error
     if report is not None:
         from .migrate.html_report import write_html
 
@@ -137,6 +152,8 @@ def migrate(
         from .migrate.render import render
 
         render(done, console)
+    if undecided is not None:
+        _say_error(undecided)
     raise typer.Exit(done.exit_status)
 
 

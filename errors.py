@@ -102,7 +102,12 @@ class NothingToMigrateError(MigrateError):
 
 
 class AmbiguousError(MigrateError):
-    """Several candidates fit; `candidates` names them and `flag` is the option that chooses."""
+    """Several candidates fit; `candidates` names them and `flag` is the option that chooses.
+
+    `report` is a `penstock.migrate.report.Report` with what does not depend on the choice, where there is such a thing.
+    """
+
+    report: object = None
 
     def __init__(self, message: str, *, candidates: Sequence[str], flag: str) -> None:
         listed = "\n".join(f"  {flag} {candidate}" for candidate in candidates)

@@ -71,8 +71,9 @@ def migrate(
     runs in subprocesses of at most `timeout` seconds and `memory_bytes` (three quarters of the machine's by default). `console`
     shows progress.
 
-    What goes wrong inside the repository is a finding of the report; raises AmbiguousError where a choice is yours,
-    NothingToMigrateError where there is no PyTorch, MigrateError where `repository` or `out` cannot be used.
+    What goes wrong inside the repository is a finding of the report; raises AmbiguousError where a choice is yours (with the
+    report of the rewrite, when nothing was to be written), NothingToMigrateError where there is no PyTorch, MigrateError where
+    `repository` or `out` cannot be used.
     """
     root = Path(repository).resolve()
     target = Path(out) if out is not None else None
@@ -99,7 +100,13 @@ def migrate(
         entry = entry or told.entry
         model = model or (told.model if not all_models else None)
         first, *more = split_models(model) if model is not None else [None]
-        resolved = _resolve(surveyed, report, entry, first, weights, whatever=all_models)
+        try:
+            resolved = _resolve(surveyed, report, entry, first, weights, whatever=all_models)
+        except AmbiguousError as error:
+            if target is None and not write:
+                error.report = _undecided(surveyed, report, error)
+                name_cells(report, unrepaired)
+            raise
         others = [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
         if all_models:
             stages.start("Following every model to its construction")
@@ -185,6 +192,14 @@ def _resolve(
     report.findings += [finding for finding in resolved.findings if finding not in report.findings]
     report.chain = resolved.chain
     return resolved
+
+
+def _undecided(surveyed: Survey, report: Report, error: AmbiguousError) -> Report:
+    """The report of a preview whose model is the user's to choose: the rewrite does not depend on it."""
+    message = f"{str(error).partition(chr(10))[0]} {', '.join(error.candidates)}"
+    report.findings.append(Finding("", 1, 0, "PS500", message, "error"))
+    _list_models(surveyed, (), report, all_models=False)
+    return report
 
 
 def _resolve_unrepaired(

@@ -75,6 +75,9 @@ PS512 repairs-compared
     The model of the repaired sources was compared with that of the sources as they came; the message says with what result.
 PS513 repairs-differ
     After the repairs the model computes something else than before them. Leave them out with --ignore, and please report it.
+PS514 data-not-needed
+    The construction of the model makes a data set whose files are not here. It was made without them, since the model needs
+    nothing that only they tell.
 PS520 model-left-out
     One of the models that --all-models asks for could not be packaged; the message says why. The others are as usual.
 PS530 trained-otherwise

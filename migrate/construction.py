@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .calls import SliceError
-from .factories import is_zoo_constructor
+from .factories import is_zoo_constructor, makes_itself
 from .facts import Factory, Script
 from .frames import Framer, Point, Program
 from .lightning_module import LightningSite, Unloaded, reduction
@@ -135,7 +135,13 @@ def _builders(known: Knowledge, program: Program) -> tuple[Factory | None, tuple
 
 
 def _target(module: Module, call: ast.Call) -> tuple[Module, Any] | None:
-    return module.find_callee(call.func)
+    """What a call calls: a function, a class, or a class that makes itself, as `Net` does in `Net.from_name("small")`."""
+    target = module.find_callee(call.func)
+    if target is None and isinstance(call.func, ast.Attribute):
+        owner = module.find_callee(call.func.value)
+        if owner is not None and isinstance(owner[1], ast.ClassDef) and makes_itself(owner[1], call.func.attr):
+            return owner
+    return target
 
 
 def _only(known: Knowledge, module: Module, definition: Any) -> Factory | None:

@@ -17,7 +17,10 @@ from .facts import Factory
 from .scopes import Definition, Function, Module, Repository, dotted, last_name, local_names, parameters, root_of
 
 _CLASSES = re.compile(
-    r"(^|_)(n|num|nb|number|no)?_?(of_)?(class(es)?|categories|labels|cls)$|^(out_dim|output_dim|output_size)$", re.I
+    r"(^|_)(n|num|nb|number|no)?_?(of_)?(class(es)?|categories|labels|cls)$"
+    r"|(^|_)(class(es)?|cls|labels?|categor(y|ies))_?(n|num|nums|nb|number|count|size|cnt)$"
+    r"|^(out_dim|output_dim|output_size)$",
+    re.I,
 )
 _NOT_IMAGES = frozenset(
     ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Conv3d", "Upsample", "PixelShuffle", "Embedding", "EmbeddingBag"]
@@ -67,6 +70,18 @@ def is_zoo_constructor(name: str | None) -> bool:
         return False
     leaf = name.rpartition(".")[2]
     return leaf not in ("list_models", "is_model", "list_modules", "get_weight", "get_model_weights", "resolve_data_config")
+
+
+def makes_itself(node: ast.ClassDef, name: str) -> bool:
+    """Whether a class has a class method of this name that calls the class."""
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == name and item.args.args:
+            marked = any(last_name(decorator) == "classmethod" for decorator in item.decorator_list)
+            own = item.args.args[0].arg
+            return marked and any(
+                isinstance(inner, ast.Call) and root_of(inner.func) in (own, node.name) for inner in ast.walk(item)
+            )
+    return False
 
 
 @dataclass(eq=False)
@@ -270,6 +285,10 @@ class ModelTable:
             return "?" if isinstance(call.func, ast.Subscript | ast.Call) else None
         root = text.partition(".")[0]
         target = module.find_callee(call.func) if root not in local or root in module.imports else None
+        if target is None and isinstance(call.func, ast.Attribute) and root not in local:
+            owned = module.find_callee(call.func.value)
+            if owned is not None and isinstance(owned[1], ast.ClassDef) and makes_itself(owned[1], call.func.attr):
+                target = owned
         if target is None:
             expanded = module.expand(call.func)
             if expanded == "torch.nn.Sequential":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from .scopes import Function, Module, last_name, parameters
 
@@ -43,12 +43,25 @@ def from_data_set(modules: Iterable[Module], transform_resizes: bool) -> Shape |
     """The shape of torchvision's small data sets, unless a transform changes it."""
     if transform_resizes:
         return None
-    found: set[Shape] = set()
-    for module in modules:
-        for node in module.nodes:
-            if isinstance(node, ast.Call) and last_name(node.func) in _DATASETS:
-                found.add(_DATASETS[last_name(node.func)])
+    found = {_DATASETS[name] for module in modules for name in _data_sets(module)}
     return found.pop() if len(found) == 1 else None
+
+
+def _data_sets(module: Module) -> Iterator[str]:
+    """Those that a file calls, names, or can choose by a text, as in `datasets.__dict__[name.upper()]`."""
+    chosen = False
+    for node in module.nodes:
+        if isinstance(node, ast.Call) and last_name(node.func) in _DATASETS:
+            yield last_name(node.func)
+        elif isinstance(node, ast.Attribute) and module.expand(node) == f"torchvision.datasets.{node.attr}":
+            if node.attr in _DATASETS:
+                yield node.attr
+            chosen |= node.attr == "__dict__"
+        elif isinstance(node, ast.Call) and last_name(node.func) in ("getattr", "vars") and node.args:
+            chosen |= module.expand(node.args[0]) == "torchvision.datasets"
+    if chosen:
+        texts = {node.value.upper() for node in module.nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        yield from (name for name in _DATASETS if name.upper() in texts)
 
 
 def from_self_test(module: Module) -> Shape | None:

@@ -7,7 +7,7 @@ script the same call is found again by its function, its arguments and the name 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .facts import Loop
@@ -33,14 +33,26 @@ def install(tree: Path, folder: Path, loops: Iterable[Loop], entry: str) -> list
     found: list[str] = []
     for path, there in by_path.items():
         file = tree / path
-        data, sites = instrument(file.read_bytes(), path, there, seeded=path == entry)
+        data, sites = instrument(
+            file.read_bytes(), path, there, seeded=path == entry, reached=roots(tree) if path == entry else ()
+        )
         found += sites
         file.write_bytes(data)
     return found
 
 
-def instrument(data: bytes, path: str, loops: Iterable[Loop], *, seeded: bool = False) -> tuple[bytes, list[str]]:
-    """The source with its model calls recorded, and the sites that were found. Unparsable sources come back as they are."""
+def roots(tree: Path) -> list[Path]:
+    """The folders of a repository from which packages are installed: what lies there is found last, as if it had been."""
+    return [folder for folder in (tree, tree / "src") if folder.is_dir()]
+
+
+def instrument(
+    data: bytes, path: str, loops: Iterable[Loop], *, seeded: bool = False, reached: Sequence[Path] = ()
+) -> tuple[bytes, list[str]]:
+    """The source with its model calls recorded, and the sites that were found. Unparsable sources come back as they are.
+
+    `seeded` starts its random numbers alike in every run; `reached` are folders to end its import path with.
+    """
     source = parse_source(path, data)
     if source.tree is None or source.text is None:
         return data, []
@@ -69,6 +81,8 @@ def instrument(data: bytes, path: str, loops: Iterable[Loop], *, seeded: bool = 
         sites.append(site_of(loop))
     if seeded:
         edits += _seeding(source.tree, offset)
+    if reached:
+        edits += _reaching(source.tree, offset, reached)
     text = source.text
     for start, end, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[end:]
@@ -128,6 +142,17 @@ def _names(iterator: str | None) -> list[str]:
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load) and id(node) not in called
     ]
     return list(dict.fromkeys(wanted))
+
+
+def _reaching(tree: ast.Module, offset: object, folders: Iterable[Path]) -> list[_Edit]:
+    """Before the first import that may stand after something."""
+    assert callable(offset)
+    imports = [item for item in tree.body if isinstance(item, ast.Import | ast.ImportFrom)]
+    first = next((item for item in imports if not (isinstance(item, ast.ImportFrom) and item.module == "__future__")), None)
+    if first is None:
+        return []
+    place = offset(first.lineno, first.col_offset)
+    return [(place, place, f'__import__("sys").path.extend({[str(folder) for folder in folders]!r}); ')]
 
 
 def _seeding(tree: ast.Module, offset: object) -> list[_Edit]:

@@ -17,7 +17,9 @@ _OTHER = re.compile(
     r"criterion|loss|transform|preprocess|metric|optimi|scheduler|loader|augment|mixup|scaler|accuracy|sampler|logger", re.I
 )
 _BUILDING = re.compile(
-    r"^(create|build|get|load|make|init|save|test|wrap|parse|convert|check|print|summary|download|freeze|set)_?", re.I
+    r"^(create|build|get|re?load|restore|make|init|save|test|wrap|parse|convert|check|print|summary|download|freeze|set"
+    r"|(export|register|define|setup|fit|quanti[sz]e|prune|profile|count|show|visuali[sz]e|plot|import|copy|clone|update)(?=_))_?",
+    re.I,
 )
 _SYNTHETIC = frozenset(["randn", "rand", "zeros", "ones", "empty", "randint", "randn_like", "ones_like", "zeros_like", "full"])
 _MODE = frozenset(["eval", "train"])

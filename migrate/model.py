@@ -175,6 +175,8 @@ def _build(space: Workspace, resolved: Resolved, evidence: _Evidence, entry: Mod
         if first is not None:
             message = f"packaged with freshly built weights, because the model does not build with its own: {first['error']}"
             space.remark("PS503", message, "warning", first.get("where") or resolved.recipe["script"])
+        for note in answer.get("notes", ()):
+            space.remark("PS514", note, "note", resolved.recipe["script"])
         return _Built(recipe=local, fresh=fresh, row=row, answer=answer)
     assert first is not None
     message = f"the model could not be built: {first['error']}"

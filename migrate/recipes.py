@@ -6,7 +6,7 @@ import ast
 import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,8 @@ def options_of(written: Written, program: Program, script: Script) -> list[Optio
     """The options that the program's own parser still declares, or all of the script's when the parser stands elsewhere."""
     own = read_options(ast.walk(written.tree))
     if own:
-        return own
+        lines = {option.dest: option.line for option in script.options}  # the program's own lines are nobody's
+        return [replace(option, line=lines.get(option.dest, option.line)) for option in own]
     parses = any(
         isinstance(node, ast.Call) and re.search(r"pars|arg|opt", last_name(node.func), re.I) for node in ast.walk(written.tree)
     )
@@ -109,11 +110,17 @@ def model_option(options: Iterable[Option], factories: Iterable[Factory], wanted
             continue
         score = 0
         score += 4 * bool(option.choices and (wanted in option.choices if wanted else names & set(option.choices)))
-        score += 3 * bool(_MODEL_OPTION.match(option.dest))
+        score += 3 * bool(_MODEL_OPTION.match(option.dest) and not _names_the_run(option, names))
         score += 2 * bool(isinstance(option.default, str) and option.default in names)
         if score >= 2:
             best.append((score, option))
     return max(best, key=lambda pair: pair[0])[1] if best else None
+
+
+def _names_the_run(option: Option, names: set[str]) -> bool:
+    """Whether a plain `--name` is that of an experiment: nothing about it speaks of models."""
+    of_model = re.search(r"model|arch|net\b|network|backbone", option.help, re.I)
+    return option.dest.lower() == "name" and not of_model and not names & {option.default, *(option.choices or ())}
 
 
 def configuration_files(root: Path, option: Option) -> list[str]:

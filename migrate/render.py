@@ -19,7 +19,8 @@ _COLOURS = {"passed": "green", "failed": "red", "not-run": "yellow", "error": "r
 def render(report: Report, console: Console) -> None:
     """Print `report`: the diff when nothing was written, the chain, models, scripts, findings, and one line to end on."""
     if report.diff and report.out is None and report.written is None:
-        console.print(Syntax(report.diff, "diff", background_color="default", word_wrap=True))
+        text = Syntax("", "diff", background_color="default").highlight(report.diff)
+        console.print(text, end="", soft_wrap=True)  # a patch's lines are whole at any width
     if report.chain:
         _chain(report, console)
     wanted = [model for model in report.models if model.built or model.artifact or model.parity.why is None]

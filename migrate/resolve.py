@@ -131,7 +131,7 @@ class _Resolver:
 
     def _one_of(self, built: list[Construction]) -> Construction:
         meant = [item for item in built if self._is_meant(item.factory)]
-        built = meant or built
+        built = _without_launchers(meant or built)
         if len(built) == 1:
             return built[0]
         kinds = {item.signature for item in built}
@@ -427,6 +427,13 @@ class _Resolver:
     def _loading(self, construction: Construction, call: ast.Call) -> Iterable[str]:
         found = construction.program.entry.find_callee(call.func)
         return (where.path for where in loading_modules(*found)) if found is not None else ()
+
+
+def _without_launchers(built: list[Construction]) -> list[Construction]:
+    """Those whose models are not called by way of another's functions: `submit.py` only starts what `main.py` does."""
+    paths = {item.script.path for item in built}
+    own = [item for item in built if not {module.path for module, _ in item.program.callers} & (paths - {item.script.path})]
+    return own or built
 
 
 def _chain(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 from .evidence import agreements, losses
@@ -18,6 +19,8 @@ from .workspace import Workspace
 # Flags by which scripts that train are told to evaluate only.
 EVALUATE_FLAGS = frozenset("evaluate eval eval_only evaluate_only test test_only validate val_only only_eval".split())  # noqa: SIM905
 TRAINING_RULES = frozenset(["PS301", "PS302"])
+_REFUSED = re.compile(r"error: (argument .*: )?(invalid|unrecognized|expected)\b")
+"""What argparse says of an argument that the script does not take."""
 _TRAINS = "it trains, and its training loop was not rewritten; only rewritten loops are run"
 Originals = Mapping[str, tuple[list[str], ScriptRun]]
 """Script path -> the arguments it was run with, and what it did."""
@@ -41,6 +44,11 @@ def run_originals(space: Workspace, resolved: Resolved | None) -> Originals:
         space.stages.start(f"Running {'the first steps of ' if loops else ''}{script.path}")
         run = _run(script, argv, space, loops, migrated=False)
         space.fresh_tree()
+        if resolved is not None and script != resolved.script and _REFUSED.search(run.done.why or ""):
+            own = _arguments(script, space, None, trains=bool(loops))  # what the model's script takes, this one may not
+            if not isinstance(own, str) and own != argv:
+                argv, run = own, _run(script, own, space, loops, migrated=False)
+                space.fresh_tree()
         missing = [name for name in ("network", "filesystem") if not run.done.isolation.get(name)]
         if missing:
             space.remark("PS507", f"this platform lets no process cut itself off from: {', '.join(missing)}", "note")

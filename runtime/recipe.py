@@ -20,6 +20,7 @@ import torch
 
 from ..errors import SandboxError
 from .absent import stand_in
+from .absent_data import bare_data_sets, is_of_absent_data
 
 MODULE = "__penstock__"
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
@@ -31,8 +32,10 @@ _MISSING = 10
 _AFTER_CPU_BEFORE_CUDA = 15  # torch.serialization asks its own handlers at 10 and 20; lower comes first
 
 
-def build_model(recipe: Mapping[str, Any]) -> torch.nn.Module:
+def build_model(recipe: Mapping[str, Any], notes: list[str] | None = None) -> torch.nn.Module:
     """Run the recipe's source as its script would run, and return the model without parallel wrappers, in evaluation mode.
+
+    `notes` gets a sentence for each thing that was absent and not needed.
 
     Changes this process for good: working directory, sys.argv, sys.path. Checkpoints saved on a GPU load on the CPU where there
     is none. Raises SandboxError naming the user's file and line; the original error is its cause.
@@ -46,7 +49,7 @@ def build_model(recipe: Mapping[str, Any]) -> torch.nn.Module:
     main = sys.modules["__main__"]
     sys.modules["__main__"] = module  # a model pickled whole by the script names its classes `__main__.Net`
     try:
-        _as_launched(compile(recipe["source"], str(script), "exec", dont_inherit=True), module, recipe["root"])
+        _without_data(compile(recipe["source"], str(script), "exec", dont_inherit=True), module, recipe["root"], notes)
         model = eval(recipe["model"], module.__dict__)  # noqa: S307
     except KeyboardInterrupt:
         raise
@@ -58,6 +61,25 @@ def build_model(recipe: Mapping[str, Any]) -> torch.nn.Module:
     if not isinstance(model, torch.nn.Module):
         raise SandboxError(f"{recipe['model']!r} in {recipe['script']} is a {type(model).__name__}, not a torch.nn.Module")
     return model.eval()
+
+
+def _without_data(code: types.CodeType, module: types.ModuleType, root: str | Path, notes: list[str] | None) -> None:
+    """Run the code; where it stops at a data set that is not here, again without that, since the model may not need it."""
+    try:
+        _as_launched(code, module, root)
+    except (OSError, RuntimeError) as error:
+        if not is_of_absent_data(error):
+            raise
+        with bare_data_sets() as missing:
+            try:
+                _as_launched(code, module, root)
+            except AttributeError as other:
+                if any(other.obj is bare for bare, _ in missing):
+                    raise error from None  # the data is needed, so its absence is what to mend
+                raise
+        if notes is not None:
+            errors = dict.fromkeys(str(item) for _, item in missing)
+            notes += [f"a data set is not here, and was not needed to build the model: {text}" for text in errors]
 
 
 def _as_launched(code: types.CodeType, module: types.ModuleType, root: str | Path) -> None:
@@ -130,6 +152,7 @@ def _enter(recipe: Mapping[str, Any]) -> Path:
         sys.path.insert(0, str(script.parent))
     else:
         sys.path[0] = str(script.parent)
+    sys.path += [str(folder) for folder in (root, root / "src") if folder.is_dir()]  # as if what lies there were installed
     sys.argv = [recipe["script"], *recipe.get("argv", [])]
     return script
 

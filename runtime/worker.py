@@ -55,14 +55,15 @@ def _inspect(request: Mapping[str, Any], tell: Callable[[float, str], None], sta
     from .stored_weights import stored_weights_read
 
     tell(0.0, "building the model")
+    notes: list[str] = []
     with stored_weights_read() as weights:
-        model = build_model(request["recipe"])
+        model = build_model(request["recipe"], notes)
     stage[0] = "inspect"
     tell(0.5, "running it")
     root = Path(request["recipe"]["root"])
     found = inspect_model(model, root, size=request.get("input"), preprocessing=request.get("preprocessing"))
     tell(1.0, "inspected")
-    return {**found, "weights_from": [str(path) for path in weights]}
+    return {**found, "notes": notes, "weights_from": [str(path) for path in weights]}
 
 
 def _answers(request: Mapping[str, Any], tell: Callable[[float, str], None], stage: list[str]) -> dict[str, Any]:

@@ -221,3 +221,31 @@ def test_rules_are_listed_shown_and_tested(tmp_path):
     refused = penstock("rules", "--test", tmp_path / "mine.py")
     assert refused.returncode == 2
     assert "holds no rule" in refused.stderr
+
+
+OTHER = SCRIPT.replace("import Net", "import Wide").replace("Net()", "Wide()")
+
+
+def test_a_preview_shows_what_does_not_depend_on_an_open_choice(root):
+    (root / "model.py").write_text(MODEL + MODEL.replace("Net", "Wide"))
+    (root / "other.py").write_text(OTHER)
+    done = penstock("migrate", root)
+    assert done.returncode == 3
+    assert "+import penstock" in done.stdout
+    assert "choose one with --entry:\n  --entry other.py\n  --entry evaluate.py" in done.stderr
+    report = json.loads(penstock("migrate", root, "--check", "--format", "json").stdout)
+    assert report["exit_status"] == 3
+    assert {model["name"] for model in report["models"]} == {"Net", "Wide"}
+    assert any(finding["code"] == "PS500" and "other.py, evaluate.py" in finding["message"] for finding in report["findings"])
+    written = penstock("migrate", root, "--out", root.parent / "out")
+    assert (written.returncode, written.stdout) == (2, "")
+    assert not (root.parent / "out").exists()
+
+
+def test_the_printed_diff_is_a_patch(root):
+    long = '    note = "' + "a line that no terminal is wide enough to show whole, " * 4 + '"   \n'
+    (root / "evaluate.py").write_text(SCRIPT.replace("    for images", f"{long}    for images"))
+    patch = penstock("migrate", root, "--check", "--entry", "evaluate.py").stdout.partition("How the model is built")[0]
+    assert " " + long in patch
+    subprocess.run(["git", "apply", "-"], input=patch, text=True, cwd=root, check=True)
+    assert "graph = penstock.compile(net)" in (root / "evaluate.py").read_text()

@@ -44,6 +44,27 @@ from torch.autograd import Function
 def validate(x, y):
     return model(x), (-y)
 """
+_BEFORE_3 = """\
+import torch
+from torch.autograd import Variable
+
+
+def validate(loader, model):
+    for x, y in loader:
+        x, y = Variable(x), Variable(y, volatile=True)
+        model(x)
+        x, y = Variable(x), Variable(y + 1)
+"""
+_AFTER_3 = """\
+import torch
+
+
+@torch.no_grad()
+def validate(loader, model):
+    for x, y in loader:
+        model(x)
+        x, y = x, (y + 1)
+"""
 
 
 class VariableWrapper(Rule):
@@ -71,6 +92,7 @@ class VariableWrapper(Rule):
     INVALID = (
         (_BEFORE_1, "import torch\n\nx = torch.ones(2)\ny = model(x.cuda())  # Variable\n"),
         (_BEFORE_2, _AFTER_2),
+        (_BEFORE_3, _AFTER_3),
         (
             "import torch\nimport torch.autograd as ag\n\nv = ag.Variable(x + 1).data\n",
             "import torch\nimport torch.autograd as ag\n\nv = (x + 1).data\n",
@@ -79,13 +101,15 @@ class VariableWrapper(Rule):
 
     def check(self, context: Context) -> Iterator[Fix]:
         replaced = 0
-        for call in calls_of(context, "torch.autograd.Variable"):
-            others = {item.arg for item in call.keywords} - {"volatile"}
-            if len(call.args) != 1 or isinstance(call.args[0], ast.Starred) or others:
-                continue
+        calls = [call for call in calls_of(context, "torch.autograd.Variable") if _only_wraps(call)]
+        for call in calls:
             replaced += 1
             volatile = keyword_of(call, "volatile")
-            edits = [_unwrapped(context, call)]
+            group = _wrapped_together(context, call, calls)
+            if group and call is not group[0]:
+                continue  # its line goes with the first one's
+            volatile = next((found for item in group if (found := keyword_of(item, "volatile")) is not None), volatile)
+            edits = [_unwrapped(context, call, together=bool(group))]
             message = "a Variable is the tensor itself since torch 0.4"
             if volatile is not None and truth(volatile.value) is not False:
                 quiet, more = _without_gradient(context, call)
@@ -111,13 +135,32 @@ class VariableWrapper(Rule):
                 yield self.fix(context, node, "Variable is not used", [edit], severity="note")
 
 
-def _unwrapped(context: Context, call: ast.Call) -> Edit:
-    """What was wrapped in place of the call; `x = Variable(x)` goes altogether."""
+def _only_wraps(call: ast.Call) -> bool:
+    others = {item.arg for item in call.keywords} - {"volatile"}
+    return len(call.args) == 1 and not isinstance(call.args[0], ast.Starred) and not others
+
+
+def _wrapped_together(context: Context, call: ast.Call, calls: list[ast.Call]) -> list[ast.Call]:
+    """The calls of `x, y = Variable(x), Variable(y)`, whose line says nothing without them; none for any other line."""
+    value = context.module.parents[call]
+    statement = context.module.parents[value]
+    if not isinstance(value, ast.Tuple) or not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return []
+    target = statement.targets[0]
+    if not isinstance(target, ast.Tuple) or not all(isinstance(item, ast.Name) for item in target.elts):
+        return []
+    wrapped = [item for item in value.elts if isinstance(item, ast.Call) and item in calls]
+    plain = [ast.unparse(item.args[0] if item in wrapped and isinstance(item, ast.Call) else item) for item in value.elts]
+    return wrapped if plain == [ast.unparse(item) for item in target.elts] else []
+
+
+def _unwrapped(context: Context, call: ast.Call, *, together: bool) -> Edit:
+    """What was wrapped in place of the call; `x = Variable(x)` goes altogether, and so does `x, y = Variable(x), y`."""
     module, inner = context.module, call.args[0]
-    statement = module.parents[call]
+    statement = module.parents[module.parents[call]] if together else module.parents[call]
     if (
         isinstance(statement, ast.Assign)
-        and [ast.unparse(target) for target in statement.targets] == [ast.unparse(inner)]
+        and (together or [ast.unparse(target) for target in statement.targets] == [ast.unparse(inner)])
         and isinstance(inner, ast.Name)
         and context.positions.starts_line(statement)
         and _has_company(module, statement)

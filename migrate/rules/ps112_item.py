@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 from ..edits import Edit
 from ..rule import Context, Fix, Rule
+from ..scalars import returns_scalars
 from ..scopes import Module, last_name
 
 _NAMED = re.compile(r"(^|_)(loss|losses|cost|err|error|acc|accuracy|prec\d?|top\d|err_?[DG])(_|\d|$)|loss|^err", re.I)
@@ -78,6 +79,35 @@ label = index.reshape(-1)[0]
 """
 
 
+_BEFORE_3 = """\
+import torch
+
+
+def accuracy(output, target, topk=(1,)):
+    _, pred = output.topk(max(topk), 1)
+    correct = pred.t().eq(target.view(1, -1))
+    res = []
+    for k in topk:
+        correct_k = correct[:k].reshape(-1).float().sum(0)
+        res.append(correct_k.mul_(100.0 / target.size(0)))
+    return res
+
+
+def kept(output, target):
+    res = []
+    res.append(output.eq(target).view(-1).float().sum(0, keepdim=True))
+    return res
+
+
+def f(meter, output, target):
+    prec1, prec5 = accuracy(output, target, (1, 5))
+    best = accuracy(output, target)[0]
+    (other,) = kept(output, target)
+    meter.update(prec1[0], prec5[0], best[0], other[0])
+"""
+_AFTER_3 = _BEFORE_3.replace("prec1[0], prec5[0], best[0]", "prec1.item(), prec5.item(), best.item()")
+
+
 class ItemOfScalar(Rule):
     """What it does: takes the number out of a loss or an accuracy with `.item()`, and the first entry of what may have no
     dimension without failing.
@@ -86,8 +116,9 @@ class ItemOfScalar(Rule):
 
     Example: `total += loss.data[0]` becomes `total += loss.item()`.
 
-    Fix safety: safe where the function shows that the value is a loss, a mean or a sum; unsafe where only its name says
-    so. After `.squeeze().max(0)` the index becomes `.reshape(-1)[0]`, which is right for both shapes.
+    Fix safety: safe where the function, or the function of the repository that it calls, shows that the value is a loss, a
+    mean or a sum; unsafe where only its name says so. After `.squeeze().max(0)` the index becomes `.reshape(-1)[0]`, which
+    is right for both shapes.
     """
 
     code = "PS112"
@@ -103,6 +134,7 @@ class ItemOfScalar(Rule):
         (_BEFORE_2, _AFTER_2),
         ("import torch\n\n\ndef f(meter, loss):\n    meter.update(loss.data[0])\n", None),
         (_BEFORE_4, _AFTER_4),
+        (_BEFORE_3, _AFTER_3),
     )
 
     def check(self, context: Context) -> Iterator[Fix]:
@@ -120,6 +152,9 @@ class ItemOfScalar(Rule):
                     edit = Edit(context.positions.span(value.value)[1], end, ".item()")
                     offer: Literal["safe", "unsafe"] = "safe" if certain else "unsafe"
                     yield self.fix(context, node, "a loss has no dimension to index since torch 0.4", [edit], offer=offer)
+            elif _is_measured(module, value):
+                edit = Edit(context.positions.span(value)[1], end, ".item()")
+                yield self.fix(context, node, "a sum over everything has no dimension to index since torch 0.4", [edit])
             elif isinstance(value, ast.Name) and _is_squeezed(module, value):
                 edit = Edit(context.positions.span(value)[1], end, ".reshape(-1)[0]")
                 yield self.fix(context, node, f"{value.id} has no dimension for a single image", [edit])
@@ -186,6 +221,29 @@ def _is_squeezed(module: Module, node: ast.Name) -> bool:
         and isinstance(value.func.value, ast.Call)
         and last_name(value.func.value.func) == "squeeze"
         and not value.func.value.args
+        for target, value in found
+    )
+
+
+def _is_measured(module: Module, node: ast.expr) -> bool:
+    """`top1, top5 = accuracy(...)` or `accuracy(...)[0]`, where the function returns sums."""
+    if not isinstance(node, ast.Name):
+        return False
+    found = list(_assigned(module, node))
+    return bool(found) and all(
+        (
+            isinstance(target, ast.Tuple | ast.List)
+            and not any(isinstance(item, ast.Starred) for item in target.elts)
+            and isinstance(value, ast.Call)
+            and returns_scalars(module, value)
+        )
+        or (
+            isinstance(target, ast.Name)
+            and isinstance(value, ast.Subscript)
+            and isinstance(value.slice, ast.Constant)
+            and isinstance(value.value, ast.Call)
+            and returns_scalars(module, value.value)
+        )
         for target, value in found
     )
 

@@ -25,7 +25,7 @@ class DataAttribute(Rule):
     name = "data-attribute"
     safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
     stage = "repair"
-    VALID = ("import torch\n\ntotal += loss.detach()\nw = weight.data\n",)
+    VALID = ("import torch\n\ntotal += loss.detach()\nw = weight.data\nlast = loss.data.item()\n",)
     INVALID = (("import torch\n\nloss = criterion(a, b)\ntotal = total + loss.data\n", None),)
 
     def check(self, context: Context) -> Iterator[Fix]:
@@ -33,5 +33,7 @@ class DataAttribute(Rule):
             if isinstance(node, ast.Attribute) and node.attr == "data" and re.search(r"loss", last_name(node.value), re.I):
                 parent = context.module.parents[node]
                 if not isinstance(node.ctx, ast.Load) or isinstance(parent, ast.Subscript):
+                    continue
+                if isinstance(parent, ast.Attribute) and parent.attr == "item":  # the number, as it should be
                     continue
                 yield self.fix(context, node, "read a loss with .item(), or .detach() for a tensor", severity="note")

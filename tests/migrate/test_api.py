@@ -199,3 +199,43 @@ def test_a_checkpoint_that_runs_code_is_not_loaded_without_trust(tmp_path: Path)
 class Malicious:
     def __reduce__(self) -> tuple[object, ...]:
         return open, ("owned", "w")
+
+
+CHOOSING = """
+import argparse
+import torch
+import model as models
+
+names = sorted(name for name in dir(models) if name.startswith({first!r}))
+parser = argparse.ArgumentParser()
+parser.add_argument("--arch", default={default!r}, choices=names)
+
+
+def main():
+    args = parser.parse_args()
+    net = getattr(models, args.arch)()
+    net.eval()
+    loader = [(torch.rand(5, 3, 16, 16), torch.arange(5) % 4) for _ in range(2)]
+    with torch.no_grad():
+        for images, targets in loader:
+            outputs = net(images)
+            print(args.arch, (outputs.argmax(1) == targets).sum().item())
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_scripts_run_with_the_chosen_model_where_they_know_it(tmp_path: Path) -> None:
+    root = repository(tmp_path)
+    (root / "model.py").write_text(MODEL + "\n\nclass Net2(Net):\n    pass\n\n\ndef wide():\n    return Net()\n")
+    (root / "evaluate.py").write_text(CHOOSING.format(first="Net", default="Net"))
+    (root / "other.py").write_text(CHOOSING.format(first="w", default="wide"))
+    report = penstock.migrate(
+        root, entry="evaluate.py", model="Net2", input_size=(3, 16, 16), precision="fp32", tuning_seconds=1
+    )
+    assert {script.path: (script.executed, script.why) for script in report.scripts} == {
+        "evaluate.py": ("passed", None),
+        "other.py": ("passed", None),
+    }

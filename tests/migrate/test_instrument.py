@@ -140,3 +140,22 @@ main()
     np.testing.assert_array_equal(found.outputs, found.inputs.reshape(1024, 4))
     assert found.targets is not None
     assert found.targets[401] == 1
+
+
+def test_what_lies_at_the_root_is_found_last_as_if_installed(tmp_path):
+    package, examples = tmp_path / "lib", tmp_path / "examples"
+    for folder in (package, examples, tmp_path / "src" / "deep"):
+        folder.mkdir(parents=True)
+    (package / "__init__.py").write_text("NAME = 'lib'\n")
+    (tmp_path / "src" / "deep" / "__init__.py").write_text("NAME = 'deep'\n")
+    (tmp_path / "json.py").write_text("raise SystemExit('shadows the standard library')\n")
+    source = (
+        '"""Says names."""\nfrom __future__ import annotations\nimport json\nimport lib, deep\nprint(lib.NAME, deep.NAME)\n'
+    )
+    (examples / "main.py").write_text(source)
+    install(tmp_path, tmp_path / "inject", [], "examples/main.py")
+    environment = {"PYTHONPATH": str(tmp_path / "inject")}
+    command = [sys.executable, str(examples / "main.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "lib deep\n"
+    assert len((examples / "main.py").read_text().splitlines()) == len(source.splitlines())

@@ -640,6 +640,106 @@ def test_several_scripts(repository):
         resolve(surveyed, entry="gamma.py")
 
 
+def test_a_launcher_is_not_a_script_of_its_own(repository):
+    surveyed = repository(
+        net=NET,
+        main="""
+            import argparse
+            from net import small, wide
+
+            def get_parser():
+                parser = argparse.ArgumentParser(add_help=False)
+                parser.add_argument("--arch", default="small")
+                return parser
+
+            def main(args):
+                model = small() if args.arch == "small" else wide()
+                model.eval()
+                for x, y in loader:
+                    model(x)
+
+            if __name__ == "__main__":
+                main(argparse.ArgumentParser(parents=[get_parser()]).parse_args())
+        """,
+        submit="""
+            import argparse
+            import main as task
+
+            class Trainer:
+                def __init__(self, args):
+                    self.args = args
+
+                def __call__(self):
+                    task.main(self.args)
+
+            if __name__ == "__main__":
+                Trainer(argparse.ArgumentParser(parents=[task.get_parser()]).parse_args())()
+        """,
+    )
+    assert {script.path for script in surveyed.scripts} == {"main.py", "submit.py"}
+    resolved = resolve(surveyed)
+    assert resolved.script.path == "main.py"
+    (step,) = [step for step in resolved.chain if step.kind == "argument"]
+    (line,) = [option.line for option in resolved.script.options if option.dest == "arch"]
+    assert (step.text, step.line) == ("--arch = small", line)
+    assert resolve(surveyed, entry="submit.py").script.path == "submit.py"
+
+
+def test_the_name_of_an_experiment_is_not_that_of_a_model(repository):
+    script = """
+        import argparse
+        import torch
+        from torchvision import datasets
+        from net import small
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--dataset", default="cifar10", help="cifar10 or cifar100")
+        parser.add_argument("--classes", default=10, type=int)
+        parser.add_argument("--name", default="first-try", type=str, help="of the experiment")
+        args = parser.parse_args()
+        data = datasets.__dict__[args.dataset.upper()]("data", train=False)
+        net = small(args.classes)
+        net.eval()
+        for x, y in torch.utils.data.DataLoader(data):
+            net(x)
+    """
+    resolved = resolve(repository(net=NET, main=script))
+    assert (resolved.name, resolved.input_size) == ("small", (3, 32, 32))
+    assert not [step for step in resolved.chain if step.kind == "argument"]
+
+
+def test_a_class_method_that_makes_the_model(repository, run):
+    surveyed = repository(
+        sized="""
+import torch.nn as nn
+
+class Sized(nn.Module):
+    def __init__(self, width, num_classes=10):
+        super().__init__()
+        self.conv = nn.Conv2d(3, width, 3)
+        self.fc = nn.Linear(width, num_classes)
+
+    def forward(self, x):
+        return self.fc(self.conv(x).mean((2, 3)))
+
+    @classmethod
+    def from_name(cls, name):
+        return cls({"s": 4, "m": 8}[name])
+
+    @classmethod
+    def widths(cls):
+        return [4, 8]
+""",
+        evaluate="from sized import Sized\nmodel = Sized.from_name('m').eval()\nfor x, y in loader:\n    model(x)\n",
+        hub="from sized import Sized\ndef small():\n    return Sized.from_name('s')\ndef widths():\n    return Sized.widths()",
+    )
+    assert {factory.name for factory in surveyed.factories} >= {"small"}
+    assert "widths" not in {factory.name for factory in surveyed.factories}
+    resolved = resolve(surveyed)
+    assert resolved.name == "Sized"
+    assert run(resolved.recipe, input=[3, 16, 16])["shape"] == [2, 10]
+
+
 def test_torch_without_a_model(repository):
     with pytest.raises(NothingToMigrateError, match=r"nn\.Module"):
         resolve(repository(main="import torch\nprint(torch.ones(2))\n"))

@@ -115,6 +115,21 @@ def test_factories_and_nothing_else(tmp_path):
     assert surveyed.loops == (), "a self-test on random numbers is not a use of the model"
 
 
+@pytest.mark.parametrize("name", ["class_num", "classes_count", "n_class", "number_of_labels", "cls_num", "category_num"])
+def test_the_count_of_classes_has_many_names(tmp_path, name):
+    source = f"""
+    import torch.nn as nn
+    class Narrow(nn.Module):
+        def __init__(self, {name}=100):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 16, 3)
+            self.head = nn.Linear(16, {name})
+        def forward(self, x):
+            return self.head(self.conv(x).mean((2, 3)))
+    """
+    assert [factory.name for factory in write(tmp_path, models=source).factories] == ["Narrow"]
+
+
 def test_scripts_roles_and_options(tmp_path):
     surveyed = write(
         tmp_path,

@@ -245,3 +245,48 @@ def test_a_broken_model_expression_or_value_is_named(build):
 def test_a_recipe_stays_in_its_repository(build, changes):
     error = build("model = None", **changes)["error"]
     assert "leads out of its repository" in error or "does not exist" in error
+
+
+DATA_SETS = """
+import os
+
+
+class Folder:
+    def __init__(self, root):
+        self.classes = sorted(os.listdir(root))
+
+
+class Images(Folder):
+    def __init__(self, root):
+        super().__init__(root)
+        self.count = len(self.classes)
+"""
+WITH_DATA = """
+from torchvision.datasets import Images
+from model import Net
+
+def build_dataset(root):
+    return Images(root), 9
+
+data, classes = build_dataset("nowhere")
+model = Net({})
+"""
+
+
+def test_a_data_set_that_is_absent_stops_only_what_needs_it(repository, build):
+    package = repository / "tools" / "torchvision" / "datasets"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("")
+    (package / "__init__.py").write_text(DATA_SETS)
+    assert len(build(WITH_DATA.format("classes"))["fc"]) == 9
+    for needed in ("len(data.classes)", "data.count"):
+        failed = build(WITH_DATA.format(needed))
+        assert "nowhere" in failed["error"]
+        assert "FileNotFoundError" in failed["error"]
+        assert failed["where"] == "tools/torchvision/datasets/__init__.py:7"
+    (repository / "tools" / "nowhere").mkdir()
+    assert len(build(WITH_DATA.format("data.count + 2"))["fc"]) == 2
+
+
+def test_other_absent_files_are_errors(build):
+    assert "gone.pt" in build("import torch\nfrom model import Net\nmodel = Net(2)\ntorch.load('gone.pt')\n")["error"]
