@@ -327,6 +327,18 @@ class ModelTable:
                     found += [name for name in self.choices(node, names) if len(name) > 0]
         return list(dict.fromkeys(found))
 
+    def key_of(self, name: str) -> str:
+        """The string under which a dict of the repository keeps the factory of that name, `{"small": make_small}`; else the name."""
+        keys: set[str] = set()
+        for node in (node for module in self.repository.modules.values() for node in module.nodes if isinstance(node, ast.Dict)):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    if key.value == name:
+                        return name
+                    if last_name(value) == name:
+                        keys.add(key.value)
+        return keys.pop() if len(keys) == 1 else name
+
     def _factories(self) -> Iterator[Factory]:
         functions: list[tuple[Module, Function, set[str]]] = []
         for module in self.repository.modules.values():

@@ -370,7 +370,7 @@ class _Resolver:
                 raise AmbiguousError(
                     f"{construction.script.path} knows no model {self.model!r}", candidates=choices, flag="--model"
                 )
-            given[chooser.dest] = self.model.rpartition(":")[2]
+            given[chooser.dest] = self.known.table.key_of(self.model.rpartition(":")[2])
             return None
         factory, call = self._factory_named(self.model)
         if construction.factory is not None and construction.factory.name == factory.name and call is None:

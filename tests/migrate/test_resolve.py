@@ -743,3 +743,33 @@ class Sized(nn.Module):
 def test_torch_without_a_model(repository):
     with pytest.raises(NothingToMigrateError, match=r"nn\.Module"):
         resolve(repository(main="import torch\nprint(torch.ones(2))\n"))
+
+
+def test_a_factory_is_chosen_by_its_name_or_by_the_key_it_is_kept_under(repository, run):
+    survey = repository(
+        net=NET
+        + """
+    MODELS = {"Net-S": small, "Net-W": wide}
+
+    def by_name(name):
+        return MODELS[name]
+""",
+        main="""
+    import argparse
+    import torch
+    from net import by_name
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--arch", default="Net-S")
+    args = parser.parse_args()
+    model = by_name(args.arch)()
+    model.eval()
+    with torch.no_grad():
+        for images, labels in torch.load("data.pt"):
+            print((model(images).argmax(1) == labels).sum())
+""",
+    )
+    for name in ("Net-W", "wide"):
+        found = resolve(survey, model=name)
+        assert found.recipe["argv"] == ["--arch", "Net-W"]
+        assert run(found.recipe, input=[3, 9, 9])["shape"] == [2, 10]
