@@ -328,10 +328,10 @@ class ModelTable:
         return list(dict.fromkeys(found))
 
     def key_of(self, name: str) -> str:
-        """The string under which a dict of the repository keeps the factory of that name, `{"small": make_small}`; else the name."""
+        """The string under which a dict of the repository keeps the factory of that name, `{"small": make_small}`; else that."""
         keys: set[str] = set()
-        for node in (node for module in self.repository.modules.values() for node in module.nodes if isinstance(node, ast.Dict)):
-            for key, value in zip(node.keys, node.values, strict=True):
+        for node in (node for module in self.repository.modules.values() for node in module.nodes):
+            for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
                 if isinstance(key, ast.Constant) and isinstance(key.value, str):
                     if key.value == name:
                         return name
