@@ -328,7 +328,7 @@ class ModelTable:
         return list(dict.fromkeys(found))
 
     def key_of(self, name: str) -> str:
-        """The string under which a dict of the repository keeps the factory of that name, `{"small": make_small}`; else that."""
+        """The string under which a dict of the repository keeps the factory of that name, `{"small": make}`; else that."""
         keys: set[str] = set()
         for node in (node for module in self.repository.modules.values() for node in module.nodes):
             for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
