@@ -217,9 +217,11 @@ class _Resolver:
                 parsed = ast.parse((text + wanted[wanted.index("(") :]).strip(), mode="eval").body
             except SyntaxError as error:
                 raise MigrateError(f"--model {wanted!r} is neither a name nor a call: {error.msg}") from error
-            if not isinstance(parsed, ast.Call) or not isinstance(parsed.func, ast.Name):
+            called = parsed.func if isinstance(parsed, ast.Call) else None
+            called = called.value if isinstance(called, ast.Attribute) else called  # Net.from_name("small")
+            if not isinstance(parsed, ast.Call) or not isinstance(called, ast.Name):
                 raise MigrateError(f"--model {wanted!r} is neither a name nor a call of one")
-            name, call = f"{where}:{parsed.func.id}" if where else parsed.func.id, parsed
+            name, call = f"{where}:{called.id}" if where else called.id, parsed
         place, _, name = name.rpartition(":")
         known = [item for item in self.survey.factories if not place or item.path == place]
         named = [item for item in known if item.name == name]

@@ -731,13 +731,16 @@ class Sized(nn.Module):
         return [4, 8]
 """,
         evaluate="from sized import Sized\nmodel = Sized.from_name('m').eval()\nfor x, y in loader:\n    model(x)\n",
-        hub="from sized import Sized\ndef small():\n    return Sized.from_name('s')\ndef widths():\n    return Sized.widths()",
     )
-    assert {factory.name for factory in surveyed.factories} >= {"small"}
-    assert "widths" not in {factory.name for factory in surveyed.factories}
+    assert [factory.name for factory in surveyed.factories] == ["Sized"]
     resolved = resolve(surveyed)
     assert resolved.name == "Sized"
     assert run(resolved.recipe, input=[3, 16, 16])["shape"] == [2, 10]
+    chosen = resolve(surveyed, model="Sized.from_name('s')")
+    assert chosen.recipe["source"].endswith("model = Sized.from_name('s')\n")
+    assert run(chosen.recipe, input=[3, 16, 16])["shape"] == [2, 10]
+    hub = "from sized import Sized\ndef small():\n    return Sized.from_name('s')\ndef widths():\n    return Sized.widths()"
+    assert [factory.name for factory in repository(hub=hub).factories] == ["small"]
 
 
 def test_torch_without_a_model(repository):
