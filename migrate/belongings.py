@@ -57,6 +57,7 @@ class Belongings:
             class_names=labels.names if labels is not None else None,
             class_names_recipe={**names[0], "names": names[1]} if names is not None else None,
             input_size=size,
+            image_size=from_data_set(nearby, transform_resizes=False),
             findings=tuple(self.settings.findings),
         )
 
