@@ -63,7 +63,12 @@ class Belongings:
 
     def _program(self, point: Point, stack: Sequence[tuple[Module, ast.Call]], name: str) -> tuple[dict[str, Any], str] | None:
         script = self.construction.script
-        framer = Framer(self.known.repository, self.known.calls, self.module, Options(seeds=False, data=False))
+        framer = Framer(
+            self.known.repository,
+            self.known.calls,
+            self.module,
+            Options(seeds=False, data=False, checkpoints=name != "transform"),
+        )
         try:
             program = framer.build(point, stack)
         except SliceError:

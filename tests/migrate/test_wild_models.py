@@ -311,3 +311,35 @@ def test_a_resize_of_images_that_are_all_alike(tmp_path):
     resized = Preprocessing(geometry=(Resize(size=48),))
     assert row_shape(resized) is None
     assert row_shape(resized, (32, 32)) == (3, 48, 48)
+
+
+def test_a_transform_needs_no_weights(tmp_path):
+    found = write(
+        tmp_path,
+        net=SIZED,
+        main="""
+            import argparse
+            import numpy as np
+            import torchvision
+            from torchvision import transforms
+            from net import Net
+
+            def setup(args):
+                model = Net()
+                model.load_from(np.load(args.weights))
+                args.size = 48
+                return args, model
+
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--weights", default="none.npz")
+            args, model = setup(parser.parse_args())
+            transform = transforms.Compose([transforms.Resize((args.size, args.size)), transforms.ToTensor()])
+            for images, labels in torchvision.datasets.CIFAR10("data", transform=transform):
+                outputs = model(images)
+                correct = outputs.argmax(1) == labels
+        """,
+    )
+    resolved = resolve(found)
+    assert "load_from" in resolved.recipe["source"]
+    assert "args.size = 48" in resolved.transform_recipe["source"]
+    assert "load_from" not in resolved.transform_recipe["source"]
