@@ -57,12 +57,18 @@ class Belongings:
             class_names=labels.names if labels is not None else None,
             class_names_recipe={**names[0], "names": names[1]} if names is not None else None,
             input_size=size,
+            image_size=from_data_set(nearby, transform_resizes=False),
             findings=tuple(self.settings.findings),
         )
 
     def _program(self, point: Point, stack: Sequence[tuple[Module, ast.Call]], name: str) -> tuple[dict[str, Any], str] | None:
         script = self.construction.script
-        framer = Framer(self.known.repository, self.known.calls, self.module, Options(seeds=False, data=False))
+        framer = Framer(
+            self.known.repository,
+            self.known.calls,
+            self.module,
+            Options(seeds=False, data=False, checkpoints=name != "transform"),
+        )
         try:
             program = framer.build(point, stack)
         except SliceError:

@@ -48,7 +48,10 @@ class _Evidence:
             fed = [(channels, height, width)]
             if self.own:
                 return fed
-        known = [*fed, *(row_shape(candidate) for candidate in self.traced.candidates), resolved.input_size]
+        rows = [row_shape(candidate) for candidate in self.traced.candidates]
+        if not any(rows) and resolved.image_size is not None:  # a resize of the shorter side, of images that are all alike
+            rows = [row_shape(candidate, resolved.image_size[1:]) for candidate in self.traced.candidates]
+        known = [*fed, *rows, resolved.input_size]
         return list(dict.fromkeys(row for row in known if row is not None))
 
 

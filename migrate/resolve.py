@@ -182,7 +182,7 @@ class _Resolver:
         if self.survey.factories:
             raise AmbiguousError(
                 f"no script could be followed to its model ({reasons})",
-                candidates=[factory.name for factory in self.survey.factories],
+                candidates=_told_apart(self.survey.factories),
                 flag="--model",
             )
         raise MigrateError(f"no script could be followed to its model: {reasons}")
@@ -199,7 +199,7 @@ class _Resolver:
                 "nn.Module classes that end in a layer of classes, functions that return them, and loops that call a model"
             )
         elif len(factories) > 1:
-            names = [factory.name for factory in factories]
+            names = _told_apart(factories)
             raise AmbiguousError(
                 f"there are {len(factories)} models and no script that chooses one", candidates=names, flag="--model"
             )
@@ -239,7 +239,7 @@ class _Resolver:
                 )
             )
         if not named:
-            names = [item.name for item in self.survey.factories]
+            names = _told_apart(self.survey.factories)
             if not names:
                 raise MigrateError(f"--model {wanted}: this repository defines no model")
             raise AmbiguousError(f"this repository defines no model {name!r}", candidates=names, flag="--model")
@@ -301,7 +301,7 @@ class _Resolver:
             given[chooser.dest] = chooser.default  # a bare string where the script expects a list of them
         wanted = [option for option in options if option.required and option.dest not in given]
         if chooser is not None and chooser in wanted:
-            names = self.known.table.dispatched() or [factory.name for factory in self.survey.factories]
+            names = self.known.table.dispatched() or _told_apart(self.survey.factories)
             candidates = [str(item) for item in chooser.choices or names]
             raise AmbiguousError(
                 f"{script.path} must be told its model ({flag_of(chooser)})", candidates=candidates, flag="--model"
@@ -458,6 +458,12 @@ def _chain(
         yield ChainStep(kind, path, statement.lineno, text if len(text) <= 160 else f"{text[:157]}...")
     if factory is not None:
         yield ChainStep("factory", factory.path, factory.line, factory.name)
+
+
+def _told_apart(factories: Sequence[Factory]) -> list[str]:
+    """The factories' names, as --model takes them: with the file where several files have a name."""
+    names = [factory.name for factory in factories]
+    return [item.name if names.count(item.name) == 1 else f"{item.path}:{item.name}" for item in factories]
 
 
 def _tidy(name: str) -> str:

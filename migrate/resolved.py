@@ -49,5 +49,7 @@ class Resolved:
     """The recipe's keys without "model", plus "names": an expression that evaluates to a list, or a dict by index or name."""
     input_size: tuple[int, int, int] | None = None
     """(channels, height, width) where the repository states it."""
+    image_size: tuple[int, int, int] | None = None
+    """(channels, height, width) of the images before any transform, where they are those of a published data set."""
     image_argument: str | None = None
     findings: tuple[Finding, ...] = ()

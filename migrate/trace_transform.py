@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from ..errors import SandboxError
-from ..specs import Preprocessing
+from ..specs import CenterCrop, Preprocessing
 from .fit_numbers import Refused, tolerance
 from .trace_fit import Observation, fit, rows
 from .workshop import Workshop
@@ -183,10 +183,17 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, shop: Workshop) 
     return worst, remarks
 
 
-def row_shape(made: Preprocessing) -> tuple[int, int, int] | None:
-    """The (channels, height, width) of every row; None where it follows from the image, which no batch can hold."""
+def row_shape(made: Preprocessing, image: tuple[int, int] | None = None) -> tuple[int, int, int] | None:
+    """The (channels, height, width) of every row; None where it follows from the image, which no batch can hold.
+
+    `image` is the (height, width) that all images have, where that is known.
+    """
     channels = 3 if made.mode == "RGB" else 1
     size = made.row_size
+    if size is None and image is not None:
+        size = image
+        for step in made.geometry:
+            size = step.size if isinstance(step, CenterCrop) else step.output_size(*size)
     return (channels, *size) if size is not None else None
 
 

@@ -6,6 +6,7 @@ the slice of the script that constructs the model and `model` the expression tha
 
 from __future__ import annotations
 
+import ast
 import functools
 import os
 import sys
@@ -49,7 +50,7 @@ def build_model(recipe: Mapping[str, Any], notes: list[str] | None = None) -> to
     main = sys.modules["__main__"]
     sys.modules["__main__"] = module  # a model pickled whole by the script names its classes `__main__.Net`
     try:
-        _without_data(compile(recipe["source"], str(script), "exec", dont_inherit=True), module, recipe["root"], notes)
+        _without_data(compile(recipe["source"], str(script), "exec", dont_inherit=True), module, recipe, notes)
         model = eval(recipe["model"], module.__dict__)  # noqa: S307
     except KeyboardInterrupt:
         raise
@@ -63,16 +64,16 @@ def build_model(recipe: Mapping[str, Any], notes: list[str] | None = None) -> to
     return model.eval()
 
 
-def _without_data(code: types.CodeType, module: types.ModuleType, root: str | Path, notes: list[str] | None) -> None:
+def _without_data(code: types.CodeType, module: types.ModuleType, recipe: Mapping[str, Any], notes: list[str] | None) -> None:
     """Run the code; where it stops at a data set that is not here, again without that, since the model may not need it."""
     try:
-        _as_launched(code, module, root)
+        _as_launched(code, module, recipe)
     except (OSError, RuntimeError) as error:
         if not is_of_absent_data(error):
             raise
         with bare_data_sets() as missing:
             try:
-                _as_launched(code, module, root)
+                _as_launched(code, module, recipe)
             except AttributeError as other:
                 if any(other.obj is bare for bare, _ in missing):
                     raise error from None  # the data is needed, so its absence is what to mend
@@ -82,7 +83,7 @@ def _without_data(code: types.CodeType, module: types.ModuleType, root: str | Pa
             notes += [f"a data set is not here, and was not needed to build the model: {text}" for text in errors]
 
 
-def _as_launched(code: types.CodeType, module: types.ModuleType, root: str | Path) -> None:
+def _as_launched(code: types.CodeType, module: types.ModuleType, recipe: Mapping[str, Any]) -> None:
     """Run the code; where it asks for what only a launcher such as torchrun sets, again as its only process.
 
     Set beforehand, these variables would make other scripts start process groups that they do not need. Where an import
@@ -97,16 +98,29 @@ def _as_launched(code: types.CodeType, module: types.ModuleType, root: str | Pat
                 raise
             os.environ[asked] = _LAUNCHER[asked]
         except ModuleNotFoundError as error:
-            if _raised_by(error, module) or not stand_in(error, root):
+            for_effect = _raised_by(error, module) and not _reads(recipe["source"], (error.name or "").partition(".")[0])
+            if for_effect or not stand_in(error, recipe["root"]):
                 raise
         else:
             return
 
 
 def _raised_by(error: BaseException, module: types.ModuleType) -> bool:
-    """Whether the recipe itself, which imports only what it needs, ran last of all the user's code."""
+    """Whether the recipe itself ran last of all the user's code."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     return [name for name in frames if name and not name.startswith(("importlib", "penstock."))][-1:] == [module.__name__]
+
+
+def _reads(source: str, library: str) -> bool:
+    """Whether a program reads a name that it imports from a library; else it imports it for what the import does."""
+    nodes = list(ast.walk(ast.parse(source)))
+    bound: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            bound |= {item.asname or library for item in node.names if item.name.partition(".")[0] == library}
+        elif isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").partition(".")[0] == library:
+            bound |= {item.asname or item.name for item in node.names}
+    return any(isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in bound for node in nodes)
 
 
 def unwrap(model: Any) -> Any:

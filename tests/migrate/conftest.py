@@ -16,7 +16,7 @@ from penstock.migrate.rewrite import Change
 from penstock.migrate.source import parse_source
 
 collect_ignore = ["corpus"]  # repositories to migrate, some with files called test.py
-_CONSTRUCTION = re.compile(r"([\w.]+) = penstock\.compile\(([\w.]+)\)")
+_CONSTRUCTION = re.compile(r"([\w.]+) = penstock\.(?:compile|evaluation_step)\(([\w.]+)\)")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 

@@ -7,6 +7,8 @@ import pytest
 from penstock.errors import AmbiguousError
 from penstock.migrate.resolve import resolve
 from penstock.migrate.survey import survey
+from penstock.migrate.trace_transform import row_shape
+from penstock.specs import Preprocessing, Resize
 
 
 def write(root, **files):
@@ -278,3 +280,66 @@ def test_the_size_in_the_tests_of_a_model(tmp_path, imported):
     assert resolve(survey(tmp_path)).input_size == (3, 40, 40)
     (tmp_path / "test_net.py").write_text((tmp_path / "test_net.py").read_text().replace(imported, "import other"))
     assert resolve(survey(tmp_path)).input_size is None
+
+
+def test_candidates_of_one_name_are_told_apart(tmp_path):
+    found = write(tmp_path, one=SIZED, two=SIZED, three=SIZED.replace("class Net", "class Other"))
+    with pytest.raises(AmbiguousError, match=r"--model one.py:Net\n.*--model Other\n.*--model two.py:Net"):
+        resolve(found)
+    assert resolve(found, model="two.py:Net").factory == "two.py:4"
+
+
+def test_a_resize_of_images_that_are_all_alike(tmp_path):
+    found = write(
+        tmp_path,
+        net=SIZED.replace("input_size=64", "wide=False"),
+        main="""
+            import torchvision
+            from torchvision import transforms
+            from net import Net
+
+            size = int("32")
+            resized = transforms.Compose([transforms.Resize(size), transforms.ToTensor()])
+            kept = torchvision.datasets.CIFAR10("data", transform=resized)
+            net = Net()
+            for images, labels in kept:
+                outputs = net(images)
+                correct = outputs.argmax(1) == labels
+        """,
+    )
+    assert resolve(found).image_size == (3, 32, 32)
+    resized = Preprocessing(geometry=(Resize(size=48),))
+    assert row_shape(resized) is None
+    assert row_shape(resized, (32, 32)) == (3, 48, 48)
+
+
+def test_a_transform_needs_no_weights(tmp_path):
+    found = write(
+        tmp_path,
+        net=SIZED,
+        main="""
+            import argparse
+            import numpy as np
+            import torchvision
+            from torchvision import transforms
+            from net import Net
+
+            def setup(args):
+                model = Net()
+                model.load_from(np.load(args.weights))
+                args.size = 48
+                return args, model
+
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--weights", default="none.npz")
+            args, model = setup(parser.parse_args())
+            transform = transforms.Compose([transforms.Resize((args.size, args.size)), transforms.ToTensor()])
+            for images, labels in torchvision.datasets.CIFAR10("data", transform=transform):
+                outputs = model(images)
+                correct = outputs.argmax(1) == labels
+        """,
+    )
+    resolved = resolve(found)
+    assert "load_from" in resolved.recipe["source"]
+    assert "args.size = 48" in resolved.transform_recipe["source"]
+    assert "load_from" not in resolved.transform_recipe["source"]

@@ -74,6 +74,14 @@ def test_a_file_of_the_repository_in_another_place_is_no_library(tmp_path):
     assert "No module named 'layers'" in build(tmp_path)
 
 
-def test_what_the_construction_itself_imports_is_needed(tmp_path):
+def test_an_import_for_its_effect_is_needed(tmp_path):
     net(tmp_path, "")
     assert "No module named 'absent_ops'" in build(tmp_path, "import absent_ops\nfrom net import Net\nmodel = Net()\n")
+
+
+@pytest.mark.parametrize("use", ["amp.initialize(model)", "DDP(model)"])
+def test_what_only_another_setting_uses_may_be_absent(tmp_path, use):
+    net(tmp_path, "")
+    source = "from absent_ops import amp\nfrom absent_ops.parallel import DDP\nfrom net import Net\nmodel = Net()\n"
+    assert build(tmp_path, f"{source}if model.training is None:\n    model = {use}\n") == "Net"
+    assert "No module named 'absent_ops'" in build(tmp_path, f"{source}if model.training:\n    model = {use}\n")
