@@ -14,6 +14,7 @@ from .effects import MUTATING_METHODS
 from .scopes import Module, Repository, bound_names, dotted, import_module, last_name
 
 _CUDA = re.compile(r"^(cuda|mps|xpu)(:\d+)?$|^cuda:\{\}$|^cuda:%[ds]$")
+_DEVICE = re.compile(r"^(cuda|mps|xpu):(%[ds])?$")
 _DROPPED = ("torch.cuda.", "torch.distributed.", "torch.multiprocessing.", "torch.backends.", "matplotlib.", "wandb.")
 _ALONE = {
     "torch.distributed.get_rank": 0,
@@ -80,11 +81,24 @@ class Neutral(ast.NodeTransformer):
             return ast.copy_location(ast.Constant("cpu"), node)
         return node
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        # "cuda:%d" % index, "cuda:" + str(index): the index has no place behind "cpu"
+        if isinstance(node.op, ast.Mod | ast.Add) and _starts_a_device(node.left):
+            return ast.copy_location(ast.Constant("cpu"), node)
+        return self.generic_visit(node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        return ast.copy_location(ast.Constant("cpu"), node) if node.values and _starts_a_device(node.values[0]) else node
+
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         # `"cuda" if torch.cuda.is_available() else "cpu"` is harmless and says what the author meant
         if isinstance(node.body, ast.Constant) and isinstance(node.orelse, ast.Constant):
             return node
         return self.generic_visit(node)
+
+
+def _starts_a_device(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_DEVICE.match(node.value))
 
 
 def _mentions_cuda(node: ast.AST) -> bool:
