@@ -160,7 +160,7 @@ class _Resolver:
         for item in several:
             if self._is_meant(item.factory):
                 return item
-        for item in several:
+        for item in several if not any(factory.name == self.model for factory in self.survey.factories) else ():
             if self.model in (item.site.fact.model, item.site.fact.model.rpartition(".")[2]):
                 self.model = None  # said, and found
                 return item

@@ -50,7 +50,7 @@ def test_everything_is_proved(migrated: tuple[Report, Path]) -> None:
 def test_training_is_proved_by_its_losses(migrated: tuple[Report, Path]) -> None:
     report, out = migrated
     (train,) = (script for script in report.scripts if script.path == "train.py")
-    assert (train.rules, train.why) == (["PS301"], None)
+    assert (train.rules, train.why) == (["PS203", "PS301"], None)
     assert train.loss_trace is not None
     assert (train.loss_trace.status, train.loss_trace.steps) == ("passed", 20)
     assert train.loss_trace.max_relative <= train.loss_trace.tolerance == 1e-5

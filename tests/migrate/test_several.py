@@ -157,3 +157,10 @@ def test_an_attribute_is_chosen_by_its_last_name(tmp_path: Path) -> None:
         resolved(tmp_path, script)
     assert resolved(tmp_path, script, model="second").factory == "nets.py:15"
     assert resolved(tmp_path, script, model="self.second").factory == "nets.py:15"
+
+
+def test_a_factory_of_that_name_comes_before_a_variable(tmp_path: Path) -> None:
+    script = EVALUATED.format(made="a = Small(4)\nb = Large()")
+    (tmp_path / "more.py").write_text("from nets import Small\n\ndef a():\n    return Small(32)\n")
+    found = resolved(tmp_path, script, model="a")
+    assert found.factory == "more.py:3"
