@@ -106,7 +106,7 @@ def migrate(
         raise typer.BadParameter("give --model or --all-models, not both", param_hint="--model")
     from .errors import AmbiguousError
     from .migrate.api import migrate as run
-    from .migrate.report import Report
+    from .migrate.reporting.report import Report
 
     console = _console(stderr=format != "text")
     undecided: AmbiguousError | None = None
@@ -139,17 +139,17 @@ def migrate(
             raise
         done, undecided = error.report, error
     if report is not None:
-        from .migrate.html_report import write_html
+        from .migrate.reporting.html_report import write_html
 
         write_html(done, report)
     if format == "json":
         typer.echo(json.dumps(done.to_json(), indent=2))
     elif format == "sarif":
-        from .migrate.sarif import to_sarif
+        from .migrate.reporting.sarif import to_sarif
 
         typer.echo(json.dumps(to_sarif(done), indent=2))
     else:
-        from .migrate.render import render
+        from .migrate.reporting.render import render
 
         render(done, console)
     if undecided is not None:
@@ -174,11 +174,11 @@ def rules(
     test: Annotated[Path | None, typer.Option(metavar="FILE.py", help="Run the examples of the rules in this file.")] = None,
 ) -> None:
     """List the rules; with a code, show what it does, why, an example, and how safe its fix is."""
-    from .migrate.catalogue import page, table
+    from .migrate.rewriting.catalogue import page, table
 
     if test is not None:
-        from .migrate.plugins import load_rules
-        from .migrate.selftest import self_test
+        from .migrate.rewriting.plugins import load_rules
+        from .migrate.rewriting.selftest import self_test
 
         verdicts = [verdict for rule in load_rules(test) for verdict in self_test(rule)]
         for verdict in verdicts:
@@ -349,8 +349,8 @@ def bench(
 
     recipe = None
     if baseline is not None:
-        from .migrate.resolve import resolve
-        from .migrate.survey import survey
+        from .migrate.resolving.resolve import resolve
+        from .migrate.survey.survey import survey
 
         recipe = resolve(survey(baseline), entry=entry).recipe
     try:

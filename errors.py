@@ -104,7 +104,7 @@ class NothingToMigrateError(MigrateError):
 class AmbiguousError(MigrateError):
     """Several candidates fit; `candidates` names them and `flag` is the option that chooses.
 
-    `report` is a `penstock.migrate.report.Report` with what does not depend on the choice, where there is such a thing.
+    `report` is a `Report` of the migrator with what does not depend on the choice, where there is such a thing.
     """
 
     report: object = None

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from penstock.migrate.resolve import resolve
-from penstock.migrate.survey import survey
+from penstock.migrate.resolving.resolve import resolve
+from penstock.migrate.survey.survey import survey
 from penstock.serving.bench.report import summary_table
 from penstock.serving.bench.run import BenchConfig, bench
 

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..errors import AmbiguousError, MigrateError
-from .calls import SliceError
-from .construction import construct
-from .crew import Crew
-from .facts import Factory, Survey
 from .model import package_model, serve
 from .package import model_name
-from .report import ModelReport, Parity
-from .resolve import resolve
-from .resolved import Resolved
-from .survey import knowledge
+from .proving.crew import Crew
+from .reading.calls import SliceError
+from .reading.facts import Factory, Survey
+from .reporting.report import ModelReport, Parity
+from .resolving.construction import construct
+from .resolving.resolve import resolve
+from .resolving.resolved import Resolved
+from .survey.survey import knowledge
 from .trials import Originals
 from .workspace import Workspace, workshop
 

@@ -12,20 +12,20 @@ import psutil
 
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
 from .all_models import package_all, resolve_all, split_models
-from .cells import name_cells
-from .facts import Survey
-from .finding import Finding
 from .in_place import write_if_proved
 from .journal import models_in_place, recover
 from .output import check_output, models_folder, write_output
-from .plugins import settle
 from .progress import Stages
-from .report import ModelReport, Parity, Report, ScriptReport
-from .resolve import resolve
-from .resolved import Resolved
-from .rewrite import Change, rewrite_all, unified_diff
-from .sandbox import Limits
-from .survey import survey
+from .proving.sandbox import Limits
+from .reading.facts import Survey
+from .reading.finding import Finding
+from .reporting.cells import name_cells
+from .reporting.report import ModelReport, Parity, Report, ScriptReport
+from .resolving.resolve import resolve
+from .resolving.resolved import Resolved
+from .rewriting.plugins import settle
+from .rewriting.rewrite import Change, rewrite_all, unified_diff
+from .survey.survey import survey
 from .tree import Copied
 from .trials import run_migrated, run_originals
 from .workspace import Wishes, Workspace

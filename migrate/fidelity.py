@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .package import ask
-from .report import ModelReport, Parity
+from .reporting.report import ModelReport, Parity
 from .workspace import Workspace
 
 RELATIVE = 1e-5

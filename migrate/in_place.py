@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import MigrateError
-from .finding import Finding
 from .journal import write_in_place
-from .report import PARITY, Report
-from .rewrite import Change
+from .reading.finding import Finding
+from .reporting.report import PARITY, Report
+from .rewriting.rewrite import Change
 
 
 def write_if_proved(root: Path, changes: Sequence[Change], report: Report, models: Path | None) -> None:

@@ -30,7 +30,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import MigrateError
-from .rewrite import Change
+from .rewriting.rewrite import Change
 
 FOLDER = ".penstock"
 SCHEMA = 1

@@ -10,18 +10,18 @@ from typing import Any
 
 from ..errors import AmbiguousError, SandboxError
 from ..specs import Preprocessing
-from .checkpoint_report import report_checkpoints
-from .evidence import speeds
 from .fidelity import computes_as_unrepaired
-from .instrument import site_of
-from .mismatch import trained_otherwise
 from .package import class_names, inspect, model_name, package, smoke_tests
-from .report import ModelReport, Parity, PreprocessingReport, Speedup
-from .resolved import Resolved
-from .survey import knowledge
-from .trace_transform import Traced, row_shape, trace
+from .proving.evidence import speeds
+from .proving.instrument import site_of
+from .proving.trace_transform import Traced, row_shape, trace
+from .proving.verify import Recorded
+from .reporting.checkpoint_report import report_checkpoints
+from .reporting.report import ModelReport, Parity, PreprocessingReport, Speedup
+from .resolving.mismatch import trained_otherwise
+from .resolving.resolved import Resolved
+from .survey.survey import knowledge
 from .trials import Originals
-from .verify import Recorded
 from .workspace import Workspace
 
 Row = tuple[int, int, int]

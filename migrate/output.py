@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MigrateError
-from .rewrite import Change
+from .rewriting.rewrite import Change
 from .tree import MARKER, Copied, copy_tree
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from ..errors import SandboxError
 from ..specs import Preprocessing
-from .verify import Recorded
-from .workshop import Workshop
+from .proving.verify import Recorded
+from .proving.workshop import Workshop
 
 __all__ = ["Workshop", "ask", "class_names", "inspect", "model_name", "package", "smoke_test"]
 WORKER = ("-P", "-m", "penstock.runtime.worker")

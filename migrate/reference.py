@@ -14,8 +14,8 @@ import psutil
 from ..errors import AmbiguousError, MigrateError
 from .package import ask, inspect, model_name
 from .progress import Stages
-from .sandbox import Limits
-from .workshop import Workshop
+from .proving.sandbox import Limits
+from .proving.workshop import Workshop
 
 if TYPE_CHECKING:
     from rich.console import Console

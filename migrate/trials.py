@@ -6,14 +6,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from .evidence import agreements, losses
-from .facts import Script
-from .loss_trace import TracedLoop, compare_losses, rewritten_loops
 from .output import apply
-from .report import LossTrace, ScriptReport
-from .resolved import Resolved
-from .rewrite import Change
-from .verify import ScriptRun, arguments, compare, run_script, run_training
+from .proving.evidence import agreements, losses
+from .proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
+from .proving.verify import ScriptRun, arguments, compare, run_script, run_training
+from .reading.facts import Script
+from .reporting.report import LossTrace, ScriptReport
+from .resolving.resolved import Resolved
+from .rewriting.rewrite import Change
 from .workspace import Workspace
 
 # Flags by which scripts that train are told to evaluate only.

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .crew import Crew
-from .facts import Survey
-from .finding import Finding, Severity
 from .output import apply
 from .progress import Stages
-from .report import Report
-from .resolved import Resolved
-from .rewrite import Change
-from .sandbox import Limits
+from .proving.crew import Crew
+from .proving.sandbox import Limits
+from .proving.workshop import Workshop, isolates_files
+from .reading.facts import Survey
+from .reading.finding import Finding, Severity
+from .reporting.report import Report
+from .resolving.resolved import Resolved
+from .rewriting.rewrite import Change
 from .tree import HUGE_BYTES, copy_tree
-from .workshop import Workshop, isolates_files
 
 TRIAL_BYTES = 2**30
 """More data than this is linked, not copied, for a run that can only read what lies outside its own folders."""

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ..errors import MigrateError, NothingToMigrateError
-from .facts import Script, Survey
 from .output import apply
-from .preferences import read_preferences
 from .progress import Stages
-from .report import PARITY, Report
-from .rewrite import Change, choose_rules, rewrite_all
-from .rule import all_rules
-from .sandbox import Limits
-from .source import NOTEBOOK, read_source
-from .survey import survey
-from .verify import compare
-from .verify import run_script as run_recorded
+from .proving.sandbox import Limits
+from .proving.verify import compare
+from .proving.verify import run_script as run_recorded
+from .reading.facts import Script, Survey
+from .reading.source import NOTEBOOK, read_source
+from .reporting.report import PARITY, Report
+from .rewriting.preferences import read_preferences
+from .rewriting.rewrite import Change, choose_rules, rewrite_all
+from .rewriting.rule import all_rules
+from .survey.survey import survey
 from .workspace import Wishes, Workspace
 
 if TYPE_CHECKING:

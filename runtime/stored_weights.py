@@ -30,6 +30,7 @@ _NOT_WEIGHTS = frozenset(
         ".mo",
     ]
 )
+_unique = dict.fromkeys  # the code in the block may do anything to the names of builtins
 _listeners: list[list[str]] = []
 _hooked: list[bool] = []
 
@@ -51,7 +52,7 @@ def stored_weights_read() -> Iterator[list[Path]]:
         yield found
     finally:
         _listeners.remove(opened)
-        found += [path for path in map(Path, dict.fromkeys(opened)) if _holds_weights(path)]
+        found += [path for path in map(Path, _unique(opened)) if _holds_weights(path)]
 
 
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:

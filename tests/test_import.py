@@ -31,7 +31,7 @@ def test_the_public_surface_is_what_is_promised():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("first", ["import penstock.migrate.survey", "import penstock"])
+@pytest.mark.parametrize("first", ["import penstock.migrate.survey.survey", "import penstock"])
 def test_migrate_is_callable_however_it_was_imported(first):
     code = f"{first}\nimport penstock\nassert callable(penstock.migrate)\n"
     code += "import penstock.migrate as package\nassert package.__path__"

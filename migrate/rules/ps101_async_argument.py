@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import ClassVar, Literal
 
-from ..edits import Edit, Positions
-from ..lexer import tokens
-from ..rule import Fix, TextRule
+from ..reading.edits import Edit, Positions
+from ..reading.lexer import tokens
+from ..rewriting.rule import Fix, TextRule
 
 
 class AsyncArgument(TextRule):

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from ..edits import Edit, Positions
-from ..lexer import Token, split, statements
-from ..rule import Fix, TextRule
+from ..reading.edits import Edit, Positions
+from ..reading.lexer import Token, split, statements
+from ..rewriting.rule import Fix, TextRule
 
 _BEFORE = """\
 import os

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from ..renames import Renames
+from ..rewriting.renames import Renames
 
 _VALID_1 = """\
 import torch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..names import has_fallback, importing, uses
-from ..rule import Context, Fix, Rule
+from ..reading.names import has_fallback, importing, uses
+from ..rewriting.rule import Context, Fix, Rule
 
 _INSTEAD = {
     "apex.amp.initialize": 'make scaler = torch.amp.GradScaler("cuda"), and run the model in `with torch.autocast("cuda"):`',

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..edits import Edit
-from ..names import has_fallback
-from ..rule import Context, Fix, Rule
+from ..reading.edits import Edit
+from ..reading.names import has_fallback
+from ..rewriting.rule import Context, Fix, Rule
 
 _BUILTINS = {"xrange": "range", "raw_input": "input", "unicode": "str", "unichr": "chr", "long": "int", "basestring": "str"}
 _FROM_STARS = frozenset(_BUILTINS)

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import calls_of, keyword_of, source_of, truth
-from ..edits import Edit
-from ..names import has_fallback, importing, mentions, remove_import
-from ..rule import Context, Fix, Rule
-from ..scopes import Module, last_name
+from ..reading.edits import Edit
+from ..reading.names import has_fallback, importing, mentions, remove_import
+from ..reading.scopes import Module, last_name
+from ..rewriting.call_edits import calls_of, keyword_of, source_of, truth
+from ..rewriting.rule import Context, Fix, Rule
 
 _VALID_2 = """\
 import torch

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..edits import Edit
-from ..rule import Context, Fix, Rule
-from ..scalars import returns_scalars
-from ..scopes import Module, last_name
+from ..reading.edits import Edit
+from ..reading.scopes import Module, last_name
+from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.scalars import returns_scalars
 
 _NAMED = re.compile(r"(^|_)(loss|losses|cost|err|error|acc|accuracy|prec\d?|top\d|err_?[DG])(_|\d|$)|loss|^err", re.I)
 _REDUCERS = frozenset(["mean", "sum", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "binary_cross_entropy", "norm"])

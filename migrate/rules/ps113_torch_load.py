@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import calls_of, is_spread, keyword_of, with_argument
-from ..rule import Context, Fix, Rule
+from ..rewriting.call_edits import calls_of, is_spread, keyword_of, with_argument
+from ..rewriting.rule import Context, Fix, Rule
 
 _METHODS = frozenset(["eval", "train", "cuda", "to", "parameters", "named_parameters", "forward", "modules", "load_state_dict"])
 

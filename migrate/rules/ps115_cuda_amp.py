@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import calls_of, is_spread, with_argument
-from ..edits import Edit
-from ..names import has_fallback, importing, uses
-from ..rule import Context, Fix, Rule
+from ..reading.edits import Edit
+from ..reading.names import has_fallback, importing, uses
+from ..rewriting.call_edits import calls_of, is_spread, with_argument
+from ..rewriting.rule import Context, Fix, Rule
 
 _NAMES = ("autocast", "GradScaler")
 _HOLDERS = ("torch.cuda.amp", "torch.cuda.amp.autocast", "torch.cuda.amp.GradScaler")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import calls_of, source_of
-from ..edits import Edit
-from ..names import import_line
-from ..rule import Context, Fix, Rule
+from ..reading.edits import Edit
+from ..reading.names import import_line
+from ..rewriting.call_edits import calls_of, source_of
+from ..rewriting.rule import Context, Fix, Rule
 
 _INSTEAD = {
     "imread": "read with Pillow: numpy.array(PIL.Image.open(path))",

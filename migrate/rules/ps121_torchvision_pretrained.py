@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import calls_of, is_spread, keyword_of, source_of, span, truth
-from ..edits import Edit
-from ..rule import Context, Fix, Rule
+from ..reading.edits import Edit
+from ..rewriting.call_edits import calls_of, is_spread, keyword_of, source_of, span, truth
+from ..rewriting.rule import Context, Fix, Rule
 
 _WEIGHTS = '"IMAGENET1K_V1"'
 _MODELS = """

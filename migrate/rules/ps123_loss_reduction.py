@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import keyword_of, span, truth, without
-from ..edits import Edit
-from ..names import meaning
-from ..rule import Context, Fix, Rule
+from ..reading.edits import Edit
+from ..reading.names import meaning
+from ..rewriting.call_edits import keyword_of, span, truth, without
+from ..rewriting.rule import Context, Fix, Rule
 
 _LOSS = re.compile(r"torch\.nn\.(\w+Loss|functional\.(\w+_loss|cross_entropy|binary_cross_entropy\w*|kl_div))$")
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..rule import Context, Fix, Rule
-from ..scopes import last_name
+from ..reading.scopes import last_name
+from ..rewriting.rule import Context, Fix, Rule
 
 
 class DataAttribute(Rule):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Rule
 
 _SCHEDULER = re.compile(r"(sched\w*|lr_?\w*)\.step$", re.I)
 

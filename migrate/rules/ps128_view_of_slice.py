@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..edits import Edit
-from ..rule import Context, Fix, Rule
+from ..reading.edits import Edit
+from ..rewriting.rule import Context, Fix, Rule
 
 _VALID_1 = """\
 import torch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import calls_of, is_spread, keyword_of, with_argument, without
-from ..rule import Context, Fix, Rule
+from ..rewriting.call_edits import calls_of, is_spread, keyword_of, with_argument, without
+from ..rewriting.rule import Context, Fix, Rule
 
 _VALID_1 = """\
 import torch

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import calls_of
-from ..edits import Edit
-from ..names import uses
-from ..rule import Context, Fix, Rule
-from ..scopes import Function, dotted, last_name
+from ..reading.edits import Edit
+from ..reading.names import uses
+from ..reading.scopes import Function, dotted, last_name
+from ..rewriting.call_edits import calls_of
+from ..rewriting.rule import Context, Fix, Rule
 
 _ARGUMENTS = {
     "gpus": 'write accelerator="gpu", devices=...',

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..edits import Edit
-from ..rule import Context, Fix, Rule
-from ..scopes import dotted
+from ..reading.edits import Edit
+from ..reading.scopes import dotted
+from ..rewriting.rule import Context, Fix, Rule
 
 _TODAY = {"timm": "1.0", "torch": "2.11", "torchvision": "0.26", "numpy": "2.0", "pytorch_lightning": "2.0"}
 """No library here is older than this beside a torch that is supported."""

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..edits import Edit
-from ..rule import Context, Fix, Rule
-from ..scopes import Module, last_name, parameters
+from ..reading.edits import Edit
+from ..reading.scopes import Module, last_name, parameters
+from ..rewriting.rule import Context, Fix, Rule
 
 _GIVEN = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 _DECORATOR = re.compile(r"^timm\.models(\.\w+)*\.register_model$")

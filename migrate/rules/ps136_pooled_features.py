@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..edits import Edit
-from ..rule import Context, Fix, Rule
-from ..scopes import bound_names, last_name, parameters
+from ..reading.edits import Edit
+from ..reading.scopes import bound_names, last_name, parameters
+from ..rewriting.rule import Context, Fix, Rule
 
 _BASE = re.compile(r"^timm\.(models\.)?(\w+\.)*VisionTransformer$")
 _BEFORE = """\

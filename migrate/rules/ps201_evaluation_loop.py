@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..graph_mode import groups, is_trained, propose
-from ..rule import Context, Fix, Rule
+from ..rewriting.graph_mode import groups, is_trained, propose
+from ..rewriting.rule import Context, Fix, Rule
 
 _SCRIPT = """\
 import torch

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..evaluation_edits import evaluation_edits
-from ..finding import Finding
-from ..graph_mode import groups, is_trained
-from ..placement import Refusal
-from ..rule import Context, Fix, Rule
+from ..reading.finding import Finding
+from ..rewriting.evaluation_edits import evaluation_edits
+from ..rewriting.graph_mode import groups, is_trained
+from ..rewriting.placement import Refusal
+from ..rewriting.rule import Context, Fix, Rule
 
 _EVALUATION = """\
 import torch

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..edits import Edit
-from ..graph_mode import bound_elsewhere, import_edit
-from ..lightning_module import network
-from ..rule import Context, Fix, Rule
-from ..scopes import dotted
+from ..reading.edits import Edit
+from ..reading.scopes import dotted
+from ..rewriting.graph_mode import bound_elsewhere, import_edit
+from ..rewriting.rule import Context, Fix, Rule
+from ..survey.lightning_module import network
 
 _TRAINS = frozenset(["__init__", "training_step", "configure_model", "configure_optimizers", "on_fit_start"])
 _BEFORE = """\

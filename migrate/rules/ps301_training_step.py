@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..placement import Refusal
-from ..rule import Context, Fix, Rule
-from ..training_edits import propose_step, training_sites
-from ..training_loops import LoopStep
+from ..rewriting.placement import Refusal
+from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.training_edits import propose_step, training_sites
+from ..rewriting.training_loops import LoopStep
 
 _SCRIPT = """\
 import torch

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..finding import Finding
-from ..placement import Refusal
-from ..rule import Context, Fix, Rule
-from ..training_edits import step_edits, training_sites
+from ..reading.finding import Finding
+from ..rewriting.placement import Refusal
+from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.training_edits import step_edits, training_sites
 
 _PLAIN = """\
 import torch

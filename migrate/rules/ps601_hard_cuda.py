@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..edits import Edit
-from ..rule import Context, Fix, Rule
-from ..scopes import Module
+from ..reading.edits import Edit
+from ..reading.scopes import Module
+from ..rewriting.rule import Context, Fix, Rule
 
 _ASKED = re.compile(r"cuda|gpu|device|distributed|world_size|local_rank", re.I)
 _DEVICE = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")'

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import calls_of, is_spread, keyword_of, with_argument
-from ..dataloaders import feeds_gpu
-from ..rule import Context, Fix, Rule
+from ..rewriting.call_edits import calls_of, is_spread, keyword_of, with_argument
+from ..rewriting.dataloaders import feeds_gpu
+from ..rewriting.rule import Context, Fix, Rule
 
 _AFTER_1 = """\
 import torch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import calls_of
-from ..rule import Context, Fix, Rule
+from ..rewriting.call_edits import calls_of
+from ..rewriting.rule import Context, Fix, Rule
 
 _BEFORE_1 = """\
 import torch

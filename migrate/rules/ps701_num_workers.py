@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import truth
-from ..dataloaders import feeds_gpu, loaders
-from ..rule import Context, Fix, Rule
+from ..rewriting.call_edits import truth
+from ..rewriting.dataloaders import feeds_gpu, loaders
+from ..rewriting.rule import Context, Fix, Rule
 
 _VALID_1 = """\
 import torch

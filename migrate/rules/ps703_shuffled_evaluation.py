@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..dataloaders import loaders
-from ..rule import Context, Fix, Rule
+from ..rewriting.dataloaders import loaders
+from ..rewriting.rule import Context, Fix, Rule
 
 _VALID_1 = """\
 import torch

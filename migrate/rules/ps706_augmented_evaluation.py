@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import keyword_of
-from ..dataloaders import assigned, dataset_call, loaders
-from ..rule import Context, Fix, Rule
-from ..scopes import last_name
+from ..reading.scopes import last_name
+from ..rewriting.call_edits import keyword_of
+from ..rewriting.dataloaders import assigned, dataset_call, loaders
+from ..rewriting.rule import Context, Fix, Rule
 
 _RANDOM = frozenset(["ColorJitter", "AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix", "Cutout", "CutMix", "MixUp"])
 

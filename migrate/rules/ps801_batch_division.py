@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import source_of
-from ..edits import Edit
-from ..integers import Integers
-from ..rule import Context, Fix, Rule
+from ..reading.edits import Edit
+from ..reading.integers import Integers
+from ..rewriting.call_edits import source_of
+from ..rewriting.rule import Context, Fix, Rule
 
 _SWIN = """\
 import torch

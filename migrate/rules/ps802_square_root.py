@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import source_of
-from ..edits import Edit
-from ..integers import Integers
-from ..names import import_line, meaning
-from ..rule import Context, Fix, Rule
+from ..reading.edits import Edit
+from ..reading.integers import Integers
+from ..reading.names import import_line, meaning
+from ..rewriting.call_edits import source_of
+from ..rewriting.rule import Context, Fix, Rule
 
 _LOADING = re.compile(r"load|resize|resample|convert|checkpoint|state|remap|filter|init|get_pos|2d_sin", re.I)
 

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..call_edits import calls_of, source_of
-from ..edits import Edit
-from ..rule import Context, Fix, Rule
+from ..reading.edits import Edit
+from ..rewriting.call_edits import calls_of, source_of
+from ..rewriting.rule import Context, Fix, Rule
 
 _VALID_2 = """\
 import torch

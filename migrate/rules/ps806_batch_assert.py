@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from ..integers import Integers
-from ..rule import Context, Fix, Rule
+from ..reading.integers import Integers
+from ..rewriting.rule import Context, Fix, Rule
 
 _VALID_1 = """\
 import torch

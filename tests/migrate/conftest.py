@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.migrate.rewrite import Change
-from penstock.migrate.source import parse_source
+from penstock.migrate.reading.source import parse_source
+from penstock.migrate.rewriting.rewrite import Change
 
 collect_ignore = ["corpus"]  # repositories to migrate, some with files called test.py
 _CONSTRUCTION = re.compile(r"([\w.]+) = penstock\.(?:compile|evaluation_step)\(([\w.]+)\)")

@@ -10,10 +10,10 @@ import pytest
 import penstock
 from penstock.errors import AmbiguousError
 from penstock.migrate.all_models import resolve_all, split_models, unique_names
-from penstock.migrate.report import Report
-from penstock.migrate.resolve import resolve
-from penstock.migrate.resolved import Resolved
-from penstock.migrate.survey import survey
+from penstock.migrate.reporting.report import Report
+from penstock.migrate.resolving.resolve import resolve
+from penstock.migrate.resolving.resolved import Resolved
+from penstock.migrate.survey.survey import survey
 
 MODELS = """
 import torch

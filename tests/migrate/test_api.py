@@ -11,9 +11,9 @@ import pytest
 import penstock
 from penstock.errors import MigrateError, NothingToMigrateError
 from penstock.migrate.progress import Stages
-from penstock.migrate.report import Report, ScriptReport
-from penstock.migrate.sandbox import Limits
-from penstock.migrate.survey import survey
+from penstock.migrate.proving.sandbox import Limits
+from penstock.migrate.reporting.report import Report, ScriptReport
+from penstock.migrate.survey.survey import survey
 from penstock.migrate.trials import run_originals
 from penstock.migrate.workspace import Wishes, Workspace
 

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from penstock.errors import AmbiguousError, MigrateError
-from penstock.migrate.facts import Survey
-from penstock.migrate.resolve import resolve
-from penstock.migrate.resolved import Resolved
-from penstock.migrate.rewrite import rewrite, unified_diff
-from penstock.migrate.rule import all_rules
-from penstock.migrate.survey import survey
+from penstock.migrate.reading.facts import Survey
+from penstock.migrate.resolving.resolve import resolve
+from penstock.migrate.resolving.resolved import Resolved
+from penstock.migrate.rewriting.rewrite import rewrite, unified_diff
+from penstock.migrate.rewriting.rule import all_rules
+from penstock.migrate.survey.survey import survey
 
 CORPUS = Path(__file__).parent / "corpus"
 CASES = sorted(path.parent.name for path in CORPUS.glob("*/case.json"))

@@ -7,10 +7,10 @@ import pytest
 from penstock.migrate.fidelity import computes_as_unrepaired
 from penstock.migrate.model import package_model
 from penstock.migrate.progress import Stages
-from penstock.migrate.report import ModelReport, Report
-from penstock.migrate.resolve import resolve
-from penstock.migrate.rewrite import Change, rewrite_all
-from penstock.migrate.survey import survey
+from penstock.migrate.reporting.report import ModelReport, Report
+from penstock.migrate.resolving.resolve import resolve
+from penstock.migrate.rewriting.rewrite import Change, rewrite_all
+from penstock.migrate.survey.survey import survey
 from penstock.migrate.workspace import Wishes, Workspace
 
 SWIN = """

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.migrate.in_place import write_if_proved
-from penstock.migrate.report import ModelReport, Parity, Report, ScriptReport
-from penstock.migrate.rewrite import Change
+from penstock.migrate.reporting.report import ModelReport, Parity, Report, ScriptReport
+from penstock.migrate.rewriting.rewrite import Change
 
 CHANGES = [Change("a.py", b"old", b"new", ["PS201"], [])]
 

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import MigrateError
 from penstock.migrate.journal import recover, undo, write_in_place
-from penstock.migrate.rewrite import Change
+from penstock.migrate.rewriting.rewrite import Change
 
 OLD = {"evaluate.py": b"before\r\n", "pkg/model.py": "é = 1\n".encode("latin-1"), "predict.py": b"p"}
 NEW = {"evaluate.py": b"after\r\n", "pkg/model.py": b"import penstock\n", "predict.py": b"q"}

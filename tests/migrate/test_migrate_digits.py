@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.migrate.report import Report
+from penstock.migrate.reporting.report import Report
 
 
 @pytest.fixture(scope="module")

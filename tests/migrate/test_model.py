@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import AmbiguousError
-from penstock.migrate.facts import CheckpointSite, Survey
 from penstock.migrate.model import package_model
 from penstock.migrate.package import model_name
 from penstock.migrate.progress import Stages
-from penstock.migrate.report import ModelReport, Report
-from penstock.migrate.resolved import Resolved
-from penstock.migrate.sandbox import Limits
+from penstock.migrate.proving.sandbox import Limits
+from penstock.migrate.reading.facts import CheckpointSite, Survey
+from penstock.migrate.reporting.report import ModelReport, Report
+from penstock.migrate.resolving.resolved import Resolved
 from penstock.migrate.workspace import Wishes, Workspace
 
 NET = """

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import MigrateError
-from penstock.migrate.resolve import resolve
-from penstock.migrate.rewrite import Change, rewrite
-from penstock.migrate.source import parse_source, split_lines
-from penstock.migrate.survey import survey
+from penstock.migrate.reading.source import parse_source, split_lines
+from penstock.migrate.resolving.resolve import resolve
+from penstock.migrate.rewriting.rewrite import Change, rewrite
+from penstock.migrate.survey.survey import survey
 
 CORPUS = Path(__file__).parent / "corpus"
 EVALUATION = ["PS201", "PS202", "PS203"]

@@ -11,11 +11,11 @@ import pytest
 
 import penstock
 from penstock.errors import AmbiguousError, NothingToMigrateError
-from penstock.migrate.notebook import cell_sources
-from penstock.migrate.report import Report
-from penstock.migrate.resolve import resolve
-from penstock.migrate.rewrite import choose_rules, rewrite, rewrite_all
-from penstock.migrate.survey import survey
+from penstock.migrate.reading.notebook import cell_sources
+from penstock.migrate.reporting.report import Report
+from penstock.migrate.resolving.resolve import resolve
+from penstock.migrate.rewriting.rewrite import choose_rules, rewrite, rewrite_all
+from penstock.migrate.survey.survey import survey
 
 NET = """\
 class Net(nn.Module):

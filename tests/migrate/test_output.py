@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import MigrateError
 from penstock.migrate.output import check_output, models_folder, write_output
-from penstock.migrate.rewrite import Change
+from penstock.migrate.rewriting.rewrite import Change
 from penstock.migrate.tree import Copied
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import MigrateError
-from penstock.migrate.resolve import resolve
-from penstock.migrate.rewrite import Change, rewrite
-from penstock.migrate.survey import survey
+from penstock.migrate.resolving.resolve import resolve
+from penstock.migrate.rewriting.rewrite import Change, rewrite
+from penstock.migrate.survey.survey import survey
 
 CACHE = Path(__file__).resolve().parents[2] / "build/third-party"
 EVALUATION = ["PS201", "PS202", "PS203"]

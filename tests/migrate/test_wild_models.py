@@ -5,9 +5,9 @@ import textwrap
 import pytest
 
 from penstock.errors import AmbiguousError
-from penstock.migrate.resolve import resolve
-from penstock.migrate.survey import survey
-from penstock.migrate.trace_transform import row_shape
+from penstock.migrate.proving.trace_transform import row_shape
+from penstock.migrate.resolving.resolve import resolve
+from penstock.migrate.survey.survey import survey
 from penstock.specs import Preprocessing, Resize
 
 

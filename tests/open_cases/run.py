@@ -20,16 +20,16 @@ from typing import Any
 import table
 
 from penstock.errors import PenstockError
-from penstock.migrate.arguments import read_options
-from penstock.migrate.facts import Survey
-from penstock.migrate.resolve import resolve
-from penstock.migrate.resolved import Resolved
-from penstock.migrate.rewrite import rewrite
-from penstock.migrate.rule import all_rules
-from penstock.migrate.sandbox import GIBIBYTE, Limits
-from penstock.migrate.survey import knowledge, survey
-from penstock.migrate.trace_transform import row_shape, trace
-from penstock.migrate.workshop import Workshop
+from penstock.migrate.proving.sandbox import GIBIBYTE, Limits
+from penstock.migrate.proving.trace_transform import row_shape, trace
+from penstock.migrate.proving.workshop import Workshop
+from penstock.migrate.reading.arguments import read_options
+from penstock.migrate.reading.facts import Survey
+from penstock.migrate.resolving.resolve import resolve
+from penstock.migrate.resolving.resolved import Resolved
+from penstock.migrate.rewriting.rewrite import rewrite
+from penstock.migrate.rewriting.rule import all_rules
+from penstock.migrate.survey.survey import knowledge, survey
 
 HERE = Path(__file__).parent
 SECONDS = 900.0

@@ -4,9 +4,9 @@ import ast
 
 import pytest
 
-from penstock.migrate.rewrite import choose_rules, rewrite
-from penstock.migrate.rule import all_rules
-from penstock.migrate.survey import survey
+from penstock.migrate.rewriting.rewrite import choose_rules, rewrite
+from penstock.migrate.rewriting.rule import all_rules
+from penstock.migrate.survey.survey import survey
 
 RULES = all_rules()
 VALID = [(rule, source) for rule in RULES for source in rule.VALID]

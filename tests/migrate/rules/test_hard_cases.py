@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
-from penstock.migrate.rewrite import rewrite
-from penstock.migrate.survey import survey
+from penstock.migrate.rewriting.rewrite import rewrite
+from penstock.migrate.survey.survey import survey
 
 HEAD = "import torch\n"
 

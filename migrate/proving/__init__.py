@@ -1,0 +1,1 @@
+"""The user's code in the sandbox: recorded, traced, compared."""

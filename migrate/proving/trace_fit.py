@@ -1,0 +1,197 @@
+"""Fit `specs.Preprocessing` to what a transform was seen doing: geometry from Pillow's journal, numbers from the pixels.
+
+Every fit is exact on all observations or refused with the reason; nothing is approximated. Sizes are (height, width).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ...specs import CenterCrop, Geometry, Pad, Preprocessing, Resize
+from .fit_numbers import Refused, fit_numbers, snap
+from .fit_pad import fit_pad, laid, pad_of_arrays
+
+RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's own numbers
+OPENCV = {0: "nearest", 1: "bilinear", 3: "area"}  # of cv2's own numbers, those that are reproduced bit for bit
+DEFAULT_RESAMPLING = 3  # of Image.resize, for modes without a palette
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One probe image of `size` through the transform: Pillow's operations, the 8-bit pixels it left with, the result."""
+
+    size: Size
+    ops: Sequence[dict[str, Any]]
+    pixels: np.ndarray = field(repr=False)
+    output: np.ndarray = field(repr=False)
+
+
+def fit(observations: Sequence[Observation], mode: Literal["RGB", "L"], *, source: str = "") -> Preprocessing:
+    """The preprocessing that does to every observed image what the transform did. Raises Refused."""
+    outputs = [rows(observation.output) for observation in observations]
+    geometry = fit_geometry(observations)
+    inner = [observation.pixels.shape[:2] for observation in observations]
+    outer = [output.shape[1:] for output in outputs]
+    pixels = [observation.pixels for observation in observations]
+    if inner != outer and all(
+        after >= before for i, o in zip(inner, outer, strict=True) for before, after in zip(i, o, strict=True)
+    ):
+        pad = pad_of_arrays(pixels, outputs)
+        geometry = (*geometry, pad)
+        pixels = [laid(image, pad) for image in pixels]
+    elif inner != outer:
+        crop = _crop_of_arrays(inner, outer)
+        geometry = (*geometry, crop)
+        pixels = [_cut(image, crop) for image in pixels]
+    channels, gain, offset = fit_numbers(pixels, outputs)
+    scale, mean, std = snap(gain, offset, pixels, outputs, channels)
+    in_rgb = slice(None, None, -1) if channels == "BGR" else slice(None)  # Preprocessing states mean and std per RGB channel
+    return Preprocessing(
+        mode=mode, geometry=geometry, scale=scale, mean=mean[in_rgb], std=std[in_rgb], channels=channels, source=source
+    )
+
+
+def rows(output: np.ndarray) -> np.ndarray:
+    """The result as [C, H, W]; a batch of one is unwrapped."""
+    if output.ndim == 4 and output.shape[0] == 1:
+        output = output[0]
+    if output.ndim == 2:
+        raise Refused("it returns a plain (height, width) array; a model needs channels first, (C, H, W)")
+    if output.ndim != 3 or output.shape[0] not in (1, 3):
+        raise Refused(f"it returns an array of shape {output.shape}; expected channels first, (1 or 3, height, width)")
+    return output
+
+
+def fit_geometry(observations: Sequence[Observation]) -> tuple[Geometry, ...]:
+    """The resizes, crops and paddings, as rules of the image size that explain every observed operation."""
+    journals = [[op for op in observation.ops if not _is_idle(op)] for observation in observations]
+    for op in (op for journal in journals for op in journal):
+        _refuse_inexpressible(op)
+    skeleton = max(([op["op"] for op in journal] for journal in journals), key=len)
+    steps: list[Geometry] = []
+    sizes: list[Size] = [observation.size for observation in observations]
+    waiting = [list(journal) for journal in journals]
+    for name in skeleton:
+        # A size that already fits needs no operation, so a step may be missing where the sizes before and after agree.
+        seen = [(size, queue[0]) for size, queue in zip(sizes, waiting, strict=True) if queue and queue[0]["op"] == name]
+        step = _FITS[name](seen)
+        steps.append(step)
+        for index, queue in enumerate(waiting):
+            expected = _after(step, sizes[index])
+            if queue and queue[0]["op"] == name and tuple(queue[0]["after"]) == expected:
+                queue.pop(0)
+            elif expected != sizes[index]:
+                raise Refused(f"its {name} depends on the image in a way that no fixed rule explains")
+            sizes[index] = expected
+    if any(waiting):
+        raise Refused("the operations it applies differ from image to image")
+    return _merged(steps)
+
+
+def _merged(steps: Sequence[Geometry]) -> tuple[Geometry, ...]:
+    """The steps without paddings that the crop after them makes by itself, as torchvision's does of small images."""
+    return tuple(
+        step
+        for index, step in enumerate(steps)
+        if not (isinstance(step, Pad) and not any(step.fill) and step.place == "floor" and step.size is not None)
+        or steps[index + 1 : index + 2] != [CenterCrop(size=step.size)]
+    )
+
+
+def _is_idle(op: dict[str, Any]) -> bool:
+    """Operations without effect on the pixels, or that only change the mode, which the caller compares by itself."""
+    if op["op"] in ("convert", "draft"):
+        return True
+    if op["op"] == "pad":
+        return tuple(op["before"]) == tuple(op["after"])
+    if op["op"] == "resize":
+        return tuple(op["before"]) == tuple(op["after"]) and op.get("box") is None
+    return op["op"] == "crop" and op.get("box") is not None and list(op["box"]) == [0, 0, op["before"][1], op["before"][0]]
+
+
+def _refuse_inexpressible(op: dict[str, Any]) -> None:
+    name = op["op"]
+    if name not in _FITS:
+        raise Refused(f"it calls Image.{name}, which the served preprocessing has no step for")
+    if op.get("reducing_gap") is not None:
+        raise Refused("its resize uses reducing_gap, an approximation that cannot be reproduced exactly")
+    whole = [0, 0, op["before"][1], op["before"][0]]
+    if name == "resize" and op.get("box") not in (None, whole):
+        raise Refused("its resize reads only a part of the image (box=...)")
+
+
+class _Filter(NamedTuple):
+    interpolation: str
+    antialias: bool
+    library: Literal["pillow", "opencv"]
+
+
+def _filter_of(op: dict[str, Any]) -> _Filter:
+    number = op.get("resample")
+    if op.get("library") != "opencv":
+        return _Filter(RESAMPLING[DEFAULT_RESAMPLING if number is None else int(number)], True, "pillow")
+    if number not in OPENCV:
+        raise Refused(
+            "it resizes with an OpenCV interpolation other than INTER_LINEAR, INTER_NEAREST and INTER_AREA, the served ones"
+        )
+    return _Filter(OPENCV[int(number)], False, "opencv")
+
+
+def _fit_resize(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Resize:
+    kinds = {_filter_of(op) for _, op in seen}
+    if len(kinds) != 1:
+        raise Refused("its resize changes the interpolation from image to image")
+    how = kinds.pop()
+    afters = [tuple(op["after"]) for _, op in seen]
+    candidates = [Resize(size=after, **how._asdict()) for after in sorted(set(afters))[:1]]
+    short, long = (min(map(min, afters)), "short"), (max(map(max, afters)), "long")
+    for (size_, side), rounding in itertools.product((short, long), ("floor", "round", "ratio")):
+        candidates.append(Resize(size=size_, side=side, long_side=rounding, **how._asdict()))  # type: ignore[arg-type]
+    for candidate in candidates:
+        if all(candidate.output_size(*size) == after for (size, _), after in zip(seen, afters, strict=True)):
+            return candidate
+    raise Refused("the size it resizes to is neither fixed nor a fixed short or long side")
+
+
+def _fit_crop(seen: Sequence[tuple[Size, dict[str, Any]]]) -> CenterCrop:
+    sizes = {tuple(op["after"]) for _, op in seen}
+    if len(sizes) != 1:
+        raise Refused("the size of its crop depends on the image")
+    corners = [(size, (op["box"][1], op["box"][0])) for size, op in seen]
+    return _centered(sizes.pop(), corners)
+
+
+def _centered(size: tuple[int, ...], corners: Iterable[tuple[Size, tuple[Any, ...]]]) -> CenterCrop:
+    corners = list(corners)
+    for offset in ("round", "floor"):
+        crop = CenterCrop(size=(size[0], size[1]), offset=offset)  # type: ignore[arg-type]
+        if all(crop.corner(*before) == corner for before, corner in corners):
+            return crop
+    raise Refused("its crop is not centred")
+
+
+_FITS: dict[str, Callable[..., Geometry]] = {"resize": _fit_resize, "crop": _fit_crop, "pad": fit_pad}
+
+
+def _after(step: Geometry, size: Size) -> Size:
+    return step.size if isinstance(step, CenterCrop) else step.output_size(*size)
+
+
+def _crop_of_arrays(inner: Sequence[tuple[int, ...]], outer: Sequence[tuple[int, ...]]) -> CenterCrop:
+    """A crop made on the array, after Pillow: which pixels were kept shows when the numbers are fitted."""
+    if len(set(outer)) != 1 or any(
+        after > before for i, o in zip(inner, outer, strict=True) for before, after in zip(i, o, strict=True)
+    ):
+        raise Refused("it changes the size after the image left Pillow (on an array or a tensor)")
+    return CenterCrop(size=(outer[0][0], outer[0][1]), offset="floor")
+
+
+def _cut(image: np.ndarray, crop: CenterCrop) -> np.ndarray:
+    top, left = crop.corner(image.shape[0], image.shape[1])
+    return image[top : top + crop.size[0], left : left + crop.size[1]]

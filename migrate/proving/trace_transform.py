@@ -1,0 +1,222 @@
+"""Recover the served preprocessing by running the user's own evaluation transform on probe images, then prove it on fresh ones.
+
+The rule is one for torchvision's classes, hand-written functions and own classes alike: what counts is what the transform
+does to images, not how it is written. The user's code runs in the sandbox (`trace_probe`), the fit happens here
+(`trace_fit`), and the proof runs the runtime's own preprocessing, in another process, on images the fit has not seen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+
+from ...errors import SandboxError
+from ...specs import CenterCrop, Preprocessing
+from .fit_numbers import Refused, tolerance
+from .trace_fit import Observation, fit, rows
+from .workshop import Workshop
+
+# (width, height): landscape, portrait, square, small, large; odd, so that halves and ratios round.
+FIT_SIZES = (
+    (97, 61), (61, 97), (80, 80), (301, 201), (200, 333), (500, 375), (223, 518), (40, 33), (641, 479), (31, 57),
+    # Small ones, cheap, chosen so that for the usual sizes of inputs int(N * a / b) and int(a * (N / b)) part on some of them.
+    (107, 97), (56, 77), (79, 94), (39, 78), (44, 55), (69, 71), (79, 46), (69, 54), (87, 116), (88, 55), (105, 60), (116, 82),
+    (96, 75), (90, 50),
+)  # fmt: skip
+PROOF_SIZES = ((375, 500), (129, 77), (255, 257), (333, 250), (47, 90), (612, 409))
+MODES: tuple[Literal["RGB", "L"], ...] = ("RGB", "L")
+OTHER_MODES = ("RGBA", "P")
+PROBE = Path(__file__).with_name("trace_probe.py")
+# Written as text because the migrator imports nothing of the runtime; it runs in its own process.
+RUNTIME_ROWS = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from penstock.runtime.preprocessing import image_to_row
+request = json.loads(Path(sys.argv[1]).read_text())
+rows = {str(i): image_to_row(Path(path).read_bytes(), request["steps"]) for i, path in enumerate(request["probes"])}
+np.savez(request["out"], **rows)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """One probe image and what the transform did with it; those for the proof are kept from the fit."""
+
+    path: Path
+    mode: str
+    size: tuple[int, int]
+    for_proof: bool
+    found: dict[str, Any] = field(default_factory=dict)
+    output: np.ndarray | None = None
+    pixels: np.ndarray | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traced:
+    """Preprocessings that the transform proved equal to, best first: usually one, but a transform that takes whatever mode
+    the caller hands it fits both RGB and L, and the model's channels decide. `why` says why there is none."""
+
+    candidates: tuple[Preprocessing, ...] = ()
+    max_abs: float | None = None
+    why: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def trace(recipe: dict[str, Any], shop: Workshop, *, seed: int = 0) -> Traced:
+    """Recover the preprocessing of `recipe`, a `resolved.Resolved.transform_recipe`. A failure is a value with its reason."""
+    desk, room = shop.desk(), shop.room()
+    probes = write_probes(desk, seed)
+    request = desk / "request.json"
+    paths = [str(probe.path) for probe in probes]
+    request.write_text(json.dumps({"recipe": recipe, "probes": paths, "out": str(room)}), encoding="utf-8")
+    done = shop.run([str(PROBE), str(request)], room)
+    answer_file = room / "trace.json"
+    if not done.ok or not answer_file.exists():
+        return Traced(why=f"the transform could not be run: {done.why or 'it left no result'}")
+    answer = json.loads(answer_file.read_text(encoding="utf-8"))
+    if not answer["ok"]:
+        return Traced(why=f"the code that makes the transform failed: {answer['error']} ({answer['where']})")
+    if any(found.get("random") for found in answer["probes"]):
+        return Traced(why="the transform is random: two runs on one image differ, as training augmentations do")
+    with np.load(room / "trace.npz", allow_pickle=False) as arrays:
+        probes = [
+            replace(probe, found=found, output=arrays.get(f"output{index}"), pixels=arrays.get(f"pixels{index}"))
+            for index, (probe, found) in enumerate(zip(probes, answer["probes"], strict=True))
+        ]
+    return _conclude(probes, shop, recipe.get("source_at", ""))
+
+
+def _conclude(probes: list[Probe], shop: Workshop, source: str) -> Traced:
+    candidates: list[Preprocessing] = []
+    reasons, notes, worst = [], [], 0.0
+    for mode in MODES:
+        try:
+            made = _fit_mode(probes, mode, source)
+            if made in candidates:
+                continue
+            difference, remarks = _prove(made, probes, mode, shop)
+        except Refused as refusal:
+            reasons.append(str(refusal))
+            continue
+        except SandboxError as error:
+            return Traced(why=str(error))
+        candidates.append(made)
+        worst = max(worst, difference)
+        notes += remarks
+    if not candidates:
+        return Traced(why=reasons[0])
+    return Traced(candidates=tuple(candidates), max_abs=worst, notes=tuple(dict.fromkeys(notes)))
+
+
+def _fit_mode(probes: list[Probe], mode: Literal["RGB", "L"], source: str) -> Preprocessing:
+    """Fit on the probes that reach the transform in `mode`, whatever mode they end in. Raises Refused."""
+    mine = [probe for probe in probes if probe.mode == mode and not probe.for_proof]
+    followed = [probe for probe in mine if probe.found.get("followed")]
+    for probe in followed:
+        _refuse_grey_detour(probe.found["ops"], mode)
+    if len(followed) < 4:
+        if any(probe.found.get("mode") for probe in mine):
+            raise Refused("it rebuilds or pads the image outside of Pillow's resize and crop, so its steps cannot be followed")
+        errors = [probe.found["error"] for probe in mine if not probe.found["ok"]]
+        raise Refused(f"it fails on {mode} images: {errors[0]}" if errors else "it reads images without Pillow")
+    ends = {probe.found["mode"] for probe in followed}
+    if len(ends) != 1:
+        raise Refused("the mode of its result differs from image to image")
+    if mode == "L" and ends == {"RGB"}:  # it converts by itself, so the colour probes say all, and grey ones less
+        raise Refused("it converts grey images to colour, yet does not work on colour images")
+    observations = [
+        Observation(size=probe.size, ops=probe.found["ops"], pixels=probe.pixels, output=probe.output)
+        for probe in followed
+        if probe.pixels is not None and probe.output is not None
+    ]
+    return fit(observations, ends.pop(), source=source)
+
+
+def _refuse_grey_detour(ops: Sequence[dict[str, Any]], mode: str) -> None:
+    converts = [op for op in ops if op["op"] == "convert"]
+    if any(op.get("matrix") for op in converts):
+        raise Refused("it converts colours with a matrix of its own")
+    if mode == "RGB" and "L" in [op["mode"] for op in converts if op.get("mode")][:-1]:
+        raise Refused("it turns the image grey and then back to three channels, which the served preprocessing has no step for")
+
+
+def _prove(made: Preprocessing, probes: list[Probe], mode: str, shop: Workshop) -> tuple[float, list[str]]:
+    """The largest difference to the runtime's rows, over all probes of that mode. Raises Refused when it is a real one."""
+    usable = [(probe, probe.output) for probe in probes if probe.output is not None]
+    desk, room = shop.desk(), shop.room()
+    request, out = desk / "proof.json", room / "proof.npz"
+    paths = [str(probe.path) for probe, _ in usable]
+    request.write_text(json.dumps({"steps": made.to_json()["steps"], "probes": paths, "out": str(out)}), encoding="utf-8")
+    done = shop.run(["-P", "-c", RUNTIME_ROWS, str(request)], room)
+    if not done.ok:
+        raise SandboxError(f"the runtime's preprocessing failed on the probe images: {done.why}", output=done.stderr)
+    worst, proofs, remarks = 0.0, 0, []
+    with np.load(out, allow_pickle=False) as served:
+        for index, (probe, output) in enumerate(usable):
+            try:
+                wanted = rows(output)
+            except Refused:
+                if probe.mode == mode:
+                    raise
+                wanted = output  # four channels of an RGBA image, say: a difference like others
+            got = served[str(index)]
+            difference = float(np.abs(wanted - got).max()) if wanted.shape == got.shape else float("inf")
+            agrees = difference <= tolerance(wanted)
+            if probe.mode == mode:
+                if not agrees:
+                    reason = f"what it does to {probe.path.name} could not be reproduced exactly (off by {difference:.3g})"
+                    raise Refused(reason)
+                worst, proofs = max(worst, difference), proofs + probe.for_proof
+            elif not agrees and probe.mode in OTHER_MODES:
+                remarks.append(
+                    f"{probe.mode} images are converted to {made.mode} before any other step, unlike in the transform"
+                )
+    if proofs < 3:
+        raise Refused(f"it fails on most {mode} images, so nothing could be proved")
+    return worst, remarks
+
+
+def row_shape(made: Preprocessing, image: tuple[int, int] | None = None) -> tuple[int, int, int] | None:
+    """The (channels, height, width) of every row; None where it follows from the image, which no batch can hold.
+
+    `image` is the (height, width) that all images have, where that is known.
+    """
+    channels = 3 if made.mode == "RGB" else 1
+    size = made.row_size
+    if size is None and image is not None:
+        size = image
+        for step in made.geometry:
+            size = step.size if isinstance(step, CenterCrop) else step.output_size(*size)
+    return (channels, *size) if size is not None else None
+
+
+def write_probes(folder: Path, seed: int) -> list[Probe]:
+    """PNG files of smooth shapes under noise."""
+    generator = np.random.default_rng(seed)
+    written = []
+    for for_proof, sizes in ((False, FIT_SIZES), (True, PROOF_SIZES)):
+        for mode in (*MODES, *OTHER_MODES) if for_proof else MODES:
+            for width, height in sizes if mode in MODES else sizes[:2]:
+                path = folder / f"{'proof' if for_proof else 'fit'}_{mode}_{width}x{height}.png"
+                probe_image(generator, width, height, mode).save(path)
+                written.append(Probe(path=path, mode=mode, size=(height, width), for_proof=for_proof))
+    return written
+
+
+def probe_image(generator: np.random.Generator, width: int, height: int, mode: str) -> Image.Image:
+    """Something between a photo and noise, so that every filter, offset and channel order leaves its own mark."""
+    y, x = np.mgrid[0:height, 0:width]
+    waves = [128 + 90 * np.sin(x / generator.uniform(3, 40) + y / generator.uniform(3, 40) + phase) for phase in range(4)]
+    values = np.stack(waves, axis=2) + generator.normal(0, 25, (height, width, 4))
+    array = np.clip(values, 0, 255).astype(np.uint8)
+    if mode == "L":
+        return Image.fromarray(array[:, :, 0])
+    image = Image.fromarray(array if mode == "RGBA" else np.ascontiguousarray(array[:, :, :3]))
+    return image.convert("P", palette=Image.Palette.ADAPTIVE) if mode == "P" else image

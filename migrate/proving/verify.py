@@ -1,0 +1,271 @@
+"""Run the original and the migrated script on the same data, in fresh copies at the same path, and compare what they did.
+
+Compared are the model's recorded outputs (largest difference, top-1 agreement) and what the scripts print, but for timings.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image
+
+from ..reading.facts import Option, Script
+from ..reading.source import NOTEBOOK, read_source
+from .instrument import install
+from .loss_trace import TracedLoop, note_losses
+from .sandbox import Completed
+from .trace_transform import probe_image
+from .workshop import Workshop
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
+DATA_NAMES = frozenset("data data_dir data_path data_root datadir dataset_dir dataset_path datapath dataroot root".split())  # noqa: SIM905
+RELATIVE = 1e-3
+"""Outputs may differ by this share of the largest reference output: float32 sums in another order, over a deep network."""
+# A notebook runs in its own folder, from the first cell to the last, without what only a person at the screen would see.
+_RUN_CELLS = """
+import sys
+def display(*values, **options): pass
+del sys.argv[0]
+exec(compile(open(sys.argv[0], encoding="utf-8", newline="").read(), sys.argv[0], "exec"))
+"""
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_TIMING = re.compile(
+    r"\b(time|seconds?|secs?|elapsed|eta|speed|throughput|latency|took|date)\b|\d\s*m?s\b|(it|img|imgs|images|samples)/s", re.I
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What one model call was fed and gave, over a run; rows are float32 [N, ...]."""
+
+    inputs: np.ndarray = field(repr=False)
+    outputs: np.ndarray = field(repr=False)
+    targets: np.ndarray | None = field(default=None, repr=False)
+    classes: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptRun:
+    """One run of one script."""
+
+    done: Completed
+    sites: Mapping[str, Recorded]
+    losses: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The losses of the first training steps by loop, float64 [steps]; only `run_training` notes them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Executed:
+    """How a script fared in its migrated form, against its original."""
+
+    status: Literal["passed", "failed", "not-run"]
+    why: str | None = None
+    max_abs: float | None = None
+    top1_agreement: float | None = None
+    parity_failed: bool = False
+
+
+def arguments(script: Script, tree: Path, known: Sequence[str], *, data: Path | None = None) -> list[str] | str:
+    """The argv to run a script with, or the reason why it cannot be known.
+
+    `known` is an argv that works for another script of the repository; options of the same name are carried over.
+    """
+    argv: list[str] = []
+    given = set()
+    by_flag = {flag: option for option in script.options for flag in option.flags}
+    tokens = iter(known)
+    for token in tokens:
+        flag, _, value = token.partition("=")
+        option = by_flag.get(flag)
+        if option is not None and not option.positional:
+            takes_value = option.action in (None, "store", "append")
+            argv += [token] if not takes_value or value else [token, next(tokens, "")]
+            given.add(option.dest)
+    if data is not None:
+        for option in (option for option in script.options if option.dest in DATA_NAMES and option.dest not in given):
+            argv = [*_spelled(option, str(data)), *argv] if option.positional else [*argv, *_spelled(option, str(data))]
+            given.add(option.dest)
+    missing = [name for name in script.argparse_required if name not in given]
+    for option in (option for option in script.options if option.dest == script.image_argument and option.dest in missing):
+        image = str(sample_image(tree))
+        argv = [*argv, image] if option.positional else [*_spelled(option, image), *argv]
+        missing.remove(option.dest)
+    return f"it needs arguments that cannot be guessed: {', '.join(missing)}" if missing else argv
+
+
+def _spelled(option: Option, value: str) -> list[str]:
+    return [value] if option.positional else [option.flags[-1], value]
+
+
+def sample_image(tree: Path) -> Path:
+    """An image of the repository, of its test data if it has some, relative to the tree; a made-up one where it has none."""
+    found = [path.relative_to(tree) for path in tree.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()]
+
+    def rank(path: Path) -> tuple[bool, bool, str]:
+        folders = {part.lower() for part in path.parts[:-1]}
+        return (
+            not folders & {"test", "val", "valid", "validation"},
+            not folders & {"data", "images", "samples"},
+            path.as_posix(),
+        )
+
+    if found:
+        return min(found, key=rank)
+    made = tree / "penstock-sample.png"
+    if not made.exists():
+        probe_image(np.random.default_rng(0), 224, 224, "RGB").save(made)
+    with Image.open(made) as image:
+        image.verify()
+    return made.relative_to(tree)
+
+
+def run_script(script: Script, argv: Sequence[str], shop: Workshop, *, cwd: Path | None = None) -> ScriptRun:
+    """Run `script` in a fresh copy of the repository, recording every model call that it reaches. The copy is then used up.
+
+    `cwd` is the copy's root unless given.
+    """
+    desk, room = shop.desk(), shop.room()
+    install(shop.tree, desk, script.loops, script.path)
+    record = room / "record.npz"
+    arguments, folder = command(script, argv, shop.tree, desk)
+    if cwd is not None and not script.path.endswith(NOTEBOOK):
+        arguments, folder = [str(shop.tree / script.path), *argv], cwd
+    # A slice would end before an evaluation step has seen that a graph pays; what is to be proved is the graph.
+    extra = {"PENSTOCK_RECORD": str(record), "PENSTOCK_PATIENCE": "0"}
+    done = shop.run(arguments, room, cwd=folder, extra=extra, search=desk)
+    return ScriptRun(done=done, sites=read_record(record))
+
+
+def run_training(
+    script: Script, argv: Sequence[str], shop: Workshop, loops: Sequence[TracedLoop], *, migrated: bool
+) -> ScriptRun:
+    """Run the first steps of a script that trains in a fresh copy of the repository, noting each loss. The copy is used up."""
+    desk, room = shop.desk(), shop.room()
+    note_losses(shop.tree, loops, migrated=migrated)
+    install(shop.tree, desk, (), script.path)
+    record = room / "record.npz"
+    arguments, folder = command(script, argv, shop.tree, desk)
+    done = shop.run(arguments, room, cwd=folder, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
+    return ScriptRun(done=done, sites={}, losses=read_losses(record))
+
+
+def read_losses(path: Path) -> dict[str, np.ndarray]:
+    """The losses that the recorder wrote, by loop."""
+    if not path.exists():
+        return {}
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name.removesuffix("/losses"): arrays[name] for name in arrays.files if name.endswith("/losses")}
+
+
+def command(script: Script, argv: Sequence[str], tree: Path, desk: Path) -> tuple[list[str], Path]:
+    """The arguments with which Python runs a script of the copy in `tree`, or a notebook's cells, and the folder for it."""
+    if not script.path.endswith(NOTEBOOK):
+        return [script.path, *argv], tree
+    cells = desk / "cells.py"
+    with cells.open("w", encoding="utf-8", newline="") as file:
+        file.write(read_source(tree, script.path).text or "")
+    return ["-c", _RUN_CELLS, str(cells), *argv], (tree / script.path).parent
+
+
+def read_record(path: Path) -> dict[str, Recorded]:
+    """What the recorder wrote, per call site; empty when it wrote nothing."""
+    if not path.exists():
+        return {}
+    fields: dict[str, dict[str, np.ndarray]] = {}
+    with np.load(path, allow_pickle=False) as arrays:
+        for name in arrays.files:
+            site, _, part = name.rpartition("/")
+            fields.setdefault(site, {})[part] = arrays[name]
+    return {
+        site: Recorded(
+            inputs=parts["inputs"],
+            outputs=parts["outputs"],
+            targets=parts.get("targets"),
+            classes=tuple(json.loads(str(parts["classes"]))) if "classes" in parts else None,
+        )
+        for site, parts in fields.items()
+        if {"inputs", "outputs"} <= parts.keys()
+    }
+
+
+def compare(original: ScriptRun, migrated: ScriptRun) -> Executed:
+    """Judge the migrated run by the original one."""
+    if not migrated.done.ok:
+        return Executed(status="failed", why=f"the migrated script: {migrated.done.why}")
+    worst, agreement = 0.0, 1.0
+    for site, before in original.sites.items():
+        after = migrated.sites.get(site)
+        if after is None:
+            return Executed(status="failed", why=f"the migrated script never made the model call of {site}")
+        if before.inputs.shape != after.inputs.shape or not np.allclose(before.inputs, after.inputs, atol=1e-6):
+            why = f"the two runs fed the model different data at {site}, so nothing can be compared; is it drawn at random?"
+            return Executed(status="failed", why=why)
+        difference, agreed, close = agree(before.outputs, after.outputs)
+        worst, agreement = max(worst, difference), min(agreement, agreed)
+        if not close:
+            why = f"outputs at {site} differ by {difference:.3g}; {agreed:.2%} of the top-1 predictions agree"
+            return Executed(status="failed", why=why, max_abs=worst, top1_agreement=agreement, parity_failed=True)
+    different = first_difference(original.done.stdout, migrated.done.stdout)
+    if different is not None:
+        why = f"it printed {different[1]!r} instead of {different[0]!r}"
+        return Executed(status="failed", why=why, parity_failed=True, max_abs=worst, top1_agreement=agreement)
+    if not original.sites:
+        why = "no model call could be recorded; only what is printed was compared"
+        return Executed(status="passed", why=why)
+    return Executed(status="passed", max_abs=worst, top1_agreement=agreement)
+
+
+def agree(before: np.ndarray, after: np.ndarray) -> tuple[float, float, bool]:
+    """Largest difference, top-1 agreement (ties closer than the difference agree), and whether both are within bounds."""
+    if before.shape != after.shape or not np.isfinite(after).all():
+        return float("inf"), 0.0, False
+    difference = float(np.abs(before - after).max(initial=0.0))
+    close = difference <= RELATIVE * max(float(np.abs(before).max(initial=0.0)), 1e-3)
+    if before.ndim != 2 or before.shape[1] < 2:
+        return difference, 1.0 if close else 0.0, close
+    rows = np.arange(len(before))
+    lost = before.max(axis=1) - before[rows, after.argmax(axis=1)]
+    agreed = float((lost <= 2 * difference if close else lost == 0).mean())
+    return difference, agreed, close and agreed == 1.0
+
+
+def first_difference(before: str, after: str) -> tuple[str, str] | None:
+    """The first two lines that say different things: other words, or numbers more than one unit of the last place apart."""
+    old, new = _lines(before), _lines(after)
+    for one, other in zip(old, new, strict=False):
+        if not _same_line(one, other):
+            return one, other
+    if len(old) != len(new):
+        longer = old if len(old) > len(new) else new
+        extra = longer[min(len(old), len(new))]
+        return (extra, "") if longer is old else ("", extra)
+    return None
+
+
+def _lines(text: str) -> list[str]:
+    last_states = (line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n"))  # progress bars overwrite
+    return [line.rstrip() for line in last_states if line.strip() and not _TIMING.search(line)]
+
+
+def _same_line(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    if _NUMBER.sub("#", one) != _NUMBER.sub("#", other):
+        return False
+    return all(_same_number(a, b) for a, b in zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True))
+
+
+def _same_number(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    if "." not in one and "e" not in one.lower():
+        return False  # a count
+    places = len(re.split(r"[eE]", one)[0].partition(".")[2])
+    exponent = float("1" + one[one.lower().index("e") :]) if "e" in one.lower() else 1.0
+    return abs(float(one) - float(other)) <= 1.01 * 10.0**-places * exponent

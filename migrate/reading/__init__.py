@@ -1,0 +1,1 @@
+"""What Python files say, read without running them: text, names, statements, options, calls."""

@@ -1,0 +1,49 @@
+"""What the report says about every `torch.load` of the repository."""
+
+from __future__ import annotations
+
+import ast
+
+from ..reading.facts import CheckpointSite, Survey
+from ..resolving.resolved import Resolved
+from .report import CheckpointReport, Report
+
+
+def report_checkpoints(report: Report, surveyed: Survey, resolved: Resolved, *, loaded: bool) -> None:
+    """Add one entry per site; `loaded` says whether the packaged model's own checkpoint did load."""
+    own = {(site.path, site.line) for site in resolved.checkpoints}
+    for site in surveyed.checkpoints:
+        path = file_of(site, surveyed, resolved)
+        mine = (site.path, site.line) in own
+        why = None
+        if not site.weights:
+            why = "read as data, not as weights"
+        elif not mine:
+            why = "not part of the packaged model's construction"
+        elif not loaded:
+            named = path != site.expression or path.startswith(("'", '"'))
+            absent = "file not in the repository" if named else "no file is given"
+            why = "did not load" if (surveyed.root / path).is_file() else absent
+        source = f"{site.path}:{site.line}"
+        entry = CheckpointReport(source=source, path=path, key=site.key, strip=site.strip, loaded=mine and loaded, why=why)
+        report.checkpoints.append(entry)
+
+
+def file_of(site: CheckpointSite, surveyed: Survey, resolved: Resolved) -> str:
+    """The file that the site loads where it can be told: a literal, or an option's value or default; else the expression."""
+    try:
+        literal = ast.literal_eval(site.expression)
+    except (ValueError, SyntaxError):
+        literal = None
+    if isinstance(literal, str):
+        return literal
+    name = site.expression.rpartition(".")[2]
+    argv = list(resolved.recipe.get("argv", []))
+    scripts = [script for script in surveyed.scripts if script.path == site.path] or list(surveyed.scripts)
+    for option in (option for script in scripts for option in script.options if option.dest == name):
+        for flag in option.flags:
+            if flag in argv[:-1]:
+                return str(argv[argv.index(flag) + 1])
+        if isinstance(option.default, str) and option.default:
+            return option.default
+    return site.expression

@@ -1,0 +1,196 @@
+"""The report: what was recognised, rewritten, executed, proved and packaged, and what stands in the way. Never one percentage.
+
+`to_json` is the stable form (schema 1, see docs); the terminal is a view of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..reading.finding import Finding
+from ..resolving.resolved import ChainStep
+
+if TYPE_CHECKING:
+    from ..proving.evidence import Agreement, Losses, Speed
+    from ..rewriting.rewrite import Change
+
+SCHEMA = 1
+FINDINGS, ERRORS, PARITY = 1, 2, 4
+Outcome = Literal["passed", "failed", "not-run"]
+
+
+@dataclass(kw_only=True)
+class Parity:
+    """Whether the packaged graph computes what the user's model computes."""
+
+    status: Outcome = "not-run"
+    max_abs: float | None = None
+    top1_agreement: float | None = None
+    batches: list[int] = field(default_factory=list)
+    why: str | None = None
+
+
+@dataclass(kw_only=True)
+class Speedup:
+    """Milliseconds per call (medians) at one batch size, of the model in eager fp32 and of what the plan chose.
+
+    `ratio` is how many times faster that is; `ratio_low` and `ratio_high` are its bounds when both medians are off by half of
+    their interquartile ranges, so that only `ratio_low` above 1 says faster.
+    """
+
+    batch: int
+    eager_ms: float
+    graph_ms: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    chosen: str
+
+    @classmethod
+    def of(cls, batch: int, eager: Mapping[str, Any], chosen: Mapping[str, Any]) -> Speedup:
+        """From two measurements of a plan, in its JSON form."""
+        before, after = float(eager["median_ms"]), float(chosen["median_ms"])
+        off, other = (float(item.get("spread_ms") or 0.0) / 2 for item in (eager, chosen))
+        return cls(
+            batch=batch,
+            eager_ms=round(before, 4),
+            graph_ms=round(after, 4),
+            ratio=round(before / after, 3),
+            ratio_low=round(max(0.0, before - off) / (after + other), 3),
+            ratio_high=round((before + off) / max(after - other, after / 2), 3),
+            chosen=f"{chosen['backend']} {chosen['precision']}",
+        )
+
+
+@dataclass(kw_only=True)
+class ModelReport:
+    """One model of the repository. `input` is (channels, height, width); `artifact` is relative to the output folder."""
+
+    name: str
+    factory: str | None = None
+    input: list[int] | None = None
+    classes: int | None = None
+    recognised: bool = True
+    built: bool = False
+    captured: bool = False
+    parity: Parity = field(default_factory=Parity)
+    artifact: str | None = None
+    served: bool = False
+    speed: list[Speedup] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class LossTrace:
+    """The losses of the first training steps of original and migrated script, compared; `max_relative` None: not finite."""
+
+    status: Outcome
+    steps: int
+    max_relative: float | None
+    tolerance: float
+
+
+@dataclass(kw_only=True)
+class ScriptReport:
+    """One script. `rewritten` is true when it is, or calls, code that a rule changed."""
+
+    path: str
+    roles: list[str]
+    rewritten: bool = False
+    rules: list[str] = field(default_factory=list)
+    executed: Outcome = "not-run"
+    why: str | None = None
+    loss_trace: LossTrace | None = None
+    """For a script that trains, where its loop was rewritten and could be run."""
+
+
+@dataclass(kw_only=True)
+class PreprocessingReport:
+    """A recovered preprocessing, where it was written, and the models it is for."""
+
+    source: str
+    for_models: list[str]
+    steps: list[dict[str, Any]]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"source": self.source, "for": self.for_models, "steps": self.steps}
+
+
+@dataclass(kw_only=True)
+class CheckpointReport:
+    """One `torch.load` of the repository, and whether its file was there and loaded."""
+
+    source: str
+    path: str
+    key: str | None = None
+    strip: str | None = None
+    loaded: bool = False
+    why: str | None = None
+
+
+@dataclass(kw_only=True)
+class Report:
+    """Everything one migration found and did.
+
+    `diff`, `chain`, `changes`, `agreements`, `losses` and `speeds` are for people and not part of the JSON form. `written`
+    names the files that --write changed in place, and `blocked` says why it changed none.
+    """
+
+    repository: str
+    models: list[ModelReport] = field(default_factory=list)
+    scripts: list[ScriptReport] = field(default_factory=list)
+    preprocessing: list[PreprocessingReport] = field(default_factory=list)
+    checkpoints: list[CheckpointReport] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    faster: tuple[int, int] = (0, 0)
+    out: str | None = None
+    would_change: bool = False
+    diff: str = ""
+    chain: tuple[ChainStep, ...] = ()
+    changes: Sequence[Change] = ()
+    agreements: list[Agreement] = field(default_factory=list)
+    losses: list[Losses] = field(default_factory=list)
+    speeds: list[Speed] = field(default_factory=list)
+    parity_failed: bool = False
+    written: list[str] | None = None
+    blocked: str | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """1: warnings, or something would change and was not written; 2: errors; 4: parity failed. They add up.
+
+        What a rule put right is no warning and no error any more."""
+        severities = {finding.severity for finding in self.findings if finding.fix != "applied"}
+        status = FINDINGS if "warning" in severities or (self.would_change and self.out is None and self.written is None) else 0
+        if "error" in severities:
+            status |= ERRORS
+        if self.parity_failed or any(model.parity.status == "failed" for model in self.models):
+            status |= PARITY
+        return status
+
+    def scores(self) -> dict[str, list[int]]:
+        """[how many, of how many]; what was not tried is not counted as tried."""
+        tried = [script for script in self.scripts if script.executed != "not-run"]
+        proved = [model for model in self.models if model.parity.status != "not-run"]
+        return {
+            "recognised": [sum(model.recognised for model in self.models), len(self.models)],
+            "rewritten": [sum(script.rewritten for script in self.scripts), len(self.scripts)],
+            "executed": [sum(script.executed == "passed" for script in tried), len(tried)],
+            "parity_passed": [sum(model.parity.status == "passed" for model in proved), len(proved)],
+            "faster": list(self.faster),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The stable form, described in docs; raises nothing and holds only JSON values."""
+        return {
+            "schema": SCHEMA,
+            "repository": self.repository,
+            "exit_status": self.exit_status,
+            "models": [asdict(model) for model in self.models],
+            "scripts": [asdict(script) for script in self.scripts],
+            "preprocessing": [entry.to_json() for entry in self.preprocessing],
+            "checkpoints": [asdict(checkpoint) for checkpoint in self.checkpoints],
+            "findings": [finding.to_json() for finding in sorted(self.findings)],
+            "scores": self.scores(),
+        }

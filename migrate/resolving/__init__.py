@@ -1,0 +1,1 @@
+"""How one model is built, and what belongs to it."""

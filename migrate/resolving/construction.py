@@ -1,0 +1,221 @@
+"""The construction of the model behind one of a script's model calls, as a program; and of a factory without a script."""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..reading.calls import SliceError
+from ..reading.factories import is_zoo_constructor, makes_itself
+from ..reading.facts import Factory, Script
+from ..reading.scopes import Module, dotted, last_name
+from ..reading.source import NOTEBOOK
+from ..slicing.frames import Framer, Point, Program
+from ..slicing.needs import Options
+from ..slicing.recipes import recipe, write
+from ..survey.lightning_module import LightningSite, Unloaded, reduction
+from ..survey.loops import CallSite
+from ..survey.survey import Knowledge
+
+
+@dataclass(frozen=True)
+class Construction:
+    """A script, the call whose model is meant, and the program that builds that model."""
+
+    script: Script
+    site: CallSite
+    program: Program
+    factory: Factory | None
+    calls: tuple[ast.Call, ...]
+    """The calls that make models in the program, as written."""
+
+    @property
+    def builders(self) -> tuple[str, ...]:
+        """Their callees."""
+        return tuple(ast.unparse(call.func) for call in self.calls)
+
+    @property
+    def signature(self) -> str:
+        """Two constructions with the same signature build the same model."""
+        if self.factory is not None:
+            return f"{self.factory.path}:{self.factory.name}"
+        return " ".join(self.builders) or ast.unparse(ast.Module(self.program.body, type_ignores=[]))
+
+    @property
+    def zoo_name(self) -> str | None:
+        """The published model that the program asks a library for, by its constructor's name."""
+        for name in self.builders:
+            if is_zoo_constructor(self.program.entry.expand(ast.parse(name, mode="eval").body)):
+                return name.rpartition(".")[2]
+        return None
+
+    @property
+    def statements(self) -> list[ast.stmt]:
+        """The simple statements of the program's functions and top level, in source order."""
+        found: list[ast.stmt] = []
+        for item in self.program.body:
+            if isinstance(item, ast.ClassDef | ast.Import | ast.ImportFrom):
+                continue
+            found += [node for node in ast.walk(item) if isinstance(node, ast.Assign | ast.Expr) and hasattr(node, "lineno")]
+        return sorted(found, key=lambda node: node.lineno)
+
+    def names_model(self, statement: ast.stmt) -> bool:
+        """Whether a statement calls what builds the model."""
+        return any(isinstance(node, ast.Call) and ast.unparse(node.func) in self.builders for node in ast.walk(statement))
+
+
+def rank_sites(known: Knowledge, script: Script) -> list[CallSite]:
+    """A script's model calls: evaluation first, then prediction, then training; its own before those in other files."""
+    order = {"evaluate": 0, "predict": 1, "train": 2}
+    sites = [site for site in (*known.sites, *known.trainers) if site.fact in script.loops]
+    return sorted(sites, key=lambda site: (order[site.fact.kind], site.fact.path != script.path))
+
+
+def construct(known: Knowledge, script: Script, *, site: CallSite | None = None, checkpoints: bool = True) -> Construction:
+    """The program that builds a script's model. Raises SliceError when no call can be followed back to its construction."""
+    module = known.repository.modules[script.path]
+    failures: list[str] = []
+    for candidate in [site] if site is not None else rank_sites(known, script):
+        options = Options(checkpoints=checkpoints, data=checkpoints)
+        expression = ast.parse(candidate.fact.model, mode="eval").body
+        point = Point(candidate.module, candidate.function, candidate.module.statement_of(candidate.call), expression)
+        framer = Framer(known.repository, known.calls, module, options)
+        if isinstance(candidate, LightningSite) and (reduced := reduction(candidate, options)) is not None:
+            framer.reduce(reduced, candidate.module)
+        try:
+            program = framer.build(point)
+            if not checkpoints and isinstance(candidate, LightningSite):
+                program = replace(program, body=[Unloaded().visit(item) for item in program.body])
+        except SliceError as error:
+            failures.append(str(error))
+            continue
+        factory, calls = _builders(known, program)
+        return Construction(script, candidate, program, factory, calls)
+    raise SliceError("; ".join(dict.fromkeys(failures)) or f"{script.path} calls no model")
+
+
+def _builders(known: Knowledge, program: Program) -> tuple[Factory | None, tuple[ast.Call, ...]]:
+    """The factory that a program calls, as far as that is written, and every call of it that makes a model."""
+    table = known.table
+    by_place = {(factory.path, factory.name): factory for factory in table.factories}
+    found: Factory | None = None
+    calls: list[ast.Call] = []
+    for item in [*program.body, program.expression]:
+        network = isinstance(item, ast.ClassDef) and program.entry.definitions.get(item.name) in table.classes
+        if network or isinstance(item, ast.Import | ast.ImportFrom):
+            continue
+        for node in ast.walk(item):
+            if not isinstance(node, ast.Call):
+                continue
+            text = dotted(node.func)
+            if text is None:
+                if isinstance(node.func, ast.Subscript) or last_name(getattr(node.func, "func", node.func)) == "getattr":
+                    calls.append(node)
+                continue
+            origin = known.repository.modules.get(getattr(item, "path", ""), program.entry)
+            target = _target(origin, node)
+            if target is None:
+                if is_zoo_constructor(program.entry.expand(node.func)):
+                    calls.append(node)
+                continue
+            module, definition = target
+            if isinstance(definition, ast.ClassDef):
+                model = table.classes.get(definition)
+                makes = model is not None and table.classifier_shaped(model)
+            else:
+                makes = bool(table.builders(module, definition))
+            if makes:
+                calls.append(node)
+                found = found or by_place.get((module.path, definition.name)) or _only(known, module, definition)
+    return found, tuple(calls)
+
+
+def _target(module: Module, call: ast.Call) -> tuple[Module, Any] | None:
+    """What a call calls: a function, a class, or a class that makes itself, as `Net` does in `Net.from_name("small")`."""
+    target = module.find_callee(call.func)
+    if target is None and isinstance(call.func, ast.Attribute):
+        owner = module.find_callee(call.func.value)
+        if owner is not None and isinstance(owner[1], ast.ClassDef) and makes_itself(owner[1], call.func.attr):
+            return owner
+    return target
+
+
+def _only(known: Knowledge, module: Module, definition: Any) -> Factory | None:
+    """The factory behind a function that leads to exactly one."""
+    if isinstance(definition, ast.ClassDef):
+        return Factory(name=definition.name, path=module.path, line=definition.lineno, kind="class", module=module.name)
+    built = known.table.builders(module, definition)
+    places = {f"{factory.path}:{factory.name}": factory for factory in known.table.factories}
+    return places.get(next(iter(built))) if len(built) == 1 else None
+
+
+def preferred(known: Knowledge, factories: Sequence[Factory]) -> list[Factory]:
+    """Factories of one name, those that other files import first: a copy in a script that converts weights is not meant."""
+    repository = known.repository
+    imported = {
+        found.path
+        for module in repository.modules.values()
+        for name in [*module.imports.values(), *module.star_imports]
+        for part in (name, name.rpartition(".")[0])
+        if part and (found := repository.module(part, module.path)) is not None and found is not module
+    }
+    return sorted(factories, key=lambda factory: factory.path not in imported)
+
+
+def _import_folder(known: Knowledge, factory: Factory) -> str:
+    """The folder from which others import a factory's file: the shortest name that leads to it in one of them, else above
+    the packages it stands in."""
+    repository = known.repository
+    own = repository.modules[factory.path]
+    seen: set[str] = set()
+    for module in repository.modules.values():
+        if module is own:
+            continue
+        for name in [*module.imports.values(), *module.star_imports]:
+            for dotted_name in (name, name.rpartition(".")[0]):
+                if dotted_name and repository.module(dotted_name, module.path) is own:
+                    path = factory.path.removesuffix("/__init__.py").removesuffix(".py")
+                    inside = dotted_name.replace(".", "/")
+                    if path == inside or path.endswith(f"/{inside}"):
+                        seen.add(path.removesuffix(inside).rstrip("/"))
+    folder = posixpath.dirname(factory.path)
+    while folder and posixpath.join(folder, "__init__.py") in repository.modules:
+        folder = posixpath.dirname(folder)
+    above = [item for item in seen if f"{folder}/".startswith(f"{item}/") or not item]
+    return min(above, key=len, default=folder)
+
+
+def direct(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
+    """The recipe of a factory called alone, from the folder of its package; a notebook's is a slice of its cells."""
+    if factory.path.endswith(NOTEBOOK):
+        return _from_notebook(root, known, factory, call)
+    folder = _import_folder(known, factory)
+    module = factory.module
+    if folder:
+        module = module.removeprefix(folder.replace("/", ".") + ".")
+    name = "model" if factory.name != "model" else "built"
+    text = ast.unparse(call) if call is not None else f"{factory.name}()"
+    source = f"from {module} import {factory.name}\n{name} = {text}\n"
+    made = {
+        "root": str(root.resolve()),
+        "directory": folder or ".",
+        "script": posixpath.join(folder, "build_model.py"),
+        "argv": [],
+        "source": source,
+    }
+    return made, name
+
+
+def _from_notebook(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
+    """Nothing can import a notebook: the program is what its cells do to define the factory, and the call after them."""
+    notebook = known.repository.modules[factory.path]
+    made = call if call is not None else ast.Call(ast.Name(factory.name, ast.Load()), [], [])
+    program = Framer(known.repository, known.calls, notebook, Options(checkpoints=False, data=True)).build(
+        Point(notebook, None, None, made)
+    )
+    written = write(program, known.repository, posixpath.dirname(factory.path), "model")
+    return recipe(root, notebook, known.repository, written, ()), written.expression

@@ -1,0 +1,118 @@
+"""Find the class names that a repository states: a literal list, a file that a script reads, or neither."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..reading.scopes import Module, dotted, last_name
+from ..slicing.frames import Point
+
+_NAMES = re.compile(
+    r"(^|_)(class(es)?(_?(name|label|list|index|idx|map|dict|indict|indices|to_idx))?s?|label(_?name|_?map)?s?|categor(y|ies))$",
+    re.I,
+)
+_SPLIT = re.compile(r"(^|_)(idx|index)_?to_?(class|label)|id2(class|label|name)|cifar\d*_classes|imagenet_classes", re.I)
+
+
+@dataclass(frozen=True)
+class ClassNames:
+    """`names` where they are literal; `point` computes them (a list, or a dict by index or by name) either way."""
+
+    names: tuple[str, ...] | None
+    point: Point
+    path: str
+    line: int
+
+
+def find_class_names(modules: list[Module]) -> ClassNames | None:
+    """The first statement of class names in the given files, literal ones before those that are read from a file."""
+    candidates = [found for module in modules for found in _candidates(module)]
+    literal = [found for found in candidates if found.names is not None]
+    return next(iter(literal or candidates), None)
+
+
+def _candidates(module: Module) -> Iterator[ClassNames]:
+    for node in module.nodes:
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        name = dotted(node.targets[0])
+        if name is None or "." in name or not (_NAMES.search(name) or _SPLIT.search(name)):
+            continue
+        names = _literal(node.value)
+        if names is None and not _reads_file(node.value):
+            continue
+        function = module.function_of(node)
+        target = ast.Name(name, ast.Load())
+        point = Point(module, function, node, target, after=True)
+        if names is not None:
+            point = Point(module, None, module.tree.body[0], _constant(names))
+        yield ClassNames(names, point, module.path, node.lineno)
+
+
+def _constant(names: tuple[str, ...]) -> ast.expr:
+    return ast.parse(repr(list(names)), mode="eval").body
+
+
+def _literal(node: ast.expr) -> tuple[str, ...] | None:
+    """At least two strings in a list, a tuple, a dict by index, or a split string; or `[str(d) for d in range(10)]`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "split" and len(node.args) < 2:
+        text = node.func.value
+        if isinstance(text, ast.Constant) and isinstance(text.value, str):
+            separator = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
+            return _checked(text.value.split(separator if isinstance(separator, str) else None))
+    if isinstance(node, ast.ListComp):
+        return _digits(node)
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if isinstance(value, dict):
+        if value and all(isinstance(key, int) for key in value) and sorted(value) == list(range(len(value))):
+            return _checked([value[index] for index in range(len(value))])
+        if (
+            value
+            and all(isinstance(item, int) for item in value.values())
+            and sorted(value.values()) == list(range(len(value)))
+        ):
+            return _checked(sorted(value, key=value.__getitem__))
+        return None
+    return _checked(list(value)) if isinstance(value, list | tuple) else None
+
+
+def _checked(values: Sequence[object]) -> tuple[str, ...] | None:
+    names = tuple(value for value in values if isinstance(value, str) and value)
+    return names if len(names) == len(values) >= 2 and len(set(names)) > 1 else None
+
+
+def _digits(node: ast.ListComp) -> tuple[str, ...] | None:
+    """`[str(digit) for digit in range(10)]`, which is as literal as the list it makes."""
+    generator = node.generators[0]
+    element, source = node.elt, generator.iter
+    plain = len(node.generators) == 1 and not generator.ifs and isinstance(generator.target, ast.Name)
+    if not plain or not isinstance(element, ast.Call) or dotted(element.func) != "str" or len(element.args) != 1:
+        return None
+    if (
+        dotted(element.args[0]) != dotted(generator.target)
+        or not isinstance(source, ast.Call)
+        or dotted(source.func) != "range"
+    ):
+        return None
+    bounds = [item.value for item in source.args if isinstance(item, ast.Constant) and isinstance(item.value, int)]
+    if len(bounds) != len(source.args) or not 1 <= len(bounds) <= 3 or len(range(*bounds)) > 100_000:
+        return None
+    return _checked([str(number) for number in range(*bounds)])
+
+
+def _reads_file(node: ast.expr) -> bool:
+    """`json.load(open(...))`, `[line.strip() for line in open(...)]`, and what reads the text of a file opened before."""
+    return any(
+        isinstance(inner, ast.Call)
+        and (
+            dotted(inner.func) in ("json.load", "json.loads", "open")
+            or last_name(inner.func) in ("readlines", "read_text", "read")
+        )
+        for inner in ast.walk(node)
+    )

@@ -1,0 +1,476 @@
+"""Resolve: how a repository builds its model, as a recipe that a subprocess can run (see `runtime/recipe.py`)."""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ...errors import AmbiguousError, MigrateError, NothingToMigrateError
+from ..reading.arguments import flag_of
+from ..reading.calls import SliceError
+from ..reading.facts import CheckpointSite, Factory, Option, Script, Survey
+from ..reading.finding import Finding
+from ..reading.source import NOTEBOOK
+from ..slicing.recipes import (
+    Written,
+    checkpoint_option,
+    configuration_files,
+    guarding_flags,
+    loads_weights,
+    model_option,
+    options_of,
+    recipe,
+    with_literal_checkpoint,
+    working_folder,
+    write,
+)
+from ..slicing.unloaded import loading_modules
+from ..slicing.weightless import without_weights
+from ..survey.survey import Knowledge, knowledge
+from .belongings import Belongings, imported
+from .construction import Construction, construct, direct, preferred
+from .input_size import stated_size
+from .labels import find_class_names
+from .resolved import ChainStep, Resolved
+from .settings import Settings
+from .several import different_models, stated
+
+__all__ = ["ChainStep", "Resolved", "resolve"]
+
+
+def resolve(survey: Survey, *, entry: str | None = None, model: str | None = None, checkpoint: str | None = None) -> Resolved:
+    """How the repository builds its model.
+
+    `entry` is a script's relative path, if need be with arguments ("main.py --cfg tiny.yaml"), `model` a factory's name
+    ("models/vgg.py:vgg16" where several files have it), a call of one, or a value of the script's own model option,
+    `checkpoint` a file. Raises AmbiguousError (with the candidates and the flag that chooses), NothingToMigrateError, or
+    MigrateError.
+    """
+    return _Resolver(survey, entry, model, checkpoint).resolve()
+
+
+class _Resolver:
+    def __init__(self, survey: Survey, entry: str | None, model: str | None, checkpoint: str | None) -> None:
+        self.survey = survey
+        self.known: Knowledge = knowledge(survey)
+        self.settings = Settings()
+        words = [entry] if entry is None or Path(entry).is_file() else shlex.split(entry)
+        self.entry = words[0] if words else None
+        self.settings.arguments = [word for word in words[1:] if word is not None]
+        self.model = model
+        self.checkpoint = str(Path(checkpoint).absolute()) if checkpoint is not None else None
+
+    def resolve(self) -> Resolved:
+        scripts = self._scripts()
+        if not scripts:
+            return self._without_script()
+        failures: list[str] = []
+        built: list[Construction] = []
+        for rank in sorted({self._rank(script) for script in scripts}):
+            for script in [script for script in scripts if self._rank(script) == rank]:
+                try:
+                    built.append(construct(self.known, script))
+                except SliceError as error:
+                    failures.append(str(error))
+            if built:
+                break
+        if not built:
+            return self._fall_back(failures)
+        chosen = self._one_of(built)
+        return self._from_script(self._one_model(chosen))
+
+    # -- which script
+
+    def _scripts(self) -> list[Script]:
+        scripts = [script for script in self.survey.scripts if not _is_test_file(script.path)]
+        if self.entry is None:
+            plain = [script for script in scripts if not script.path.endswith(NOTEBOOK)]
+            notebooks = [script for script in scripts if script not in plain]
+            if not plain:
+                return self._one_project(notebooks)
+            return [*self._one_project(plain), *(script for script in notebooks if "/" not in script.path)]
+        wanted = self.entry.replace("\\", "/").removeprefix("./")
+        absolute = Path(self.entry).absolute()
+        if absolute.is_relative_to(self.survey.root.absolute()) and absolute.is_file():
+            wanted = absolute.relative_to(self.survey.root.absolute()).as_posix()
+        found = [script for script in self.survey.scripts if script.path == wanted]
+        found = found or [script for script in self.survey.scripts if script.path.endswith(f"/{wanted}")]
+        if len(found) > 1:
+            raise AmbiguousError(f"{self.entry} fits several scripts", candidates=[item.path for item in found], flag="--entry")
+        if not found:
+            known = ", ".join(script.path for script in self.survey.scripts) or "none was found"
+            raise MigrateError(f"--entry {self.entry} is not a script of this repository that calls a model (those: {known})")
+        return found
+
+    def _one_project(self, scripts: list[Script]) -> list[Script]:
+        """The scripts of the root folder, else of the only folder that has any: several folders are several projects."""
+        folders = {posixpath.dirname(script.path) for script in scripts}
+        if "" in folders:
+            return [script for script in scripts if "/" not in script.path]
+        if len(folders) > 1:
+            paths = [script.path for script in scripts]
+            raise AmbiguousError("scripts in several folders call models", candidates=paths, flag="--entry")
+        return scripts
+
+    @staticmethod
+    def _rank(script: Script) -> tuple[bool, int]:
+        """A script that only evaluates says best how the model is used; then prediction, then training that evaluates.
+
+        Notebooks come after all others.
+        """
+        trains, evaluates = "train" in script.roles, "evaluate" in script.roles
+        if not trains and (evaluates or "predict" in script.roles):
+            return script.path.endswith(NOTEBOOK), 0 if evaluates else 1
+        return script.path.endswith(NOTEBOOK), 2 if evaluates else 3
+
+    def _one_of(self, built: list[Construction]) -> Construction:
+        meant = [item for item in built if self._is_meant(item.factory)]
+        built = _without_launchers(meant or built)
+        if len(built) == 1:
+            return built[0]
+        kinds = {item.signature for item in built}
+        built = sorted(built, key=lambda item: (item.script.path.count("/"), len(item.script.path), item.script.path))
+        if len(kinds) == 1:
+            return built[0]
+        first = next((item for item in built if posixpath.basename(item.script.path) == "main.py"), built[0])
+        stem = posixpath.basename(first.script.path).removesuffix(".py")
+        folder = posixpath.dirname(first.script.path)
+        others = [item for item in built if item is not first]
+        if all(
+            posixpath.dirname(item.script.path) == folder
+            and (stem == "main" or posixpath.basename(item.script.path).startswith(stem))
+            for item in others
+        ):
+            names = ", ".join(item.script.path for item in others)
+            message = f"taken for the main script; others build other models: {names} (--entry chooses)"
+            self.settings.findings.append(Finding(first.script.path, 1, 0, "PS011", message, "note"))
+            return first
+        paths = [item.script.path for item in built]
+        raise AmbiguousError("several scripts build different models", candidates=paths, flag="--entry")
+
+    def _one_model(self, chosen: Construction) -> Construction:
+        """The model that --model names among those which the script builds: by its variable, or by its factory."""
+        several = different_models(self.known, chosen)
+        for item in several:
+            if self._is_meant(item.factory):
+                return item
+        for item in several if not any(factory.name == self.model for factory in self.survey.factories) else ():
+            if self.model in (item.site.fact.model, item.site.fact.model.rpartition(".")[2]):
+                self.model = None  # said, and found
+                return item
+        if len(several) == 1 or self.model is not None:
+            return several[0]
+        names = [item.site.fact.model for item in several]
+        made = ", ".join(f"{name} is {stated(item)}" for name, item in zip(names, several, strict=True))
+        raise AmbiguousError(f"{chosen.script.path} uses {len(several)} models: {made}", candidates=names, flag="--model")
+
+    def _is_meant(self, factory: Factory | None) -> bool:
+        return factory is not None and self.model in (factory.name, f"{factory.path}:{factory.name}")
+
+    def _fall_back(self, failures: Sequence[str]) -> Resolved:
+        reasons = "; ".join(dict.fromkeys(failures))
+        if self.model is not None or len(self.survey.factories) == 1:
+            message = f"built with its own defaults, not as the script does, because that could not be followed: {reasons}"
+            self.settings.remark("", 1, "PS015", message)
+            return self._without_script()
+        if self.survey.factories:
+            raise AmbiguousError(
+                f"no script could be followed to its model ({reasons})",
+                candidates=_told_apart(self.survey.factories),
+                flag="--model",
+            )
+        raise MigrateError(f"no script could be followed to its model: {reasons}")
+
+    # -- no script: a factory alone
+
+    def _without_script(self) -> Resolved:
+        factories = list(self.survey.factories)
+        if self.model is not None:
+            factory, call = self._factory_named(self.model)
+        elif not factories:
+            raise NothingToMigrateError(
+                f"{self.survey.root} uses PyTorch, but neither a model nor a script that calls one was found; looked for "
+                "nn.Module classes that end in a layer of classes, functions that return them, and loops that call a model"
+            )
+        elif len(factories) > 1:
+            names = _told_apart(factories)
+            raise AmbiguousError(
+                f"there are {len(factories)} models and no script that chooses one", candidates=names, flag="--model"
+            )
+        else:
+            factory, call = factories[0], None
+        return self._direct(factory, call, None)
+
+    def _factory_named(self, wanted: str) -> tuple[Factory, ast.Call | None]:
+        """A factory by its name, or "file:name" where several have it; `VGG('VGG16')` gives arguments."""
+        call: ast.Call | None = None
+        name = wanted
+        if "(" in wanted:
+            where, _, text = wanted.partition("(")[0].rpartition(":")
+            try:
+                parsed = ast.parse((text + wanted[wanted.index("(") :]).strip(), mode="eval").body
+            except SyntaxError as error:
+                raise MigrateError(f"--model {wanted!r} is neither a name nor a call: {error.msg}") from error
+            called = parsed.func if isinstance(parsed, ast.Call) else None
+            called = called.value if isinstance(called, ast.Attribute) else called  # Net.from_name("small")
+            if not isinstance(parsed, ast.Call) or not isinstance(called, ast.Name):
+                raise MigrateError(f"--model {wanted!r} is neither a name nor a call of one")
+            name, call = f"{where}:{called.id}" if where else called.id, parsed
+        place, _, name = name.rpartition(":")
+        known = [item for item in self.survey.factories if not place or item.path == place]
+        named = [item for item in known if item.name == name]
+        named = named or [item for item in known if item.name.lower() == name.lower()]
+        named = preferred(self.known, named)
+        if len(named) > 1:
+            self.settings.findings.append(
+                Finding(
+                    named[0].path,
+                    named[0].line,
+                    0,
+                    "PS012",
+                    f"{name} is also defined in {named[1].path}:{named[1].line}",
+                    "note",
+                )
+            )
+        if not named:
+            names = _told_apart(self.survey.factories)
+            if not names:
+                raise MigrateError(f"--model {wanted}: this repository defines no model")
+            raise AmbiguousError(f"this repository defines no model {name!r}", candidates=names, flag="--model")
+        return named[0], call
+
+    def _direct(self, factory: Factory, call: ast.Call | None, near: Construction | None) -> Resolved:
+        if factory.required and call is None:
+            needs = ", ".join(factory.required)
+            raise MigrateError(
+                f"{factory.name} ({factory.path}:{factory.line}) cannot be built without {needs}; "
+                f'give the call, as in --model "{factory.name}(...)"'
+            )
+        if self.checkpoint is not None:
+            raise MigrateError(
+                f"no script says how {factory.name} loads its weights; --checkpoint needs one that does (--entry)"
+            )
+        made, name = direct(self.survey.root, self.known, factory, call)
+        module = self.known.repository.modules[factory.path]
+        source = without_weights(made["source"], module)
+        bare = {**made, "model": name, "source": source} if source != made["source"] else None
+        base = Resolved(
+            name=_tidy(factory.name),
+            recipe={**made, "model": name},
+            fallback_recipe=bare,
+            factory=f"{factory.path}:{factory.line}",
+            factory_name=factory.name,
+            chain=(
+                ChainStep(
+                    "factory", factory.path, factory.line, ast.unparse(call) if call is not None else f"{factory.name}()"
+                ),
+            ),
+            input_size=stated_size(module, factory.name, made["source"]),
+            findings=tuple(self.settings.findings),
+        )
+        if near is not None:
+            return Belongings(self.survey, self.known, self.settings, near).add_to(base)
+        labels = find_class_names([self.known.repository.modules[factory.path]])
+        return replace(base, class_names=labels.names if labels is not None else None)
+
+    # -- from a script
+
+    def _from_script(self, construction: Construction) -> Resolved:
+        script, known = construction.script, self.known
+        module = known.repository.modules[script.path]
+        folder = posixpath.dirname(script.path)
+        written = write(construction.program, known.repository, folder, "model")
+        options = options_of(written, construction.program, script)
+        given = self.settings.given
+        chooser = model_option(options, self.survey.factories, self.model)
+        selected = self._select(construction, chooser, given)
+        if selected is not None:
+            return selected
+        if (
+            chooser is not None
+            and chooser.dest not in given
+            and chooser.nargs in ("+", "*")
+            and isinstance(chooser.default, str)
+        ):
+            given[chooser.dest] = chooser.default  # a bare string where the script expects a list of them
+        wanted = [option for option in options if option.required and option.dest not in given]
+        if chooser is not None and chooser in wanted:
+            names = self.known.table.dispatched() or _told_apart(self.survey.factories)
+            candidates = [str(item) for item in chooser.choices or names]
+            raise AmbiguousError(
+                f"{script.path} must be told its model ({flag_of(chooser)})", candidates=candidates, flag="--model"
+            )
+        for option in wanted:
+            if (file := self._configuration(script, option)) is not None:
+                given[option.dest] = file
+        weights = checkpoint_option(options, written)
+        if self.checkpoint is not None:
+            if weights is not None:
+                given[weights.dest] = self.checkpoint
+            elif (literal := with_literal_checkpoint(written, self.checkpoint)) is not None:
+                written = literal
+            else:
+                raise MigrateError(f"{script.path} loads no weights, so --checkpoint {self.checkpoint} has no place in it")
+            given |= {flag.dest: "" for flag in guarding_flags(written, options)}
+        elif weights is not None and weights.required:
+            given[weights.dest] = "checkpoint-not-given"
+            message = f"{script.path} must be told its weights ({flag_of(weights)}); give --checkpoint FILE"
+            self.settings.findings.append(Finding(script.path, weights.line, 0, "PS010", message, "warning"))
+        argv = self.settings.argv(script, options)
+        made = {**recipe(self.survey.root, module, known.repository, written, argv), "model": written.expression}
+        fallback = self._fallback(construction, made, written.source, given)
+        factory = self._factory(construction, ast.parse(written.source), chooser, given)
+        value = given.get(chooser.dest) if chooser is not None else None
+        if chooser is not None and value is None and isinstance(chooser.default, str):
+            value = chooser.default
+        name = value or (factory.name if factory is not None else construction.zoo_name)
+        name = name or posixpath.basename(str(self.survey.root.resolve()))
+        resolved = Resolved(
+            name=_tidy(name),
+            recipe=made,
+            fallback_recipe=fallback,
+            factory=f"{factory.path}:{factory.line}" if factory is not None else None,
+            factory_name=factory.name if factory is not None else None,
+            chain=tuple(_chain(construction, factory, chooser, value)),
+            script=script,
+            loop=construction.site.fact,
+            checkpoints=self._checkpoints(construction, written),
+            image_argument=script.image_argument,
+            findings=tuple(self.settings.findings),
+        )
+        return Belongings(self.survey, self.known, self.settings, construction).add_to(resolved)
+
+    def _configuration(self, script: Script, option: Option) -> str | None:
+        """The file that a required `--cfg FILE` can only mean; None when the option is no such one, or the user gave it."""
+        said = {item.partition("=")[0] for item in self.settings.arguments}
+        if said & set(option.flags) or (option.positional and self.settings.arguments):
+            return None
+        files = configuration_files(self.survey.root, option)
+        module = self.known.repository.modules[script.path]
+        start = working_folder(module, self.known.repository)
+        paths = [posixpath.relpath(path, start) for path in files]
+        if len(paths) > 1:
+            flag = "" if option.positional else f"{flag_of(option)} "
+            candidates = [f'"{script.path} {flag}{path}"' for path in paths]
+            message = f"{script.path} must be told its configuration ({flag_of(option)})"
+            raise AmbiguousError(message, candidates=candidates, flag="--entry")
+        return paths[0] if paths else None
+
+    def _select(self, construction: Construction, chooser: Option | None, given: dict[str, str]) -> Resolved | None:
+        """Apply --model: through the script's own option, else in place of the factory that it calls."""
+        if self.model is None:
+            return None
+        if chooser is not None and "(" not in self.model:
+            if chooser.choices and self.model.rpartition(":")[2] not in chooser.choices:
+                choices = [str(item) for item in chooser.choices]
+                raise AmbiguousError(
+                    f"{construction.script.path} knows no model {self.model!r}", candidates=choices, flag="--model"
+                )
+            given[chooser.dest] = self.known.table.key_of(self.model.rpartition(":")[2])
+            return None
+        factory, call = self._factory_named(self.model)
+        if construction.factory is not None and construction.factory.name == factory.name and call is None:
+            return None
+        return self._direct(factory, call, construction)
+
+    def _fallback(
+        self, construction: Construction, made: dict[str, Any], source: str, given: dict[str, str]
+    ) -> dict[str, Any] | None:
+        folder = posixpath.dirname(construction.script.path)
+        try:
+            bare = construct(self.known, construction.script, site=construction.site, checkpoints=False)
+        except SliceError:
+            return None
+        written = write(bare.program, self.known.repository, folder, "model")
+        bare_source = without_weights(written.source, self.known.repository.modules[construction.script.path])
+        written = Written(bare_source, written.expression, ast.parse(bare_source))
+        if bare_source == source:
+            return None
+        options = options_of(written, bare.program, construction.script)
+        known = {option.dest for option in options}
+        settings = Settings(arguments=self.settings.arguments, given={k: v for k, v in given.items() if k in known})
+        argv = settings.argv(construction.script, options)
+        return {**made, "source": written.source, "argv": argv, "model": written.expression}
+
+    def _factory(
+        self, construction: Construction, tree: ast.Module, chooser: Option | None, given: dict[str, str]
+    ) -> Factory | None:
+        value = given.get(chooser.dest) if chooser is not None else None
+        if chooser is not None and value is None and isinstance(chooser.default, str):
+            value = chooser.default
+        if value is not None:
+            named = [item for item in self.survey.factories if item.name == value]
+            named = named or [item for item in self.survey.factories if item.name.lower() == value.lower().replace("-", "_")]
+            if named:
+                return preferred(self.known, named)[0]
+        return construction.factory
+
+    def _checkpoints(self, construction: Construction, written: Written) -> tuple[CheckpointSite, ...]:
+        """The sites that fill models: of the files that the program passes through, else of those that the script imports."""
+        through = {
+            path for call in ast.walk(written.tree) if isinstance(call, ast.Call) for path in self._loading(construction, call)
+        }
+        if not through and not loads_weights(written):
+            return ()
+        sites = [site for site in self.survey.checkpoints if site.weights]
+        paths = {construction.script.path, *through} | {where.path for where, _ in construction.program.callers}
+        own = tuple(site for site in sites if site.path in paths)
+        if own:
+            return own
+        near = {module.path for module in imported(self.known.repository.modules[construction.script.path])}
+        return tuple(site for site in sites if site.path in near)
+
+    def _loading(self, construction: Construction, call: ast.Call) -> Iterable[str]:
+        found = construction.program.entry.find_callee(call.func)
+        return (where.path for where in loading_modules(*found)) if found is not None else ()
+
+
+def _without_launchers(built: list[Construction]) -> list[Construction]:
+    """Those whose models are not called by way of another's functions: `submit.py` only starts what `main.py` does."""
+    paths = {item.script.path for item in built}
+    own = [item for item in built if not {module.path for module, _ in item.program.callers} & (paths - {item.script.path})]
+    return own or built
+
+
+def _chain(
+    construction: Construction, factory: Factory | None, chooser: Option | None, value: str | None
+) -> Iterable[ChainStep]:
+    path = construction.script.path
+    if chooser is not None:
+        yield ChainStep("argument", path, chooser.line, f"{flag_of(chooser)} = {value}")
+    for statement in construction.statements:
+        text = ast.unparse(statement).partition("\n")[0]
+        kind: Literal["argument", "import", "factory", "checkpoint", "wrapper", "statement"] = "statement"
+        if re.search(r"torch\.load|load_state_dict|load_checkpoint|load_weights", text):
+            kind = "checkpoint"
+        elif re.search(r"DataParallel|DDP\(|convert_sync_batchnorm|\.to\(|\.cuda\(", text):
+            kind = "wrapper"
+        elif construction.names_model(statement):
+            kind = "factory"
+        else:
+            continue
+        yield ChainStep(kind, path, statement.lineno, text if len(text) <= 160 else f"{text[:157]}...")
+    if factory is not None:
+        yield ChainStep("factory", factory.path, factory.line, factory.name)
+
+
+def _told_apart(factories: Sequence[Factory]) -> list[str]:
+    """The factories' names, as --model takes them: with the file where several files have a name."""
+    names = [factory.name for factory in factories]
+    return [item.name if names.count(item.name) == 1 else f"{item.path}:{item.name}" for item in factories]
+
+
+def _tidy(name: str) -> str:
+    """A name that a model repository's folder may have."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._-") or "model"
+
+
+def _is_test_file(path: str) -> bool:
+    name = posixpath.basename(path)
+    return name.startswith("test_") or "/tests/" in f"/{path}"

@@ -1,0 +1,1 @@
+"""Rules, and the edits they make: repair first, then graph mode."""

@@ -1,0 +1,82 @@
+"""Edits inside of one call: an argument taken out, renamed or added."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..reading.edits import Edit, Positions
+from ..reading.names import uses
+from .rule import Context
+
+
+def calls_of(context: Context, name: str) -> Iterator[ast.Call]:
+    """The calls of an imported thing, such as "torch.load", whatever the file calls it."""
+    for node in uses(context.module, name):
+        parent = context.module.parents.get(node)
+        if isinstance(parent, ast.Call) and parent.func is node:
+            yield parent
+
+
+def keyword_of(call: ast.Call, name: str) -> ast.keyword | None:
+    """The keyword argument of that name."""
+    return next((item for item in call.keywords if item.arg == name), None)
+
+
+def is_spread(call: ast.Call) -> bool:
+    """Whether arguments come from `*` or `**`, so that not all of them can be seen."""
+    return any(isinstance(item, ast.Starred) for item in call.args) or any(item.arg is None for item in call.keywords)
+
+
+def without(context: Context, call: ast.Call, gone: list[ast.expr | ast.keyword]) -> list[Edit]:
+    """The edits that take arguments out of a call, each with the comma that goes with it."""
+    positions = context.positions
+    arguments = _in_order(call)
+    edits = []
+    for index, argument in enumerate(arguments):
+        if argument not in gone:
+            continue
+        start, end = span(positions, argument)
+        if any(later not in gone for later in arguments[index + 1 :]):
+            end = span(positions, arguments[index + 1])[0]
+        elif index:
+            start = span(positions, arguments[index - 1])[1]
+        edits.append(Edit(start, end, ""))
+    return edits
+
+
+def with_argument(context: Context, call: ast.Call, text: str, *, first: bool = False) -> Edit:
+    """The edit that adds an argument to a call, last or first."""
+    positions = context.positions
+    arguments = _in_order(call)
+    if not arguments:
+        end = positions.span(call)[1] - 1
+        return Edit(end, end, text)
+    if first:
+        start = span(positions, arguments[0])[0]
+        return Edit(start, start, f"{text}, ")
+    end = span(positions, arguments[-1])[1]
+    return Edit(end, end, f", {text}")
+
+
+def _in_order(call: ast.Call) -> list[ast.expr | ast.keyword]:
+    arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    return sorted(arguments, key=lambda item: (item.lineno, item.col_offset))
+
+
+def span(positions: Positions, node: ast.expr | ast.keyword) -> tuple[int, int]:
+    """The characters of an argument, brackets around it excluded."""
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    return positions.offset(node.lineno, node.col_offset), positions.offset(node.end_lineno, node.end_col_offset)
+
+
+def source_of(context: Context, node: ast.expr) -> str:
+    """An expression as written."""
+    start, end = context.positions.span(node)
+    return (context.module.file.text or "")[start:end]
+
+
+def truth(node: ast.expr | None) -> bool | None:
+    """True or False where the source says so."""
+    return bool(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, bool | int) else None

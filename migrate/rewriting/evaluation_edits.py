@@ -1,0 +1,86 @@
+"""Evaluate a model that is trained meanwhile by `penstock.evaluation_step`, which is made right before the loop."""
+
+from __future__ import annotations
+
+import ast
+
+from ..reading.edits import Edit
+from ..reading.scopes import Module, bound_names, parameters
+from ..reading.statements import blocks
+from ..survey.loops import CallSite
+from .graph_mode import call_edit, import_edit, refused
+from .graph_names import Group, graph_name
+from .placement import Refusal
+from .preparation import binds
+from .rule import Context
+
+
+def evaluation_edits(context: Context, group: Group) -> list[Edit] | Refusal:
+    """The edits of one group, with the import; or why they cannot be made.
+
+    The step belongs to the model, so making it again before each loop costs nothing and needs no other place.
+    """
+    module, positions = context.module, context.positions
+    if (refusal := refused(module, group, falls_back=True)) is not None:
+        return refusal
+    anchors: list[ast.stmt] = []
+    for site in group.sites:
+        anchor = _anchor(module, group, site)
+        if isinstance(anchor, Refusal):
+            return anchor
+        if not positions.starts_line(anchor) or _continues(positions.lines, anchor):
+            return Refusal("several statements share the line before which its graph would be made")
+        if not any(anchor is known or _follows(module, known, anchor, group.model) for known in anchors):
+            anchors.append(anchor)
+    name = graph_name(context, group, "eval_step")
+    edits = [positions.insert_before(anchor, f"{name} = penstock.evaluation_step({group.model})") for anchor in anchors]
+    edits += [call_edit(positions, site, name) for site in group.sites]
+    added = import_edit(context)
+    return [*edits, added] if added is not None else edits
+
+
+def _anchor(module: Module, group: Group, site: CallSite) -> ast.stmt | Refusal:
+    """The batch loop, or the statement of the call where the loop binds the model."""
+    root = group.model.partition(".")[0]
+    statement = module.statement_of(site.call)
+    current: ast.AST = site.call
+    while current is not statement:
+        current = module.parents[current]
+        if root in _bound_in_expression(current):
+            return Refusal("an expression binds it")
+    loop = site.loop
+    return statement if loop is None or binds(loop, group.model) else loop
+
+
+def _bound_in_expression(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Lambda):
+        return {argument.arg for argument in parameters(node)}
+    if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+        return set().union(*(bound_names(item.target) for item in node.generators))
+    return set()
+
+
+def _continues(lines: list[str], statement: ast.stmt) -> bool:
+    """Whether a statement is the `elif` of another, or its line continues the one before."""
+    before = lines[statement.lineno - 2] if statement.lineno > 1 else ""
+    here = lines[statement.lineno - 1].encode()[statement.col_offset :]
+    return here.startswith(b"elif") or before.rstrip("\r\n").endswith("\\")
+
+
+def _follows(module: Module, known: ast.stmt, anchor: ast.stmt, model: str) -> bool:
+    """Whether whoever comes to an anchor came by the known one, with the same model."""
+    current: ast.AST = anchor
+    while not isinstance(current, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+        if not isinstance(current, ast.stmt):  # an except clause or a case
+            current = module.parents[current]
+            continue
+        block = _block_of(module, current)
+        places = [index for index, item in enumerate(block) if item is known or item is current]
+        if len(places) == 2 and block[places[0]] is known:
+            return not any(binds(item, model) for item in block[places[0] : places[1] + 1])
+        current = module.parents[current]
+    return False
+
+
+def _block_of(module: Module, statement: ast.stmt) -> list[ast.stmt]:
+    return next(block for block in blocks(module.parents[statement]) if any(item is statement for item in block))

@@ -1,0 +1,146 @@
+"""Rewrite: apply the rules to the files that they touch, losslessly."""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..reading.edits import Positions, apply_edits
+from ..reading.facts import Survey
+from ..reading.finding import Finding
+from ..reading.notebook import cell_sources
+from ..reading.source import NOTEBOOK, SourceFile, parse_source
+from ..survey.survey import Knowledge, knowledge, resurvey
+from .repair import Repaired, draft_edits, remarks, repair_file
+from .rule import Context, Rule, all_rules
+
+
+@dataclass(frozen=True)
+class Change:
+    """One file before and after, the codes of the rules that changed it, and what they remarked. `before` may equal `after`."""
+
+    path: str
+    before: bytes
+    after: bytes
+    rules: list[str]
+    findings: list[Finding]
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What the rules made of a repository. `survey` is of the repaired sources, from which later stages go on."""
+
+    survey: Survey
+    repairs: list[Change]
+    """The files that were repaired, before and after that."""
+    changes: list[Change]
+    """Every file that changed in either stage or that a rule remarked on, from the original to the final form."""
+
+
+def rewrite(
+    survey: Survey,
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    unsafe: bool = False,
+    rules: Sequence[Rule] | None = None,
+) -> list[Change]:
+    """The changes that the rules make to the surveyed files; nothing is written.
+
+    `select` and `ignore` are rule codes or prefixes of them ("PS2"); an unknown one raises ValueError. `rules`, where given,
+    are taken as they are instead. Files without a change appear only when a rule remarked something.
+    """
+    return rewrite_all(survey, rules=choose_rules(select, ignore) if rules is None else rules, unsafe=unsafe).changes
+
+
+def rewrite_all(survey: Survey, *, rules: Sequence[Rule] | None = None, unsafe: bool = False) -> Rewritten:
+    """As `rewrite`, with what lies between: first sources are repaired, in memory, then they are surveyed anew and rewritten.
+
+    `rules` are all where none are given. Findings stand where the original has them.
+    """
+    rules = all_rules() if rules is None else rules
+    repaired = [repair_file(survey, file, rules, unsafe) for file in survey.files]
+    repairs = [
+        Change(item.file.path, item.before.data, item.file.data, list(item.rules), list(item.findings))
+        for item in repaired
+        if item.file is not item.before
+    ]
+    if repairs:
+        survey = resurvey(survey, tuple(item.file for item in repaired))
+    known = knowledge(survey)
+    later = [rule for rule in rules if rule.stage == "rewrite"]
+    changes = (_rewrite_file(known, survey, item, later, unsafe) for item in repaired)
+    return Rewritten(survey, repairs, [change for change in changes if change is not None])
+
+
+def choose_rules(select: Sequence[str] = (), ignore: Sequence[str] = (), extra: Sequence[Rule] = ()) -> list[Rule]:
+    """The rules, with `extra` ones last, whose codes begin with one of `select` (all, when empty) and with none of `ignore`."""
+    rules = [*all_rules(), *extra]
+    for code in [*select, *ignore]:
+        if not code or not any(rule.code.startswith(code) for rule in rules):
+            raise ValueError(f"no rule has a code beginning with {code!r}; there are {', '.join(rule.code for rule in rules)}")
+    chosen = [rule for rule in rules if not select or rule.code.startswith(tuple(select))]
+    return [rule for rule in chosen if not ignore or not rule.code.startswith(tuple(ignore))]
+
+
+def _rewrite_file(known: Knowledge, survey: Survey, repaired: Repaired, rules: Sequence[Rule], unsafe: bool) -> Change | None:
+    file = repaired.file
+    module = known.repository.modules.get(file.path)
+    codes, findings, after = list(repaired.rules), list(repaired.findings), file.data
+    if module is not None and file.text is not None:
+        sites = tuple(site for site in known.sites if site.module is module)
+        context = Context(module, survey, known, Positions(file.text), sites)
+        draft = draft_edits(remarks(rules, context), unsafe)
+        made = [repaired.at_original(finding) for finding in draft.findings]
+        if draft.edits:
+            after = file.encode(apply_edits(file.text, draft.edits))
+        if draft.edits and not _parses(file, after):
+            message = "the rewritten file would not parse, so it was left as it is; please report this"
+            made = [replace(item, fix="manual") if item.fix == "applied" else item for item in made]
+            made.append(Finding(file.path, 1, 0, "PS000", message, "error"))
+            after = file.data
+        else:
+            codes += draft.rules
+        findings += made
+    if not findings:
+        return None
+    return Change(file.path, repaired.before.data, after, sorted(set(codes)), sorted(findings))
+
+
+def _parses(file: SourceFile, data: bytes) -> bool:
+    """Whether the edited file parses; of a notebook, as many cells as before."""
+    after = parse_source(file.path, data)
+    if file.notebook is None or after.notebook is None:
+        return after.tree is not None
+    return after.tree is not None and len(after.notebook.findings) <= len(file.notebook.findings)
+
+
+def unified_diff(changes: Sequence[Change]) -> str:
+    """The changes as one unified diff, with `a/` and `b/` prefixes; of notebooks, the changed cells, as people see them."""
+    parts: list[str] = []
+    for title, before, after in (view for change in changes if change.changed for view in views(change)):
+        lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{title}", f"b/{title}")
+        missing = "\n" if f"{NOTEBOOK}:cell " in title else "\n\\ No newline at end of file\n"  # cells rarely end in one
+        parts += [line if line.endswith("\n") else f"{line}{missing}" for line in lines]
+    return "".join(parts)
+
+
+def views(change: Change) -> list[tuple[str, str, str]]:
+    """What people want to see of a change: (title, text before, text after) of the file, or of each changed cell."""
+    if not change.path.endswith(NOTEBOOK):
+        before, after = (data.decode("utf-8", errors="backslashreplace") for data in (change.before, change.after))
+        return [(change.path, before, after)]
+    old, new = (cell_sources(data.removeprefix(codecs.BOM_UTF8).decode()) for data in (change.before, change.after))
+    return [(f"{change.path}:cell {number}", old[number], new[number]) for number in old if old[number] != new[number]]
+
+
+def _lines(text: str) -> list[str]:
+    """Lines for a diff, ended by \\n alone, so that a \\r before it shows as the part of the line that it is."""
+    pieces = text.split("\n")
+    return [f"{piece}\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])

@@ -1,0 +1,197 @@
+"""Turn a program into a recipe: source text, command line, folder; and read off it what it builds and loads."""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..reading.arguments import read_options
+from ..reading.facts import Factory, Option, Script
+from ..reading.scopes import Module, Repository, bound_names, last_name
+from ..reading.source import walk
+from .frames import Program
+from .neutral import neutralise
+
+_MODEL_OPTION = re.compile(
+    r"^(arch(itecture)?|model(_?(name|type|arch|version))?|net(work)?(_?(name|type))?|backbone|classifier|cnn|name)$", re.I
+)
+_CHECKPOINT_OPTION = re.compile(
+    r"checkpoint|ckpt|weight(?!_?decay)|resume|pretrained|snapshot|load|model_?(path|file)|state", re.I
+)
+_CONFIGURATION_OPTION = re.compile(
+    r"^(exp_?|model_?)?(cfg|config|conf)(uration)?(_?(file|path|name|ya?ml))?$|^ya?ml(_?(file|path))?$", re.I
+)
+_CONFIGURATION_FOLDER = re.compile(r"(^|/)(experiments?|[^/]*(cfg|conf)[^/]*)(/|$)", re.I)
+_NOT_A_FILE = re.compile(r"dir|folder|key|save|interval|freq|url|prefix|workers|decay|num|size", re.I)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A program as text with the expression that names its result."""
+
+    source: str
+    expression: str
+    tree: ast.Module
+
+
+def write(program: Program, repository: Repository, folder: str, result: str) -> Written:
+    """The program's text; a result that is not a plain name is bound to `result` at its end."""
+    statements = list(program.body)
+    expression: ast.expr = program.expression
+    if not isinstance(expression, ast.Name):
+        taken = set().union(*(bound_names(statement) for statement in statements)) if statements else set()
+        name = result
+        while name in taken:
+            name = f"{name}_"
+        statements.append(
+            ast.fix_missing_locations(
+                ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], expression), _last(statements))
+            )
+        )
+        expression = ast.Name(name, ast.Load())
+    tree = neutralise(statements, program.entry, folder, repository)
+    source = ast.unparse(tree) + "\n"
+    return Written(source, ast.unparse(expression), ast.parse(source))
+
+
+def _last(statements: list[ast.stmt]) -> ast.AST:
+    return (
+        statements[-1] if statements else ast.copy_location(ast.Pass(lineno=1, col_offset=0), ast.Pass(lineno=1, col_offset=0))
+    )
+
+
+def options_of(written: Written, program: Program, script: Script) -> list[Option]:
+    """The options that the program's own parser still declares, or all of the script's when the parser stands elsewhere."""
+    own = read_options(ast.walk(written.tree))
+    if own:
+        lines = {option.dest: option.line for option in script.options}  # the program's own lines are nobody's
+        return [replace(option, line=lines.get(option.dest, option.line)) for option in own]
+    parses = any(
+        isinstance(node, ast.Call) and re.search(r"pars|arg|opt", last_name(node.func), re.I) for node in ast.walk(written.tree)
+    )
+    return list(script.options) if parses else []
+
+
+def working_folder(script: Module, repository: Repository) -> str:
+    """Where people stand when they run a script: its own folder, or the root when it imports what lies only there."""
+    folder = posixpath.dirname(script.path)
+    if not folder:
+        return "."
+    for name in {value.partition(".")[0] for value in script.imports.values()}:
+        beside = repository.has_package(name, script.path)
+        nearby = any(path.startswith((f"{folder}/{name}.py", f"{folder}/{name}/")) for path in repository.modules)
+        if beside and not nearby:
+            return "."
+    return folder
+
+
+def recipe(root: Path, script: Module, repository: Repository, written: Written, argv: Iterable[str]) -> dict[str, Any]:
+    """The recipe without the key that names its result."""
+    return {
+        "root": str(root.resolve()),
+        "directory": working_folder(script, repository),
+        "script": script.path,
+        "argv": list(argv),
+        "source": written.source,
+    }
+
+
+def model_option(options: Iterable[Option], factories: Iterable[Factory], wanted: str | None) -> Option | None:
+    """The option whose value chooses the model."""
+    names = {factory.name for factory in factories}
+    best: list[tuple[int, Option]] = []
+    for option in options:
+        if option.action is not None or option.type in ("int", "float", "bool"):
+            continue
+        score = 0
+        score += 4 * bool(option.choices and (wanted in option.choices if wanted else names & set(option.choices)))
+        score += 3 * bool(_MODEL_OPTION.match(option.dest) and not _names_the_run(option, names))
+        score += 2 * bool(isinstance(option.default, str) and option.default in names)
+        if score >= 2:
+            best.append((score, option))
+    return max(best, key=lambda pair: pair[0])[1] if best else None
+
+
+def _names_the_run(option: Option, names: set[str]) -> bool:
+    """Whether a plain `--name` is that of an experiment: nothing about it speaks of models."""
+    of_model = re.search(r"model|arch|net\b|network|backbone", option.help, re.I)
+    return option.dest.lower() == "name" and not of_model and not names & {option.default, *(option.choices or ())}
+
+
+def configuration_files(root: Path, option: Option) -> list[str]:
+    """The repository's YAML files, when an option wants one: those in folders of configurations, if there are any."""
+    if not _CONFIGURATION_OPTION.match(option.dest) or option.action is not None or option.type not in (None, "str", "Path"):
+        return []
+    files = sorted(walk(root, (".yaml", ".yml")))
+    files = [
+        path for path in files if not posixpath.basename(path).startswith((".", "docker-compose", "environment", "mkdocs"))
+    ]
+    return [path for path in files if _CONFIGURATION_FOLDER.search(posixpath.dirname(path))] or files
+
+
+def checkpoint_option(options: Iterable[Option], written: Written) -> Option | None:
+    """The option that names the file of weights which the program loads."""
+    loaded: set[str] = set()
+    for node in ast.walk(written.tree):
+        if isinstance(node, ast.Call) and last_name(node.func) == "load" and node.args:
+            loaded |= {inner.attr for inner in ast.walk(node.args[0]) if isinstance(inner, ast.Attribute)}
+    read = {node.attr for node in ast.walk(written.tree) if isinstance(node, ast.Attribute)}
+    named = [
+        option
+        for option in options
+        if _CHECKPOINT_OPTION.search(option.dest)
+        and not _NOT_A_FILE.search(option.dest)
+        and option.type in (None, "str", "Path")
+    ]
+    named = [option for option in named if option.action is None]
+    for group in (
+        [item for item in options if item.dest in loaded and item.action is None],
+        [item for item in named if item.dest in read],
+        named,
+    ):
+        if group:
+            return group[0]
+    return None
+
+
+def loads_weights(written: Written) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and last_name(node.func) in ("load_state_dict", "load_from_checkpoint", "load_checkpoint", "load_weights")
+        for node in ast.walk(written.tree)
+    ) or any(isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load" for node in ast.walk(written.tree))
+
+
+def with_literal_checkpoint(written: Written, path: str) -> Written | None:
+    """The program with its literal `torch.load("...")` paths replaced, or None when it has none."""
+    tree = ast.parse(written.source)
+    hits = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load" and node.args:
+            node.args[0] = ast.Constant(path)
+            hits += 1
+    if not hits:
+        return None
+    source = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+    return Written(source, written.expression, ast.parse(source))
+
+
+def guarding_flags(written: Written, options: Iterable[Option]) -> list[Option]:
+    """Switches (`--resume`, store_true) under whose `if` the program loads weights."""
+    switches = {option.dest: option for option in options if option.action == "store_true"}
+    found = []
+    for node in ast.walk(written.tree):
+        if isinstance(node, ast.If) and any(
+            isinstance(inner, ast.Call) and last_name(inner.func) in ("load_state_dict", "load") for inner in ast.walk(node)
+        ):
+            found += [
+                switches[inner.attr]
+                for inner in ast.walk(node.test)
+                if isinstance(inner, ast.Attribute) and inner.attr in switches
+            ]
+    return found

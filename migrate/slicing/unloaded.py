@@ -1,0 +1,88 @@
+"""Functions and classes without the steps that fill a model with stored weights, for where the file of weights is absent.
+
+    def load(path):                                      becomes    def load(path):
+        net = Net(len(CLASSES))                                         net = Net(len(CLASSES))
+        state = torch.load(path)["state_dict"]                          return net.eval()
+        net.load_state_dict(strip(state))
+        return net.eval()
+
+What is returned, and what happens to the arguments, still is what the code says; where either needs something out of the
+file itself, such as the number of classes, its reading stays.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..reading.effects import is_checkpoint_call
+from ..reading.scopes import Definition, Function, Module, Need, parameters
+from ..reading.statements import with_fields
+from .needs import Needs, Options
+from .slicer import Slicer
+from .weightless import SWITCHES
+
+
+def unloaded(module: Module, definition: Definition) -> Definition | None:
+    """A function, or a class with such methods, without its loading of weights; None when it loads none."""
+    if isinstance(definition, ast.ClassDef):
+        methods = {item: _function(module, item) for item in definition.body if isinstance(item, ast.FunctionDef)}
+        if not any(methods.values()):
+            return None
+        body = [methods.get(item) or item for item in definition.body]  # type: ignore[call-overload]
+        return with_fields(definition, body=body)
+    return _function(module, definition)
+
+
+def reaches_loading(module: Module, definition: Definition) -> bool:
+    """Whether calling it loads weights, in itself or in the repository's functions that it calls."""
+    return next(loading_modules(module, definition), None) is not None
+
+
+def loading_modules(module: Module, definition: Definition, _seen: frozenset[Definition] = frozenset()) -> Iterator[Module]:
+    """The files whose functions load weights when a function or class is called."""
+    if unloaded(module, definition) is not None:
+        yield module
+    if len(_seen) > 4:
+        return
+    for node in ast.walk(definition):
+        found = module.find_callee(node.func) if isinstance(node, ast.Call) else None
+        if found is not None and found[1] is not definition and found[1] not in _seen:
+            yield from loading_modules(*found, _seen | {definition})
+
+
+def _function(module: Module, function: Function) -> Function | None:
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and is_checkpoint_call(node)]
+    if not any(_loads(module, function, call) for call in calls):
+        return None
+    if any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in ast.walk(function)):
+        return None
+    options = Options(checkpoints=False)
+    slicer = Slicer(module, function.body, options, top_level=False, returns=True)
+    needs = Needs()
+    slicer.need(needs, _seen_outside(function))
+    kept = slicer.block(function.body, needs)
+    if not options.dropped:
+        return None
+    return with_fields(function, body=kept or [ast.Pass()])
+
+
+def _loads(module: Module, function: Function, call: ast.Call) -> bool:
+    """Whether a call fills a model no matter whether pretrained weights are asked for; see `weightless` for those."""
+    node: ast.AST = call
+    while node is not function:
+        node = module.parents[node]
+        if isinstance(node, ast.If):
+            words = {inner.id for inner in ast.walk(node.test) if isinstance(inner, ast.Name)}
+            words |= {inner.attr for inner in ast.walk(node.test) if isinstance(inner, ast.Attribute)}
+            if words & set(SWITCHES):
+                return False
+    return True
+
+
+def _seen_outside(function: Function) -> set[Need]:
+    """What a caller sees besides the result: the objects that it gave, and global names."""
+    rebound = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    shared = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
+    given = {argument.arg for argument in parameters(function)} - rebound
+    return {(name, None) for name in given | shared}

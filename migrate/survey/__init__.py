@@ -1,0 +1,1 @@
+"""What a repository holds: models, scripts, loops, transforms, checkpoints."""

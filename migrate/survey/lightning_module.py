@@ -1,0 +1,250 @@
+"""Lightning: scripts hand a LightningModule to a Trainer, which holds the loops; the network is inside it, or is the module.
+
+For serving, neither Trainer nor metrics are needed. So the LightningModule is reduced to the network that its steps call, and
+becomes a plain `torch.nn.Module`; `self.save_hyperparameters()` becomes what it does, and `load_from_checkpoint` likewise.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..reading.factories import ModelClass, ModelTable
+from ..reading.facts import Loop, LoopKind
+from ..reading.scopes import Function, Module, Repository, dotted, last_name, parameters
+from ..slicing.classes import ClassReduction
+from ..slicing.needs import Options
+from .loops import CallSite
+
+_CALLS: dict[str, LoopKind] = {"test": "evaluate", "validate": "evaluate", "predict": "predict", "fit": "train"}
+_STEPS = ("test_step", "validation_step", "predict_step", "training_step", "forward")
+_LOADERS = ("dataloaders", "test_dataloaders", "val_dataloaders", "datamodule", "dm")
+_SIDE = ("loss", "criterion", "metric", "acc", "precision", "recall", "f1", "log", "hparams", "print", "_step", "transform")
+# What `save_hyperparameters` leaves in the object, and what `load_from_checkpoint` does, as far as the network is concerned.
+_HPARAMS = "self.hparams = type('Hyperparameters', (dict,), {'__getattr__': dict.__getitem__})(%s)"
+_LOAD = """
+@classmethod
+def load_from_checkpoint(cls, checkpoint_path, map_location=None, hparams_file=None, strict=True, **given):
+    import inspect
+    import torch
+    stored = torch.load(checkpoint_path, map_location="cpu")
+    given = {**stored.get("hyper_parameters", {}), **given}
+    taken = inspect.signature(cls.__init__).parameters
+    model = cls(**{name: value for name, value in given.items() if name in taken})
+    own = model.state_dict()
+    model.load_state_dict({name: value for name, value in stored["state_dict"].items() if name in own}, strict=strict)
+    return model
+"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LightningSite(CallSite):
+    """A Trainer's `test(model, ...)`; `attribute` is the network inside the module, None where that is the module itself."""
+
+    owner: ModelClass
+    attribute: str | None
+    loaders: tuple[ast.expr, ...] = ()
+    """Expressions in the call that lead to the data: loaders, a data module, the model with loaders of its own."""
+
+
+def find_trainer_calls(repository: Repository, table: ModelTable) -> list[LightningSite]:
+    """Every Trainer call of the repository whose model's class and network can be told."""
+    if not any(model.lightning for model in table.classes.values()):
+        return []
+    found = []
+    for module in repository.modules.values():
+        for call in (node for node in module.nodes if isinstance(node, ast.Call)):
+            method = call.func
+            known = isinstance(method, ast.Attribute) and method.attr in _CALLS and _is_trainer(module, method.value)
+            if known and (site := _site(module, call, table)) is not None:
+                found.append(site)
+    return found
+
+
+def _is_trainer(module: Module, receiver: ast.expr) -> bool:
+    name = dotted(receiver)
+    if isinstance(receiver, ast.Call):
+        return "Trainer" in ast.unparse(receiver.func)
+    return name is not None and (
+        "trainer" in name.lower()
+        or any(
+            isinstance(node, ast.Assign)
+            and any(dotted(target) == name for target in node.targets)
+            and isinstance(node.value, ast.Call)
+            and "Trainer" in ast.unparse(node.value.func)
+            for node in module.nodes
+        )
+    )
+
+
+def _site(module: Module, call: ast.Call, table: ModelTable) -> LightningSite | None:
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    model = call.args[0] if call.args else keywords.get("model")
+    function = module.function_of(call)
+    owner = _class_of(module, function, model, table) if model is not None else None
+    if model is None or owner is None:
+        return None
+    attribute = network(owner)
+    if attribute is None and owner.methods("forward") is None:
+        return None
+    assert isinstance(call.func, ast.Attribute)
+    kind = _CALLS[call.func.attr]
+    text = ast.unparse(model) + (f".{attribute}" if attribute else "")
+    fact = Loop(
+        path=module.path,
+        function=module.qualified(function),
+        line=call.lineno,
+        end_line=call.end_lineno or call.lineno,
+        kind=kind,
+        model=text,
+        inputs="",
+        call_line=call.lineno,
+        call_column=call.col_offset,
+    )
+    loaders = [*(value for name, value in keywords.items() if name in _LOADERS), *call.args[1:], model]
+    return LightningSite(fact, module, call, function, None, True, owner=owner, attribute=attribute, loaders=tuple(loaders))
+
+
+def _class_of(module: Module, function: Function | None, model: ast.expr, table: ModelTable) -> ModelClass | None:
+    """The LightningModule class of what is handed to the Trainer: made in place, or bound to a name before."""
+    values: list[ast.expr] = [model]
+    if isinstance(model, ast.Name):
+        scopes = [function, module.tree] if function is not None else [module.tree]
+        values = [
+            node.value
+            for scope in scopes
+            for node in ast.walk(scope)
+            if isinstance(node, ast.Assign) and any(dotted(target) == model.id for target in node.targets)
+        ]
+    for value in values:
+        if not isinstance(value, ast.Call):
+            continue
+        for callee in (value.func, getattr(value.func, "value", None)):  # Net(...), Net.load_from_checkpoint(...)
+            found = module.find_callee(callee) if callee is not None else None
+            if found is not None and found[1] in table.classes and table.classes[found[1]].lightning:
+                return table.classes[found[1]]
+    return None
+
+
+def network(owner: ModelClass) -> str | None:
+    """The attribute that the steps call on images; None where the module's own `forward` is the network."""
+    forward = owner.methods("forward")
+    whole = forward is not None and _calls_itself(owner) and not _unpacks(forward)
+    for name in ("forward", *_STEPS) if whole else _STEPS:
+        method = owner.methods(name)
+        called = list(dict.fromkeys(_called_attributes(method))) if method is not None else []
+        if name == "forward" and whole:
+            return called[0] if len(called) == 1 and _only_returns(method) else None
+        if len(called) == 1:
+            return called[0]
+    return None
+
+
+def _calls_itself(owner: ModelClass) -> bool:
+    return any(
+        isinstance(node, ast.Call) and (dotted(node.func) in ("self", "self.forward"))
+        for name in _STEPS[:-1]
+        if (method := owner.methods(name)) is not None
+        for node in ast.walk(method)
+    ) or not any(owner.methods(name) for name in _STEPS[:-1])
+
+
+def _unpacks(forward: Function) -> bool:
+    """Whether `forward` takes a batch apart: it then gets images and labels, and is no network."""
+    names = [argument.arg for argument in parameters(forward)][1:2]
+    return any(
+        isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and dotted(node.value) in names
+        for node in ast.walk(forward)
+    )
+
+
+def _only_returns(method: Function | None) -> bool:
+    body = [item for item in (method.body if method is not None else []) if not _is_docstring(item)]
+    return len(body) == 1 and isinstance(body[0], ast.Return) and isinstance(body[0].value, ast.Call)
+
+
+def _is_docstring(item: ast.stmt) -> bool:
+    return isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
+
+
+def _called_attributes(method: Function | None) -> Iterator[str]:
+    for node in ast.walk(method) if method is not None else ():
+        called = node.func if isinstance(node, ast.Call) else None
+        if isinstance(called, ast.Call) and last_name(called.func) == "evaluation_step" and called.args:
+            called = called.args[0]  # what PS204 made of the call
+        if isinstance(node, ast.Call) and isinstance(called, ast.Attribute) and dotted(called.value) == "self":
+            name = called.attr
+            if node.args and name != "forward" and not any(word in name.lower() for word in _SIDE):
+                yield name
+
+
+def reduction(site: LightningSite, options: Options) -> ClassReduction | None:
+    """The module's class with nothing but its network; None where a base class of the repository's own has a part in it."""
+    owner = site.owner
+    if owner.bases:
+        return None
+    node = _plain(owner.node)
+    wanted = {site.attribute} if site.attribute is not None else set()
+    kept = ClassReduction(owner.module, node, options, wanted)
+    if site.attribute is None:
+        waiting = ["forward"]
+        done: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            method = kept.originals.get(name)
+            if method is None or name in done:
+                continue
+            done.add(name)
+            kept.methods[name] = method
+            kept.wanted |= kept.attributes_of(method)
+            waiting += kept.called_in(method)
+    if "load_from_checkpoint" in (site.module.file.text or ""):
+        kept.extra = ast.parse(_LOAD).body
+    return kept
+
+
+def _plain(owner: ast.ClassDef) -> ast.ClassDef:
+    made = copy.deepcopy(owner)
+    made.bases = [ast.parse("__import__('torch').nn.Module", mode="eval").body]
+    made.keywords, made.decorator_list = [], []
+    init = next((item for item in made.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
+    if init is not None:
+        init.body = [_Saved(init).visit(item) for item in init.body]
+    return ast.fix_missing_locations(made)
+
+
+class _Saved(ast.NodeTransformer):
+    """`self.save_hyperparameters(...)` written out."""
+
+    def __init__(self, init: ast.FunctionDef) -> None:
+        self.init = init
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        if not isinstance(node.value, ast.Call) or dotted(node.value.func) != "self.save_hyperparameters":
+            return node
+        given = node.value.args
+        names = [argument.arg for argument in [*parameters(self.init)[1:], *self.init.args.kwonlyargs]]
+        chosen = [item.value for item in given if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+        ignored = next((ast.unparse(item.value) for item in node.value.keywords if item.arg == "ignore"), "")
+        text = ", ".join(f"{name}={name}" for name in dict.fromkeys(chosen or names) if repr(name) not in ignored)
+        if self.init.args.kwarg is not None and not chosen:
+            text += f", **{self.init.args.kwarg.arg}"
+        if given and not chosen:  # a namespace or a dict of them
+            whole = ast.unparse(given[0])
+            text = f"**({whole} if isinstance({whole}, dict) else vars({whole}))"
+        made = ast.parse(_HPARAMS % text.lstrip(", ")).body[0]
+        return ast.copy_location(made, node)
+
+
+class Unloaded(ast.NodeTransformer):
+    """`Net.load_from_checkpoint(path, lr=0.1)` becomes `Net(lr=0.1)`, where no checkpoint is wanted."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if not (isinstance(node.func, ast.Attribute) and node.func.attr == "load_from_checkpoint"):
+            return node
+        own = ("checkpoint_path", "map_location", "hparams_file", "strict")
+        keywords = [keyword for keyword in node.keywords if keyword.arg not in own]
+        return ast.copy_location(ast.Call(node.func.value, [], keywords), node)

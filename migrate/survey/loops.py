@@ -1,0 +1,371 @@
+"""Find the calls of a model: in loops over batches and in prediction code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..reading.effects import TRAINING_CALLS
+from ..reading.factories import ModelTable, is_zoo_constructor
+from ..reading.facts import Loop, LoopKind
+from ..reading.scopes import Function, Module, bound_names, dotted, last_name, parameters
+
+_NAMED = re.compile(r"^(.*_)?(model|net|network|classifier|backbone|teacher|student|ema)s?(_.*|\d*)$|^(model|net)_?\w*$", re.I)
+_OTHER = re.compile(
+    r"criterion|loss|transform|preprocess|metric|optimi|scheduler|loader|augment|mixup|scaler|accuracy|sampler|logger", re.I
+)
+_BUILDING = re.compile(
+    r"^(create|build|get|re?load|restore|make|init|save|test|wrap|parse|convert|check|print|summary|download|freeze|set"
+    r"|(export|register|define|setup|fit|quanti[sz]e|prune|profile|count|show|visuali[sz]e|plot|import|copy|clone|update)(?=_))_?",
+    re.I,
+)
+_SYNTHETIC = frozenset(["randn", "rand", "zeros", "ones", "empty", "randint", "randn_like", "ones_like", "zeros_like", "full"])
+_MODE = frozenset(["eval", "train"])
+_MODEL_METHODS = frozenset(
+    ["eval", "train", "parameters", "named_parameters", "load_state_dict", "state_dict", "modules", "named_modules", "half"]
+)
+_NOT_MODELS = ("penstock.", "torch.optim", "torch.utils", "torchvision.transforms", "numpy")
+_OTHER_RUNTIMES = frozenset(["compile_model", "InferenceSession", "read_model", "read_network", "load_network", "Interpreter"])
+_NO_GRAD = frozenset(["no_grad", "inference_mode"])
+TRAINING_STEP = "penstock.training_step"
+_EVALUATION = re.compile(r"eval|valid|^val|_val|test|infer|predict|accuracy", re.I)
+
+
+@dataclass(frozen=True, eq=False)
+class CallSite:
+    """A model call with the nodes it was read from; `loop` is the batch loop around it."""
+
+    fact: Loop
+    module: Module
+    call: ast.Call
+    function: Function | None
+    loop: ast.For | ast.AsyncFor | None
+    trained_here: bool
+    """Whether the same function or the same module level also back-propagates through this model."""
+    captured: bool = False
+    """Whether it calls a training graph, which `penstock.training_step` made of the model."""
+
+
+def find_calls(module: Module, table: ModelTable) -> list[CallSite]:
+    """Every call of a model in one file, calls inside networks' own methods left out."""
+    skipped: set[ast.AST] = {
+        node for node in module.nodes if isinstance(node, ast.ClassDef) and _is_network(module, node, table)
+    }
+    evidence = _Evidence(module, table)
+    found = []
+    for node, function in _calls(module, skipped):
+        if (site := _read(module, node, function, evidence)) is not None:
+            found.append(site)
+    return sorted(found, key=lambda site: (site.fact.call_line, site.fact.call_column))
+
+
+def _is_network(module: Module, node: ast.ClassDef, table: ModelTable, depth: int = 0) -> bool:
+    """Whether a class is a module: of torch as far as can be told, or one with a `forward` and a base from who knows where."""
+    if node in table.classes:
+        return True
+    if any(isinstance(item, ast.FunctionDef) and item.name == "forward" for item in node.body):
+        return any(last_name(base) != "object" for base in node.bases)
+    found = [module.find_callee(base) for base in node.bases if depth < 20]
+    return any(
+        item is not None and isinstance(item[1], ast.ClassDef) and _is_network(item[0], item[1], table, depth + 1)
+        for item in found
+    )
+
+
+def _calls(module: Module, skipped: set[ast.AST]) -> Iterator[tuple[ast.Call, Function | None]]:
+    stack: list[tuple[ast.AST, Function | None]] = [(module.tree, None)]
+    while stack:
+        node, function = stack.pop()
+        if node in skipped:
+            # a Lightning module calls its inner network in its own steps; those are the framework's loops, not this file's
+            continue
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function = node
+        elif isinstance(node, ast.Call):
+            yield node, function
+        stack.extend((child, function) for child in ast.iter_child_nodes(node))
+
+
+class _Evidence:
+    """Which names of a file stand for models."""
+
+    def __init__(self, module: Module, table: ModelTable) -> None:
+        self.module = module
+        self.table = table
+        self.touched: set[str] = set()
+        """Dotted names on which only a module's methods are called."""
+        self.built: set[str] = set()
+        """Dotted names bound to what a factory returns."""
+        self.other: set[str] = set()
+        """Dotted names bound to a loss or the like."""
+        self.steps: dict[str, str] = {}
+        """Names of training graphs, and of the models that they train."""
+        for node in module.nodes:
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MODE:
+                if (name := dotted(node.func.value)) is not None:
+                    self.touched.add(name)
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                self._bind(node)
+
+    def _bind(self, node: ast.Assign) -> None:
+        assert isinstance(node.value, ast.Call)
+        call = node.value
+        while isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+            call = call.func.value  # Net().to(device)
+        names = {name for target in node.targets if (name := dotted(target)) is not None}
+        expanded = self.module.expand(call.func) or ""
+        leaf = last_name(call.func)
+        if expanded == TRAINING_STEP and call.args and (trained := dotted(call.args[0])) is not None:
+            self.steps.update(dict.fromkeys(names, trained))
+        target = self.module.find_callee(call.func)
+        if target is not None:
+            owner, definition = target
+            if isinstance(definition, ast.ClassDef):
+                model = self.table.classes.get(definition)
+                (self.built if model is not None and self.table.classifier_shaped(model) else self.other).update(names)
+            elif isinstance(definition, ast.FunctionDef) and self.table.builders(owner, definition):
+                self.built |= names
+        elif is_zoo_constructor(expanded):
+            self.built |= names
+        elif leaf.endswith("Loss") or leaf in _OTHER_RUNTIMES or expanded.startswith(_NOT_MODELS):
+            self.other |= names
+
+    def is_model(self, name: str) -> bool:
+        if name in self.other and name not in self.built:
+            return False
+        if name in self.touched or name in self.built:
+            return True
+        leaf = name.rpartition(".")[2]
+        if _BUILDING.match(leaf):
+            return False
+        return bool(_NAMED.match(leaf)) and not _OTHER.search(leaf)
+
+
+def _read(module: Module, call: ast.Call, function: Function | None, evidence: _Evidence) -> CallSite | None:
+    callee: ast.AST = call.func
+    if isinstance(callee, ast.Attribute) and callee.attr in ("forward", "__call__", "module"):
+        callee = callee.value if callee.attr != "module" else callee
+    name = dotted(callee)
+    captured = name is not None and name in evidence.steps
+    if name is None or not call.args or isinstance(call.args[0], ast.Starred) or not (captured or evidence.is_model(name)):
+        return None
+    root = name.partition(".")[0]
+    if root not in _assigned(module, function) and not _imported_value(module, name, evidence):
+        known = module.imports if "." in name else {**module.imports, **module.definitions}
+        if root in known or ("." not in name and module.find(name) is not None):
+            return None
+    elif "." not in name and name in module.definitions:
+        return None
+    if isinstance(module.parents[call], ast.withitem):
+        return None
+    if (
+        module.star_imports
+        and re.match(r"[A-Z]\w*[a-z]", root)
+        and root not in _assigned(module, None) | _assigned(module, function)
+    ):
+        return None  # a class that a star import brought
+    if isinstance(call.args[0], ast.Constant) or _is_synthetic(module, call.args[0], function):
+        return None
+    loop = _enclosing_loop(module, call, function)
+    statement = module.statement_of(call)
+    kind, targets, trained = _kind(module, call, function, loop)
+    if captured:
+        kind, trained = "train", True
+    outputs = None
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and statement.value is call:
+        outputs = dotted(statement.targets[0])
+    outer: ast.AST = loop or statement
+    fact = Loop(
+        path=module.path,
+        function=module.qualified(function),
+        line=getattr(outer, "lineno", 1),
+        end_line=getattr(outer, "end_lineno", None) or 1,
+        kind=kind,
+        model=evidence.steps.get(name, name),
+        inputs=ast.unparse(call.args[0]),
+        outputs=outputs,
+        targets=targets,
+        iterator=ast.unparse(loop.iter) if loop is not None else None,
+        call_line=call.lineno,
+        call_column=call.col_offset,
+    )
+    return CallSite(fact, module, call, function, loop, trained, captured)
+
+
+def _imported_value(module: Module, name: str, evidence: _Evidence) -> bool:
+    """Whether a name is imported from a file of the repository that makes a model at module level: `from model import net`."""
+    source, _, original = module.imports.get(name, "").rpartition(".")
+    where = module.repository.module(source, module.path) if source else None
+    if where is None or original in where.definitions or original not in _assigned(where, None):
+        return False
+    return name in evidence.touched or original in _Evidence(where, evidence.table).built
+
+
+def _is_synthetic(module: Module, node: ast.expr, function: Function | None) -> bool:
+    """Whether an input is made up, as `torch.randn(1, 3, 32, 32)` is: a self-test or a count of operations, not a use."""
+    scope: ast.AST = function or module.tree
+    for _ in range(5):
+        while isinstance(node, ast.Call) and last_name(node.func) not in _SYNTHETIC:
+            inner = node.func.value if isinstance(node.func, ast.Attribute) and not node.args else None
+            inner = node.args[0] if inner is None and last_name(node.func) == "Variable" and node.args else inner
+            if isinstance(node.func, ast.Attribute) and last_name(node.func) in ("to", "cuda", "half", "float"):
+                inner = node.func.value
+            if inner is None:
+                return False
+            node = inner
+        if isinstance(node, ast.Call):
+            return (module.expand(node.func) or "").startswith(("torch", "numpy"))
+        if not isinstance(node, ast.Name):
+            return False
+        values = [
+            found.value
+            for found in ast.walk(scope)
+            if isinstance(found, ast.Assign) and any(dotted(target) == node.id for target in found.targets)
+        ]
+        if not values:
+            return False
+        node = values[0]
+    return False
+
+
+def _assigned(module: Module, function: Function | None) -> set[str]:
+    if function is None:
+        return set().union(
+            *(bound_names(statement) for statement in module.tree.body if not isinstance(statement, ast.ImportFrom))
+        )
+    names = {argument.arg for argument in parameters(function)}
+    return names.union(*(bound_names(statement) for statement in function.body))
+
+
+def _ancestors(module: Module, node: ast.AST, stop: ast.AST | None) -> Iterator[ast.AST]:
+    current = module.parents.get(node)
+    while current is not None and current is not stop:
+        yield current
+        current = module.parents.get(current)
+
+
+def _enclosing_loop(module: Module, call: ast.Call, function: Function | None) -> ast.For | ast.AsyncFor | None:
+    """The innermost for loop around a call whose variable leads to the call's arguments."""
+    loops = [node for node in _ancestors(module, call, function) if isinstance(node, ast.For | ast.AsyncFor)]
+    for loop in loops:
+        carried = bound_names(loop.target)
+        for statement in loop.body:
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Assign) and _mentions(node.value, carried):
+                    for target in node.targets:
+                        carried |= bound_names(target)
+        if any(_mentions(argument, carried) for argument in call.args):
+            return loop
+    return None
+
+
+def _mentions(node: ast.AST, names: set[str]) -> bool:
+    return any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(node))
+
+
+def _kind(
+    module: Module, call: ast.Call, function: Function | None, loop: ast.For | ast.AsyncFor | None
+) -> tuple[LoopKind, str | None, bool]:
+    scope: ast.AST = loop or function or module.tree
+    trained = _back_propagates(module, loop if loop is not None else function)
+    targets = _targets(loop, call) if loop is not None else None
+    if loop is None:
+        trains = trained and not _always_gradless(module, call, function)
+        return ("train" if trains else "predict"), None, trained or _trains_anywhere(module)
+    gradless = _gradless(module, call, function) or _gradless_call_inside(scope)
+    if trained and not gradless:
+        return "train", targets, True
+    if trained and not _always_gradless(module, call, function):
+        return "train", targets, True
+    return ("evaluate" if targets is not None else "predict"), targets, _trains_anywhere(module)
+
+
+def _back_propagates(module: Module, scope: ast.AST | None) -> bool:
+    for node in ast.walk(scope) if scope is not None else ():
+        if isinstance(node, ast.Call):
+            name = last_name(node.func)
+            if name in TRAINING_CALLS:
+                return True
+            if re.search(r"scaler$", name, re.I) and any(
+                re.search("loss", ast.unparse(argument), re.I) for argument in node.args
+            ):
+                return True
+    return False
+
+
+def _trains_anywhere(module: Module) -> bool:
+    """Whether the file back-propagates, so that a model's weights may change between calls."""
+    return any(last_name(node.func) in TRAINING_CALLS for node in module.calls)
+
+
+def _gradless(module: Module, call: ast.AST, function: Function | None) -> bool:
+    if _always_gradless(module, call, function):
+        return True
+    return any(
+        isinstance(node, ast.With) and any(_is_no_grad(item.context_expr, maybe=True) for item in node.items)
+        for node in _ancestors(module, call, function)
+    )
+
+
+def _always_gradless(module: Module, call: ast.AST, function: Function | None) -> bool:
+    for node in _ancestors(module, call, None):
+        if isinstance(node, ast.With) and any(_is_no_grad(item.context_expr) for item in node.items):
+            return True
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(_is_no_grad(item) for item in node.decorator_list):
+            return True
+    return False
+
+
+def _gradless_call_inside(scope: ast.AST) -> bool:
+    return any(
+        isinstance(node, ast.With) and any(_is_no_grad(item.context_expr) for item in node.items) for node in ast.walk(scope)
+    )
+
+
+def _is_no_grad(node: ast.AST, *, maybe: bool = False) -> bool:
+    callee = node.func if isinstance(node, ast.Call) else node
+    name = last_name(callee)
+    if name in _NO_GRAD:
+        return True
+    if name == "set_grad_enabled" and isinstance(node, ast.Call) and node.args:
+        value = node.args[0]
+        return (isinstance(value, ast.Constant) and not value.value) or (maybe and not isinstance(value, ast.Constant))
+    return False
+
+
+def _targets(loop: ast.For | ast.AsyncFor, call: ast.Call) -> str | None:
+    """The labels that travel with the inputs: another name of the batch that is compared or given to a loss."""
+    batch: ast.AST = loop.target
+    wrapped = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "enumerate"
+    if wrapped and isinstance(batch, ast.Tuple) and len(batch.elts) == 2:
+        batch = batch.elts[1]
+    used = {node.id for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Name)}
+    made = [node for statement in loop.body for node in ast.walk(statement) if isinstance(node, ast.Assign)]
+    for node in sorted(made, key=lambda item: -item.lineno):
+        names_made = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        if used & set(names_made) and node.lineno < call.lineno and not isinstance(node.value, ast.Subscript):
+            used |= {inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name)}
+    names: list[str] = []
+    if isinstance(batch, ast.Tuple | ast.List):
+        names = [element.id for element in batch.elts if isinstance(element, ast.Name)]
+    elif isinstance(batch, ast.Name):
+        names = _unpacked(loop, batch.id)
+    for name in names:
+        if name not in used and name != "_" and not re.search(r"path|file|name|^idx|index", name, re.I):
+            return name
+    return None
+
+
+def _unpacked(loop: ast.For | ast.AsyncFor, batch: str) -> list[str]:
+    """Names that `images, target = batch`, `target = batch[-1]`, `batch["label"]` take out of one batch variable."""
+    names: list[str] = []
+    for statement in loop.body:
+        if isinstance(statement, ast.Assign) and _mentions(statement.value, {batch}):
+            for target in statement.targets:
+                if isinstance(target, ast.Tuple | ast.List):
+                    names += [element.id for element in target.elts if isinstance(element, ast.Name)]
+                elif isinstance(target, ast.Name) and isinstance(statement.value, ast.Subscript | ast.Call | ast.Attribute):
+                    names.append(target.id)
+    return names if len(names) > 1 else []

@@ -1,0 +1,248 @@
+"""Survey: read every Python file and notebook of a repository once and state what is there. Nothing of it is run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import MigrateError, NothingToMigrateError
+from ..reading.arguments import read_options
+from ..reading.calls import Calls
+from ..reading.factories import ModelTable
+from ..reading.facts import CheckpointSite, Factory, Loop, LoopKind, Option, Script, Survey, TransformSite
+from ..reading.finding import Finding
+from ..reading.scopes import Definition, Module, Repository, dotted, last_name
+from ..reading.source import MAX_FILES, SUFFIXES, SourceFile, read_source, walk
+from .checkpoints import find_checkpoints
+from .lightning_module import LightningSite, find_trainer_calls
+from .loops import CallSite, find_calls
+from .transforms import find_transforms
+
+__all__ = ["CheckpointSite", "Factory", "Finding", "Loop", "Option", "Script", "Survey", "TransformSite", "survey"]
+
+_IMAGE = re.compile(
+    r"^(im|img|image|picture|photo)s?(_?(path|file|name|filename|url)s?)?$|(path|file)_?(to_)?(img|image)s?$|^input_image", re.I
+)
+_OPENERS = frozenset(["open", "imread", "read_image", "load_image", "pil_loader", "default_loader"])
+_TORCH = re.compile(rb"\b(torch|timm|torchvision|lightning|pytorch_lightning|fastai)\b")
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """The tables behind a survey, for the stages that go on from it."""
+
+    repository: Repository
+    table: ModelTable
+    calls: Calls
+    sites: tuple[CallSite, ...]
+    trainers: tuple[LightningSite, ...] = ()
+    """Calls of a Trainer, which has the loops itself."""
+
+
+def knowledge(survey: Survey) -> Knowledge:
+    """The tables of a survey; made anew for one that was put together by hand."""
+    return survey.tables if isinstance(survey.tables, Knowledge) else _learn(survey.files)
+
+
+def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> Survey:
+    """Survey the repository at `root`.
+
+    `progress` is called with a fraction from 0 to 1 and the path at hand. One bad file is one Finding, and stops nothing.
+    Raises MigrateError when `root` is not a folder, NothingToMigrateError when it holds no Python that uses PyTorch.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise MigrateError(f"{root} is not a folder; give the root of a PyTorch repository")
+    paths = list(walk(root, SUFFIXES))
+    if not paths:
+        raise NothingToMigrateError(
+            f"{root} holds no Python file and no notebook; looked for *.py and *.ipynb outside of hidden and build folders"
+        )
+    files: list[SourceFile] = []
+    for index, path in enumerate(paths):
+        if progress is not None:
+            progress(0.7 * index / len(paths), path)
+        files.append(read_source(root, path))
+    if not any(_TORCH.search(file.data if file.notebook is None else file.notebook.text.encode()) for file in files):
+        raise NothingToMigrateError(
+            f"none of the {len(files)} Python files in {root} mentions torch; there is no model to migrate"
+        )
+    if progress is not None:
+        progress(0.7, "models")
+    found = _learn(tuple(files))
+    findings = [file.problem for file in files if file.problem is not None]
+    findings += [finding for file in files if file.notebook is not None for finding in file.notebook.findings]
+    if len(paths) >= MAX_FILES:
+        findings.append(Finding("", 1, 0, "PS003", f"only the first {MAX_FILES:,} Python files were read", "warning"))
+    if progress is not None:
+        progress(0.9, "scripts")
+    result = _stated(root, tuple(files), findings, found)
+    if progress is not None:
+        progress(1.0, "")
+    return result
+
+
+def resurvey(survey: Survey, files: tuple[SourceFile, ...]) -> Survey:
+    """The survey of the same repository with other texts in its files, which may lie nowhere but in memory."""
+    before = {file.problem for file in survey.files}
+    findings = [finding for finding in survey.findings if finding not in before and not _mended(finding, files)]
+    findings += [file.problem for file in files if file.problem is not None]
+    return _stated(survey.root, files, findings, _learn(files))
+
+
+def _mended(finding: Finding, files: Iterable[SourceFile]) -> bool:
+    """Whether a finding says of a notebook's cell that it does not parse, and now it does."""
+    if finding.code != "PS001" or finding.severity != "warning":
+        return False
+    after = next((file.notebook for file in files if file.path == finding.path), None)
+    if after is None:
+        return False
+    broken = {after.locate(line)[0] for line, _ in after.broken_cells()}
+    return after.locate(finding.line)[0] not in broken
+
+
+def _stated(root: Path, files: tuple[SourceFile, ...], findings: Iterable[Finding], found: Knowledge) -> Survey:
+    modules = found.repository.modules.values()
+    return Survey(
+        root=root,
+        factories=found.table.factories,
+        scripts=_scripts(found),
+        transforms=tuple(item for module in modules for item in find_transforms(module)),
+        checkpoints=tuple(item for module in modules for item in find_checkpoints(module, found.calls)),
+        findings=tuple(sorted(findings)),
+        files=files,
+        loops=tuple(site.fact for site in found.sites),
+        tables=found,
+    )
+
+
+def _learn(files: tuple[SourceFile, ...]) -> Knowledge:
+    repository = Repository(files)
+    table = ModelTable(repository)
+    sites = tuple(site for module in repository.modules.values() for site in find_calls(module, table))
+    return Knowledge(repository, table, Calls(repository), sites, tuple(find_trainer_calls(repository, table)))
+
+
+def _scripts(found: Knowledge) -> tuple[Script, ...]:
+    by_function: dict[ast.AST | None, list[CallSite]] = {}
+    for site in (*found.sites, *found.trainers):
+        by_function.setdefault(_outermost(site), []).append(site)
+    scripts = (_script(module, found, by_function) for module in found.repository.modules.values())
+    return tuple(script for script in scripts if script is not None)
+
+
+def _outermost(site: CallSite) -> ast.AST | None:
+    """The definition at module level in which a call stands; the file's own tree when it stands in none."""
+    current: ast.AST = site.function or site.module.tree
+    while current is not site.module.tree:
+        parent = site.module.parents[current]
+        if parent is site.module.tree or not any(
+            isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for item in _chain(site.module, parent)
+        ):
+            return current
+        current = parent
+    return site.module.tree
+
+
+def _chain(module: Module, node: ast.AST) -> list[ast.AST]:
+    chain = [node]
+    while chain[-1] in module.parents:
+        chain.append(module.parents[chain[-1]])
+    return chain
+
+
+def _script(module: Module, found: Knowledge, by_function: dict[ast.AST | None, list[CallSite]]) -> Script | None:
+    guard = any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in module.tree.body)
+    started = [item for item in module.tree.body if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    web = [node for node in module.definitions.values() if isinstance(node, ast.FunctionDef) and _is_handler(node)]
+    sites: list[CallSite] = []
+    seen: set[ast.AST] = set()
+    queue: list[tuple[Module, ast.AST]] = [*((module, item) for item in started), *((module, item) for item in web)]
+    while queue:
+        where, node = queue.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for inner in ast.walk(node):
+            target: tuple[Module, Definition] | None = None
+            if isinstance(inner, ast.Call):
+                target = where.find_callee(inner.func)
+                values = [*inner.args, *(keyword.value for keyword in inner.keywords)]
+                handed = [where.find(value.id) for value in values if isinstance(value, ast.Name)]
+                queue += [item for item in handed if item is not None]
+            elif isinstance(inner, ast.Attribute):
+                target = where.find_callee(inner)
+            if target is not None:
+                queue.append(target)
+        sites += by_function.get(node, [])
+    sites += [site for site in by_function.get(module.tree, []) if site not in sites]
+    if not sites:
+        return None
+    if not guard and not started_work(started):
+        return None
+    facts = tuple(sorted({site.fact for site in sites}, key=lambda fact: (fact.path != module.path, fact.path, fact.call_line)))
+    options = _options(module, found)
+    order: tuple[LoopKind, ...] = ("train", "evaluate", "predict")
+    return Script(
+        path=module.path,
+        roles=tuple(kind for kind in order if any(fact.kind == kind for fact in facts)),
+        loops=facts,
+        options=options,
+        argparse_required=tuple(option.dest for option in options if option.required),
+        image_argument=_image_argument(module, options),
+        main_guard=guard,
+    )
+
+
+def started_work(statements: list[ast.stmt]) -> bool:
+    """Whether importing a file does more than define things: it calls something at module level and throws the result away,
+    loops, or makes an object of a web framework or of a model."""
+    for item in statements:
+        if isinstance(item, ast.For | ast.While | ast.With):
+            return True
+        if isinstance(item, ast.Expr) and isinstance(item.value, ast.Call):
+            return True
+        if isinstance(item, ast.Assign) and isinstance(item.value, ast.Call):
+            return True
+    return False
+
+
+def _is_handler(node: ast.FunctionDef) -> bool:
+    return any(
+        isinstance(item, ast.Call)
+        and last_name(item.func) in ("route", "get", "post", "put", "websocket", "command", "on_event", "event")
+        for item in node.decorator_list
+    )
+
+
+def _options(module: Module, found: Knowledge) -> tuple[Option, ...]:
+    """The script's own options, and those of the parser that it imports from another file."""
+    own = read_options(module.nodes)
+    if own:
+        return tuple(own)
+    for node in module.nodes:
+        if isinstance(node, ast.Call) and re.search(r"arg|opt|pars", last_name(node.func), re.I):
+            target = module.find_callee(node.func)
+            if target is not None and target[0] is not module:
+                others = read_options(ast.walk(target[1])) or read_options(target[0].nodes)
+                if others:
+                    return tuple(others)
+    return ()
+
+
+def _image_argument(module: Module, options: tuple[Option, ...]) -> str | None:
+    opened: set[str] = set()
+    for node in module.nodes:
+        if isinstance(node, ast.Call) and last_name(node.func) in _OPENERS and dotted(node.func) != "open":
+            opened |= {inner.attr for value in node.args for inner in ast.walk(value) if isinstance(inner, ast.Attribute)}
+    named = [option for option in options if option.dest in opened or _IMAGE.match(option.dest) or "IMAGE" in option.flags]
+    named = [option for option in named if option.action is None and option.type not in ("int", "float", "bool")]
+    best = [option for option in named if option.dest in opened] or [option for option in named if option.positional] or named
+    if not best:
+        for node in module.nodes:  # for path in args.images
+            if isinstance(node, ast.For) and (text := dotted(node.iter)) is not None:
+                best += [option for option in options if option.dest == text.rpartition(".")[2] and option.positional]
+    return best[0].dest if best else None

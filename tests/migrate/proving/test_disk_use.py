@@ -1,0 +1,43 @@
+"""The growth of folders, as a disk sees it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import psutil
+
+from penstock.migrate.proving.disk_use import DiskUse
+
+
+def test_growth_counts_once_what_was_added(tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "old").write_bytes(bytes(2**20))
+    use = DiskUse([tmp_path, inner])
+    assert use.folders == [tmp_path.resolve()]
+    assert use.growth((), now=True) == 0
+    (inner / "new").write_bytes(bytes(2**20))
+    os.link(inner / "new", tmp_path / "again")
+    (tmp_path / "elsewhere").symlink_to("/usr")
+    assert 2**20 <= use.growth((), now=True) < 2**20 + 2**16
+    (inner / "old").unlink()
+    assert use.growth((), now=True) < 2**16
+
+
+def test_deleted_files_that_are_open_count(tmp_path: Path) -> None:
+    use = DiskUse([tmp_path])
+    (tmp_path / "kept").touch()
+    with (tmp_path / "gone").open("wb") as file:
+        file.write(bytes(2**21))
+        file.flush()
+        (tmp_path / "gone").unlink()
+        assert use.growth((), now=True) < 2**16
+        assert use.growth([psutil.Process()], now=True) >= 2**21
+
+
+def test_room_is_no_more_than_the_disk_has(tmp_path: Path) -> None:
+    use = DiskUse([tmp_path])
+    assert use.room(1000) == 1000
+    assert use.room(2**62) < shutil.disk_usage(tmp_path).free

@@ -1,0 +1,161 @@
+"""The recorder goes into a copy of a script without moving a line, and notes what its model calls were fed and gave."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.migrate.proving.instrument import install, instrument
+from penstock.migrate.proving.verify import read_record
+from penstock.migrate.reading.facts import Loop
+
+SCRIPT = '''"""Evaluate."""
+from __future__ import annotations
+import numpy as np  # numbers
+
+class Data:
+    classes = ["cat", "dog", "owl"]
+
+class Loader:
+    dataset = Data()
+    def __iter__(self):
+        rng = np.random.default_rng(3)
+        for size in (2, 2, 1):
+            yield rng.random((size, 3, 4, 4), np.float32), np.arange(size)
+
+def net(x):
+    out = x.mean(axis=(2, 3))
+    x *= 0  # as in-place layers do
+    return out
+
+def main():
+    loader = Loader(); größe = 0
+    for step, (images, targets) in enumerate(loader):
+        größe += len(images); outputs = net(images)
+        print(step, outputs.shape, targets.tolist())
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def loop(**changes: object) -> Loop:
+    values: dict[str, object] = {
+        "path": "evaluate.py", "function": "main", "line": 22, "end_line": 24, "kind": "evaluate", "model": "net",
+        "inputs": "images", "outputs": "outputs", "targets": "targets",
+        "iterator": "enumerate(loader)", "call_line": 23, "call_column": 42,
+    }  # fmt: skip
+    return Loop(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def recorded(tmp_path: Path, script: str = SCRIPT, **changes: object) -> tuple[str, dict]:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "evaluate.py").write_text(script)
+    assert install(tree, tmp_path / "inject", [loop(**changes)], "evaluate.py") == ["evaluate.py:23"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "inject"), "PENSTOCK_RECORD": str(tmp_path / "record.npz")}
+    done = subprocess.run(
+        [sys.executable, "evaluate.py"], cwd=tree, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout, read_record(tmp_path / "record.npz")
+
+
+def test_inputs_before_the_call_outputs_targets_and_classes(tmp_path: Path) -> None:
+    stdout, record = recorded(tmp_path)
+    assert stdout == "0 (2, 3) [0, 1]\n1 (2, 3) [0, 1]\n2 (1, 3) [0]\n"
+    (found,) = record.values()
+    assert found.inputs.shape == (5, 3, 4, 4)
+    np.testing.assert_allclose(found.outputs, found.inputs.mean(axis=(2, 3)), rtol=1e-6)
+    assert found.targets.tolist() == [0, 1, 0, 1, 0]
+    assert found.classes == ("cat", "dog", "owl")
+
+
+def test_the_migrated_call_is_found_by_function_argument_and_name(tmp_path: Path) -> None:
+    migrated = SCRIPT.replace("outputs = net(images)", "outputs = graph(images)").replace(
+        "    loader = Loader()", "    graph = net\n    # now a graph\n    loader = Loader()"
+    )
+    _, record = recorded(tmp_path, migrated)
+    assert record["evaluate.py:23"].inputs.shape == (5, 3, 4, 4)
+
+
+def test_lines_stay_where_they_are_and_other_bytes_too() -> None:
+    data, sites = instrument(SCRIPT.encode(), "evaluate.py", [loop()], seeded=True)
+    assert sites == ["evaluate.py:23"]
+    old, new = SCRIPT.split("\n"), data.decode().split("\n")
+    assert [index for index, (one, other) in enumerate(zip(old, new, strict=True)) if one != other] == [2, 22]
+    assert new[2] == 'import numpy as np; __import__("_penstock_record").seed()  # numbers'
+
+
+@pytest.mark.parametrize("source", [b"def broken(:\n", b"\xff\xfe\x00", b""])
+def test_what_cannot_be_parsed_comes_back_unchanged(source: bytes) -> None:
+    assert instrument(source, "evaluate.py", [loop()], seeded=True) == (source, [])
+
+
+def test_a_call_that_is_not_there_is_left_out() -> None:
+    assert instrument(SCRIPT.encode(), "evaluate.py", [loop(inputs="batch")]) == (SCRIPT.encode(), [])
+
+
+def test_torch_tensors_and_a_bounded_record(tmp_path: Path) -> None:
+    script = """
+import torch
+def main():
+    loader = [(torch.rand(400, 1, 2, 2, requires_grad=True), torch.arange(400)) for _ in range(4)]
+    model = torch.nn.Flatten()
+    model.train()
+    for images, targets in loader:
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+        outputs = model(images)
+main()
+"""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "evaluate.py").write_text(script)
+    install(tree, tmp_path / "inject", [loop(call_line=25, iterator="loader")], "evaluate.py")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "inject"), "PENSTOCK_RECORD": str(tmp_path / "record.npz")}
+    for _ in range(2):
+        subprocess.run([sys.executable, "evaluate.py"], cwd=tree, env=environment, check=True)
+    (found,) = read_record(tmp_path / "record.npz").values()
+    assert found.inputs.shape == (1024, 1, 2, 2)
+    np.testing.assert_array_equal(found.outputs, found.inputs.reshape(1024, 4))
+    assert found.targets is not None
+    assert found.targets[401] == 1
+
+
+def test_what_lies_at_the_root_is_found_last_as_if_installed(tmp_path):
+    package, examples = tmp_path / "lib", tmp_path / "examples"
+    for folder in (package, examples, tmp_path / "src" / "deep"):
+        folder.mkdir(parents=True)
+    (package / "__init__.py").write_text("NAME = 'lib'\n")
+    (tmp_path / "src" / "deep" / "__init__.py").write_text("NAME = 'deep'\n")
+    (tmp_path / "json.py").write_text("raise SystemExit('shadows the standard library')\n")
+    source = (
+        '"""Says names."""\nfrom __future__ import annotations\nimport json\nimport lib, deep\nprint(lib.NAME, deep.NAME)\n'
+    )
+    (examples / "main.py").write_text(source)
+    install(tmp_path, tmp_path / "inject", [], "examples/main.py")
+    environment = {"PYTHONPATH": str(tmp_path / "inject")}
+    command = [sys.executable, str(examples / "main.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "lib deep\n"
+    assert len((examples / "main.py").read_text().splitlines()) == len(source.splitlines())

@@ -1,0 +1,163 @@
+"""The user's code runs bounded: whatever it does, the caller gets a value, and nothing outside its scratch folder changes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from penstock.migrate.proving.sandbox import Completed, Limits, clean_environment, run
+
+
+def python(tmp_path: Path, code: str, **limits: float) -> Completed:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir(exist_ok=True)
+    bounds = Limits(**{"timeout": 60, **limits})  # type: ignore[arg-type]
+    return run(
+        [sys.executable, "-c", code], cwd=scratch, environment=clean_environment(scratch), writable=[scratch], limits=bounds
+    )
+
+
+def test_a_good_program_gives_its_output_line_by_line(tmp_path: Path) -> None:
+    lines: list[str] = []
+    done = run(
+        [sys.executable, "-c", "import sys; print('one'); print('two'); print('oops', file=sys.stderr)"],
+        cwd=tmp_path,
+        environment=clean_environment(tmp_path),
+        writable=[tmp_path],
+        on_line=lines.append,
+    )
+    assert done.ok
+    assert done.why is None
+    assert (done.stdout, done.stderr, lines) == ("one\ntwo\n", "oops\n", ["one", "two"])
+
+
+def test_a_failure_ends_in_the_programs_own_last_line(tmp_path: Path) -> None:
+    done = python(tmp_path, "raise FileNotFoundError('data/test not found, run prepare.py first')")
+    assert done.exit == 1
+    assert done.why == "FileNotFoundError: data/test not found, run prepare.py first"
+
+
+def test_the_status_of_a_signal(tmp_path: Path) -> None:
+    done = python(tmp_path, "import os; os.kill(os.getpid(), 11)")
+    assert (done.exit, done.why) == (139, "ended with exit status 139")
+
+
+def test_no_input_no_secrets_and_no_unsafe_pickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "hunter2")
+    assert "EOFError" in (python(tmp_path, "input('name? ')").why or "")
+    done = python(tmp_path, "import os; print(os.environ)")
+    assert "hunter2" not in done.stdout
+    assert "'TORCH_FORCE_WEIGHTS_ONLY_LOAD': '1'" in done.stdout
+    assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in clean_environment(tmp_path, trusted=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "limits", "stopped"),
+    [
+        ("while True: pass", {"timeout": 1}, "timeout"),
+        ("import time, signal; signal.signal(15, signal.SIG_IGN); time.sleep(1000)", {"timeout": 1}, "timeout"),
+        ("x = []\nwhile True: x.append(bytearray(50_000_000))", {"memory_bytes": 600_000_000}, "memory"),
+        ("import os\nwhile True: os.fork()", {"processes": 40}, "processes"),
+        ("while True: print('y' * 10_000)", {"output_bytes": 3_000_000}, "output"),
+        ("import os\nwhile True: os.write(2, b'n' * 100_000)", {"output_bytes": 3_000_000}, "output"),
+    ],
+)
+def test_what_does_not_end_by_itself_is_stopped(tmp_path: Path, code: str, limits: dict[str, float], stopped: str) -> None:
+    done = python(tmp_path, code, **limits)
+    assert done.stopped == stopped
+    assert not done.ok
+    assert "stopped" in (done.why or "")
+    assert len(done.stdout) < 3_000_000
+
+
+def test_processes_that_leave_the_group_end_too(tmp_path: Path) -> None:
+    code = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(98765)
+    os._exit(0)
+os.wait()
+time.sleep(0.5)
+print('the parent ends')
+"""
+    done = python(tmp_path, code)
+    assert done.ok
+    time.sleep(0.2)
+    left = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if any("98765" in part for part in process.info["cmdline"] or [])
+    ]
+    assert left == []
+
+
+def test_nothing_outside_the_scratch_folder_can_be_changed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("keep me")
+    done = python(
+        tmp_path, f"import os; open('mine', 'w').write('x'); print(os.path.exists('mine')); os.remove({str(precious)!r})"
+    )
+    if not done.isolation.get("filesystem"):
+        pytest.skip("this platform lets no process change its own view of the file system")
+    assert done.stdout == "True\n"
+    assert "Read-only file system" in (done.why or "")
+    assert precious.read_text() == "keep me"
+
+
+def test_no_network_but_loopback(tmp_path: Path) -> None:
+    code = """
+import socket
+server = socket.create_server(('127.0.0.1', 0))
+socket.create_connection(server.getsockname(), 2)
+print('loopback works')
+socket.create_connection(('192.0.2.1', 9), 2)
+"""
+    done = python(tmp_path, code)
+    if not done.isolation.get("network"):
+        pytest.skip("this platform lets no process cut itself off the network")
+    assert done.stdout == "loopback works\n"
+    assert "unreachable" in (done.why or "")
+
+
+def test_limits_are_validated() -> None:
+    with pytest.raises(ValueError, match="timeout must be positive"):
+        Limits(timeout=0)
+
+
+MANY = "for i in range(4000): open(f'{i}.bin', 'wb').write(bytes(2**20))"
+HIDDEN = """
+import os, time
+for i in range(4):
+    file = open("x", "wb")
+    os.unlink("x")
+    for _ in range(2000):
+        file.write(bytes(2**20))
+"""
+
+
+@pytest.mark.parametrize("code", [MANY, HIDDEN, f"import os\nif os.fork() == 0:\n {MANY}\nelse: os.wait()"])
+def test_many_files_may_not_fill_the_disk(tmp_path: Path, code: str) -> None:
+    done = python(tmp_path, code, disk_bytes=40 * 2**20)
+    assert done.stopped == "disk"
+    assert not done.ok
+    assert done.why == "stopped: it wrote more to disk than the limit"
+
+
+def test_a_quick_program_that_wrote_too_much_is_found_out_too(tmp_path: Path) -> None:
+    done = python(tmp_path, "open('x', 'wb').write(bytes(2**23))", disk_bytes=2**22)
+    assert done.stopped == "disk"
+
+
+def test_what_lay_there_and_what_is_written_again_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / "data.bin").write_bytes(bytes(2**24))
+    code = "import time\nfor i in range(60):\n open('best.pth', 'wb').write(bytes(2**20)); time.sleep(0.01)"
+    assert python(tmp_path, code, disk_bytes=2**23).ok
+    sparse = "file = open('sparse', 'wb'); file.seek(2**34 - 1); file.write(b'x')"
+    assert python(tmp_path, sparse, disk_bytes=2**23, file_bytes=2**35).ok

@@ -1,0 +1,344 @@
+"""The served preprocessing is recovered from what a transform does, and refused when it cannot be stated exactly."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from penstock.migrate.proving.sandbox import Limits
+from penstock.migrate.proving.trace_transform import FIT_SIZES, PROOF_SIZES, Traced, row_shape, trace
+from penstock.migrate.proving.workshop import Workshop
+from penstock.specs import CenterCrop, Geometry, Pad, Resize
+
+COMPOSE = """
+import numpy as np, random, math
+from PIL import Image
+import PIL
+def array(image, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)):
+    values = np.array(image, dtype=np.float32) / 255.0
+    if values.ndim == 2:
+        values = values[:, :, None]
+    mean, std = (np.array(numbers[:values.shape[2]], np.float32) for numbers in (mean, std))
+    return ((values - mean) / std).transpose(2, 0, 1)
+def short(image, size):
+    w, h = image.size
+    if (w <= h and w == size) or (h <= w and h == size):
+        return image
+    ow, oh = (size, int(size * h / w)) if w < h else (int(size * w / h), size)
+    return image.resize((ow, oh), Image.BILINEAR)
+def center(image, size):
+    w, h = image.size
+    if w < size or h < size:
+        pad = Image.new(image.mode, (max(w, size), max(h, size)))
+        pad.paste(image, ((max(w, size) - w) // 2, (max(h, size) - h) // 2))
+        image = pad; w, h = image.size
+    top, left = int(round((h - size) / 2.)), int(round((w - size) / 2.))
+    return image.crop((left, top, left + size, top + size))
+"""
+
+
+def traced(
+    tmp_path: Path, source: str, callable_: str = "transform", takes: str = "image", convert: str | None = None
+) -> Traced:
+    root = tmp_path / "repository"
+    root.mkdir()
+    recipe = {
+        "root": str(root), "directory": ".", "script": "evaluate.py", "argv": [],
+        "source": COMPOSE + textwrap.dedent(source), "callable": callable_, "takes": takes,
+        "convert": convert, "source_at": "evaluate.py:7",
+    }  # fmt: skip
+    return trace(recipe, Workshop(scratch=tmp_path, limits=Limits(timeout=120)))
+
+
+def test_short_side_then_centre_crop_as_torchvision_does(tmp_path: Path) -> None:
+    found = traced(tmp_path, "transform = lambda image: array(center(short(image.convert('RGB'), 72), 64))")
+    assert found.why is None
+    (made,) = found.candidates
+    assert made.geometry == (Resize(size=72), CenterCrop(size=(64, 64)))
+    assert (made.scale, made.mean, made.std, made.channels) == (1 / 255, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), "RGB")
+    assert row_shape(made) == (3, 64, 64)
+    assert found.max_abs is not None
+    assert found.max_abs < 1e-5
+    assert made.source == "evaluate.py:7"
+
+
+def test_exact_size_on_whatever_mode_the_caller_hands_over_gives_both(tmp_path: Path) -> None:
+    found = traced(tmp_path, "transform = lambda image: array(image.resize((32, 28), Image.BICUBIC))")
+    assert [(made.mode, made.geometry) for made in found.candidates] == [
+        ("RGB", (Resize(size=(28, 32), interpolation="bicubic"),)),
+        ("L", (Resize(size=(28, 32), interpolation="bicubic"),)),
+    ]
+    assert [row_shape(made) for made in found.candidates] == [(3, 28, 32), (1, 28, 32)]
+    assert found.candidates[1].mean == (0.485,)
+
+
+def test_path_function_with_caffe_numbers_in_bgr_and_a_floor_crop_on_the_array(tmp_path: Path) -> None:
+    source = """
+    def load(path):
+        with Image.open(path) as file:
+            image = file.convert("RGB")
+        w, h = image.size
+        scale = 48 / min(w, h)
+        image = image.resize((round(w * scale) if w > h else 48, round(h * scale) if h > w else 48), Image.LANCZOS)
+        values = np.asarray(image).astype(np.float32)[:, :, ::-1]
+        top, left = (values.shape[0] - 41) // 2, (values.shape[1] - 41) // 2
+        values = values[top:top + 41, left:left + 41] - np.array([103.939, 116.779, 123.68], np.float32)
+        return values.transpose(2, 0, 1)[None]
+    """
+    found = traced(tmp_path, source, "load", "path")
+    assert found.why is None
+    (made,) = found.candidates
+    assert made.geometry == (
+        Resize(size=48, interpolation="lanczos", long_side="round"),
+        CenterCrop(size=(41, 41), offset="floor"),
+    )
+    assert (made.channels, made.scale, made.mean, made.std) == ("BGR", 1.0, (123.68, 116.779, 103.939), (1.0, 1.0, 1.0))
+
+
+def test_grey_decode_and_minus_one_to_one(tmp_path: Path) -> None:
+    found = traced(tmp_path, "transform = lambda image: array(image.convert('L').resize((30, 30), 2), (0.5,), (0.5,))")
+    (made,) = found.candidates
+    assert (made.mode, made.channels, made.mean, made.std) == ("L", "L", (0.5,), (0.5,))
+
+
+def test_the_mode_that_the_script_converts_to_before_it_calls_the_transform(tmp_path: Path) -> None:
+    found = traced(tmp_path, "transform = lambda image: array(image.resize((32, 32), 2), (0.3,), (0.4,))", convert="L")
+    assert [made.mode for made in found.candidates] == ["L"]
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("array(image.resize((32, 32))) if random.random() < 0.5 else array(image.resize((32, 32)))[:, :, ::-1]", "random"),
+        ("array(image.resize((32, 32)).rotate(3))", "Image.rotate"),
+        ("array(image.resize((32, 32), reducing_gap=2.0))", "reducing_gap"),
+        ("array(image.convert('L').convert('RGB').resize((32, 32)))", "grey"),
+        ("np.repeat(array(image.convert('L').resize((32, 32))), 3, axis=0)", "grey channel"),
+        ("array(image.convert('RGB').crop((1, 2, 31, 30)))", "centred"),
+        ("array(image.convert('RGB').resize((32, 32))) ** 2", "scale and shift"),
+        ("(lambda a: (a - a.mean()) / a.std())(array(image.convert('RGB').resize((32, 32))))", "scale and shift"),
+        ("array(image.convert('RGB').resize((32, 32)))[:, ::2, ::2]", "scale and shift"),
+        ("array(Image.fromarray(np.array(image.convert('RGB'))[::-1].copy()).resize((32, 32)))", "cannot be followed"),
+        ("array(image.convert('RGB').resize((32, 32))).transpose(1, 2, 0)", "channels first"),
+        ("array(image.convert('RGB').resize((image.width // 2, 32)))", "resizes to"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("__import__('time').sleep(0.01) or np.zeros((3, 8, 8), np.float32)", "without Pillow"),
+    ],
+)
+def test_what_cannot_be_stated_exactly_is_refused_with_the_reason(tmp_path: Path, body: str, reason: str) -> None:
+    found = traced(tmp_path, f"transform = lambda image: {body}")
+    assert found.candidates == ()
+    assert found.why is not None
+    assert reason in found.why
+
+
+def test_code_that_fails_before_the_transform_exists_says_where(tmp_path: Path) -> None:
+    found = traced(tmp_path, "raise SystemExit('no data here')\ntransform = None")
+    assert found.why is not None
+    assert "no data here" in found.why
+
+
+OPENCV = """
+import cv2
+def read(path):
+    return cv2.cvtColor(cv2.imread(path), cv2.COLOR_BGR2RGB)
+def floats(pixels):
+    return ((pixels / 255.0 - 0.5) / 0.25).transpose(2, 0, 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "takes", "geometry", "channels"),
+    [
+        ("transform = lambda path: floats(cv2.resize(read(path), (40, 30)))", "path", [(30, 40)], "RGB"),
+        ("transform = lambda path: floats(cv2.resize(cv2.imread(path), (32, 32)))", "path", [(32, 32)], "BGR"),
+        (
+            "transform = lambda image: floats(cv2.resize(np.array(image.convert('RGB').resize((50, 50), 2)), (24, 24)))",
+            "image",
+            [(50, 50), (24, 24)],
+            "RGB",
+        ),
+    ],
+)
+def test_opencv(tmp_path: Path, body: str, takes: str, geometry: list[tuple[int, int]], channels: str) -> None:
+    pytest.importorskip("cv2")
+    found = traced(tmp_path, OPENCV + body, takes=takes)
+    assert found.why is None
+    made = found.candidates[0]
+    assert [step.size for step in made.geometry] == geometry
+    assert made.geometry[-1] == Resize(size=geometry[-1], antialias=False, library="opencv")
+    assert made.channels == channels
+
+
+def test_opencv_filters_that_are_not_served_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("cv2")
+    body = "transform = lambda path: floats(cv2.resize(read(path), (40, 30), interpolation=cv2.INTER_CUBIC))"
+    found = traced(tmp_path, OPENCV + body, takes="path")
+    assert not found.candidates
+    assert "OpenCV interpolation" in (found.why or "")
+
+
+def test_a_transform_configured_from_a_model_needs_no_download(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    source = """
+        import torch
+        from urllib.error import URLError
+        def load(url):
+            return torch.hub.load_state_dict_from_url(url)
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = torch.nn.Linear(2, 2)
+        net = Net()
+        net.load_state_dict(load("http://localhost:1/absent.pth"))
+        net.size = 48
+        transform = lambda image: array(image.resize((net.size, net.size), Image.BILINEAR))
+    """
+    found = traced(tmp_path, source)
+    assert found.candidates[0].geometry == (Resize(size=(48, 48)),)
+
+
+PADDING = """
+from PIL import ImageOps
+def rgb(image):
+    return image.convert("RGB")
+def square(image, fill=0, extra=0):
+    w, h = image.size
+    side = max(w, h)
+    canvas = Image.new(image.mode, (side, side), fill)
+    canvas.paste(image, ((side - w + extra) // 2, (side - h + extra) // 2))
+    return canvas
+def symmetric(image, fill=0):
+    w, h = image.size
+    hp, vp = int((max(w, h) - w) / 2), int((max(w, h) - h) / 2)
+    return ImageOps.expand(image, (hp, vp, hp, vp), fill)
+def fitted(image, side, how=int):
+    w, h = image.size
+    ratio = side / max(w, h)
+    return image.resize((how(w * ratio), how(h * ratio)), Image.BICUBIC)
+def letterbox(image, side, fill):
+    image = fitted(image, side, round)
+    canvas = Image.new("RGB", (side, side), fill)
+    canvas.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
+    return canvas
+def on_array(image, side, value=0):
+    pixels = np.array(image)
+    canvas = np.full((side, side, 3), value, np.uint8)
+    top, left = (side - pixels.shape[0]) // 2, (side - pixels.shape[1]) // 2
+    canvas[top:top + pixels.shape[0], left:left + pixels.shape[1]] = pixels
+    return canvas
+def floats(values, side, value):
+    c, h, w = values.shape
+    canvas = np.full((c, side, side), value, np.float32)
+    canvas[:, :h, :w] = values
+    return canvas
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "geometry"),
+    [
+        ("array(square(rgb(image)).resize((48, 48)))", (Pad(), Resize(size=(48, 48), interpolation="bicubic"))),
+        (
+            "array(short(square(rgb(image), (9, 8, 7), 1), 40))",
+            (Pad(fill=(9, 8, 7), place="ceil"), Resize(size=(40, 40))),
+        ),
+        (
+            "array(symmetric(rgb(image), (255, 0, 0)).resize((37, 41), 2))",
+            (Pad(fill=(255, 0, 0), place="symmetric"), Resize(size=(41, 37))),
+        ),
+        (
+            "array(ImageOps.pad(rgb(image), (48, 48), Image.LANCZOS, (1, 2, 3)))",
+            (Resize(size=48, interpolation="lanczos", long_side="round", side="long"),
+             Pad(size=(48, 48), fill=(1, 2, 3), place="round")),
+        ),
+        (
+            "array(letterbox(image, 50, (114, 114, 114)))",
+            (Resize(size=50, interpolation="bicubic", long_side="round", side="long"), Pad(size=(50, 50), fill=(114,) * 3)),
+        ),
+        (
+            "array(Image.fromarray(on_array(rgb(image), max(image.size), 128)).resize((33, 33), 2))",
+            (Pad(fill=(128,) * 3), Resize(size=(33, 33))),
+        ),
+        (
+            "array(on_array(rgb(image).resize((31, 20), 2), 33, 7))",
+            (Resize(size=(20, 31)), Pad(size=(33, 33), fill=(7,) * 3)),
+        ),
+        (
+            "array(rgb(image).resize((31, 20), 2).crop((-1, -6, 32, 27)))",
+            (Resize(size=(20, 31)), CenterCrop(size=(33, 33))),
+        ),
+        (
+            "floats(np.array(rgb(image).resize((31, 20), 2)).transpose(2, 0, 1) / np.float32(255), 32, 1)[::-1]",
+            (Resize(size=(20, 31)), Pad(size=(32, 32), fill=(255,) * 3, place="start")),
+        ),
+    ],
+)  # fmt: skip
+def test_padding(tmp_path: Path, body: str, geometry: tuple[Geometry, ...]) -> None:
+    found = traced(tmp_path, PADDING + f"transform = lambda image: {body}")
+    assert found.why is None
+    made = found.candidates[0]
+    assert made.row_size is not None
+    assert made.geometry == geometry
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("floats(array(rgb(image).resize((31, 20))), 32, 0)", "8 bits"),
+        ("np.pad(array(rgb(image).resize((31, 20))), ((0, 0), (6, 6), (0, 1)), 'edge')", ""),
+        ("array(square(rgb(image), image.size[0] % 200).resize((32, 32)))", "colour"),
+        ("array(square(fitted(rgb(image), 50)).rotate(90))", "Image.rotate"),
+        ("array(ImageOps.expand(rgb(image), (3, 1, 4, 1)).resize((32, 32)))", "neither a square"),
+    ],
+)
+def test_paddings_that_cannot_be_stated_are_refused(tmp_path: Path, body: str, reason: str) -> None:
+    found = traced(tmp_path, PADDING + f"transform = lambda image: {body}")
+    assert found.candidates == ()
+    assert reason in (found.why or "")
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_opencv_border_then_resize(tmp_path: Path, turned: bool) -> None:
+    pytest.importorskip("cv2")
+    source = f"""
+    def load(path):
+        pixels = {"cv2.imread(path)" if turned else "read(path)"}
+        h, w = pixels.shape[:2]
+        side = max(h, w)
+        top, left = (side - h) // 2, (side - w) // 2
+        pixels = cv2.copyMakeBorder(
+            pixels, top, side - h - top, left, side - w - left, cv2.BORDER_CONSTANT, value=(10, 20, 30))
+        return floats(cv2.resize(pixels, (40, 40)))
+    """
+    found = traced(tmp_path, OPENCV + textwrap.dedent(source), "load", "path")
+    assert found.why is None
+    made = found.candidates[0]
+    assert made.channels == ("BGR" if turned else "RGB")
+    assert made.geometry[0] == Pad(fill=(30, 20, 10) if turned else (10, 20, 30))
+
+
+def test_probes_tell_apart_how_the_usual_sizes_are_rounded() -> None:
+    sizes = [(height, width) for width, height in (*FIT_SIZES, *PROOF_SIZES)]
+    for size in (32, 64, 96, 112, 128, 160, 192, 224, 256, 299, 320, 380, 384, 448, 480, 512, 640):
+        forms = [Resize(size=size, side="long", long_side=rounding) for rounding in ("floor", "round", "ratio")]
+        assert len({tuple(form.output_size(*probe) for probe in sizes) for form in forms}) == 3, size
+        for place in ("floor", "ceil", "round", "start", "symmetric"):
+            pad = Pad(size=(size, size), place=place)
+            others = [Pad(size=(size, size), place=other) for other in ("floor", "ceil", "round", "start") if other != place]
+            inner = [forms[1].output_size(*probe) for probe in sizes]
+            assert all(
+                [pad.corner(*item) for item in inner] != [other.corner(*item) for item in inner] or place == "symmetric"
+                for other in others
+            ), (size, place)
+
+
+def test_opencv_area(tmp_path: Path) -> None:
+    pytest.importorskip("cv2")
+    body = "transform = lambda path: floats(cv2.resize(read(path), (64, 48), interpolation=cv2.INTER_AREA))"
+    found = traced(tmp_path, OPENCV + body, takes="path")
+    assert found.why is None
+    assert found.candidates[0].geometry == (Resize(size=(48, 64), interpolation="area", antialias=False, library="opencv"),)

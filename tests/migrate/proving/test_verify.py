@@ -1,0 +1,124 @@
+"""Original and migrated runs are judged by their outputs and by what they print, but for timings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from penstock.migrate.proving.sandbox import Completed
+from penstock.migrate.proving.verify import Recorded, ScriptRun, agree, arguments, compare, first_difference, sample_image
+from penstock.migrate.reading.facts import Option, Script
+
+
+def run(
+    stdout: str = "Top-1: 97.2%\n", outputs: np.ndarray | None = None, inputs: np.ndarray | None = None, exit_: int = 0
+) -> ScriptRun:
+    done = Completed(argv=("x",), exit=exit_, stdout=stdout, stderr="ValueError: no\n", stopped=None, seconds=1.0, isolation={})
+    outputs = OUTPUTS if outputs is None else outputs
+    return ScriptRun(done=done, sites={"e.py:3": Recorded(inputs=INPUTS if inputs is None else inputs, outputs=outputs)})
+
+
+INPUTS = np.random.default_rng(0).random((7, 3, 8, 8), np.float32)
+OUTPUTS = np.random.default_rng(1).normal(0, 5, (7, 10)).astype(np.float32)
+
+
+def test_equal_within_rounding_passes() -> None:
+    verdict = compare(run(), run(outputs=OUTPUTS + np.float32(1e-5)))
+    assert (verdict.status, verdict.why, verdict.top1_agreement) == ("passed", None, 1.0)
+    assert verdict.max_abs == pytest.approx(1e-5, rel=0.2)
+
+
+def test_other_outputs_are_a_parity_failure() -> None:
+    verdict = compare(run(), run(outputs=OUTPUTS[:, ::-1].copy()))
+    assert (verdict.status, verdict.parity_failed) == ("failed", True)
+    assert "differ by" in (verdict.why or "")
+    assert compare(run(), run(outputs=np.full_like(OUTPUTS, np.nan))).status == "failed"
+
+
+def test_other_words_are_a_parity_failure() -> None:
+    verdict = compare(run(), run(stdout="Top-1: 96.1%\n"))
+    assert verdict.parity_failed
+    assert verdict.why == "it printed 'Top-1: 96.1%' instead of 'Top-1: 97.2%'"
+
+
+def test_a_crash_random_data_and_a_call_never_made() -> None:
+    assert compare(run(), run(exit_=1)).why == "the migrated script: ValueError: no"
+    assert "at random" in (compare(run(), run(inputs=INPUTS[::-1].copy())).why or "")
+    missing = ScriptRun(done=run().done, sites={})
+    assert "never made" in (compare(run(), missing).why or "")
+    assert compare(missing, missing).status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a\nb\n", "a\nb"),
+        ("Epoch time 3.2 s\nAcc 91.25%", "Epoch time 1.1 s\nAcc 91.25%"),
+        ("  5%|x\r 100%|xx\nAcc 1", " 100%|xx\nAcc 1"),
+        ("loss 0.1234 acc 91.2", "loss 0.1235 acc 91.2"),
+        ("loss 1.23e-05", "loss 1.24e-05"),
+        ("Accuracy 91.2\n1797 images in 2.1s", "Accuracy 91.2\n1797 images in 9.9s"),
+    ],
+)
+def test_lines_that_say_the_same(before: str, after: str) -> None:
+    assert first_difference(before, after) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "pair"),
+    [
+        ("acc 91.25", "acc 91.27", ("acc 91.25", "acc 91.27")),
+        ("350/360 right", "351/360 right", ("350/360 right", "351/360 right")),
+        ("cat", "dog", ("cat", "dog")),
+        ("a\nb", "a", ("b", "")),
+        ("a", "a\nwarning: new", ("", "warning: new")),
+    ],
+)
+def test_lines_that_do_not(before: str, after: str, pair: tuple[str, str]) -> None:
+    assert first_difference(before, after) == pair
+
+
+def test_ties_agree_and_real_changes_do_not() -> None:
+    tied = np.array([[1.0, 1.0 + 1e-7, 0.0]], np.float32)
+    assert agree(tied, tied[:, [1, 0, 2]]) == (pytest.approx(1.2e-7, rel=0.5), 1.0, True)
+    assert agree(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])) == (1.0, 0.0, False)
+    assert agree(np.zeros((2, 3)), np.zeros((2, 4)))[2] is False
+
+
+def option(dest: str, *, positional: bool = False, required: bool = False, action: str | None = None) -> Option:
+    flags = (dest,) if positional else (f"--{dest}",)
+    return Option(flags=flags, dest=dest, line=1, positional=positional, required=required, action=action)
+
+
+def test_arguments_are_carried_over_and_images_found(tmp_path: Path) -> None:
+    (tmp_path / "data/test").mkdir(parents=True)
+    for name in ("data/logo.png", "data/test/7.png"):
+        Image.new("L", (8, 8)).save(tmp_path / name)
+    options = (
+        option("images", positional=True, required=True),
+        option("arch"),
+        option("verbose", action="store_true"),
+        option("data"),
+    )
+    script = Script(
+        path="p.py", roles=("predict",), loops=(), options=options, argparse_required=("images",), image_argument="images"
+    )
+    known = ["--arch", "resnet8", "--epochs", "3", "--verbose"]
+    assert arguments(script, tmp_path, known) == ["--arch", "resnet8", "--verbose", "data/test/7.png"]
+    with_data = arguments(script, tmp_path, [], data=Path("/datasets/x"))
+    assert with_data == ["--data", "/datasets/x", "data/test/7.png"]
+
+
+def test_what_cannot_be_guessed_is_named(tmp_path: Path) -> None:
+    script = Script(
+        path="p.py", roles=("evaluate",), loops=(), options=(option("fold", required=True),), argparse_required=("fold",)
+    )
+    assert arguments(script, tmp_path, []) == "it needs arguments that cannot be guessed: fold"
+
+
+def test_an_image_is_made_where_there_is_none(tmp_path: Path) -> None:
+    made = sample_image(tmp_path)
+    assert Image.open(tmp_path / made).size == (224, 224)

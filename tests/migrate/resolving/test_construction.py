@@ -1,0 +1,376 @@
+"""Ways in which repositories make their models: each is resolved, and the recipe is run and captured in one forked process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import AmbiguousError
+from penstock.migrate.resolving.resolve import resolve
+from penstock.migrate.survey.survey import survey
+
+PROVE = Path(__file__).parents[2] / "open_cases" / "prove.py"
+NET = """
+import torch
+import torch.nn as nn
+
+
+class SmallNet(nn.Module):
+    def __init__(self, num_classes=10, width=8):
+        super().__init__()
+        self.conv = nn.Conv2d(3, width, 3, padding=1)
+        self.fc = nn.Linear(width, num_classes)
+
+    def forward(self, x):
+        return self.fc(self.conv(x).relu().mean((2, 3)))
+"""
+EVALUATE = """
+import torch
+
+
+def evaluate(model, loader):
+    model.eval()
+    correct = 0
+    with torch.no_grad():
+        for images, labels in loader:
+            outputs = model(images)
+            correct += (outputs.argmax(1) == labels).sum().item()
+    return correct
+"""
+CASES = {
+    "registry filled by a decorator": (
+        {
+            "models/__init__.py": "from . import small\n",
+            "models/registry.py": """
+MODELS = {}
+
+
+def register(name):
+    def wrap(function):
+        MODELS[name] = function
+        return function
+    return wrap
+
+
+def build(name, **options):
+    return MODELS[name](**options)
+""",
+            "models/small.py": NET
+            + """
+
+from .registry import register
+
+
+@register("wide")
+def wide(num_classes=10):
+    return SmallNet(num_classes, width=16)
+""",
+            "eval.py": EVALUATE
+            + """
+import argparse
+from models.registry import build
+import models
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--model", default="wide")
+args = parser.parse_args()
+print(evaluate(build(args.model, num_classes=4), []))
+""",
+        },
+        4,
+    ),
+    "globals by name after a star import": (
+        {
+            "net.py": NET + "\n\ndef wide():\n    return SmallNet(3, width=16)\n",
+            "eval.py": EVALUATE
+            + """
+import argparse
+from net import *
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--arch", default="wide")
+args = parser.parse_args()
+print(evaluate(globals()[args.arch](), []))
+""",
+        },
+        3,
+    ),
+    "eval of a name from a list of imports": (
+        {
+            "net.py": NET
+            + "\n\ndef wide():\n    return SmallNet(3, width=16)\n\n\ndef tiny():\n    return SmallNet(3, width=2)\n",
+            "eval.py": EVALUATE
+            + """
+import argparse
+from net import tiny, wide
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--arch", default="tiny")
+args = parser.parse_args()
+print(evaluate(eval(args.arch)(), []))
+""",
+        },
+        3,
+    ),
+    "module by name": (
+        {
+            "nets/__init__.py": "",
+            "nets/small.py": NET + "\n\ndef create(num_classes):\n    return SmallNet(num_classes)\n",
+            "eval.py": EVALUATE
+            + """
+import argparse
+import importlib
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--net", default="small")
+parser.add_argument("--num-classes", type=int, default=7)
+args = parser.parse_args()
+model = importlib.import_module(f"nets.{args.net}").create(args.num_classes)
+print(evaluate(model, []))
+""",
+        },
+        7,
+    ),
+    "partials set on the module": (
+        {
+            "nets.py": NET
+            + """
+import sys
+from functools import partial
+
+for width in (4, 8):
+    setattr(sys.modules[__name__], f"small_{width}", partial(SmallNet, width=width))
+""",
+            "eval.py": EVALUATE
+            + """
+import argparse
+import nets
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--arch", default="small_8")
+args = parser.parse_args()
+print(evaluate(getattr(nets, args.arch)(num_classes=5), []))
+""",
+        },
+        5,
+    ),
+    "a class of another file that makes loader and model": (
+        {
+            "net.py": NET,
+            "tester.py": EVALUATE
+            + """
+from torch.utils.data import DataLoader
+from pictures import Folder
+
+
+class Tester:
+    def __init__(self, args):
+        self.args = args
+        self.model = self.build()
+        self.loader = DataLoader(Folder(args.data))
+
+    def build(self):
+        from net import SmallNet
+        return SmallNet(self.args.classes)
+
+    def load(self, path):
+        self.model.load_state_dict(torch.load(path)["model"])
+
+    def run(self):
+        self.model.eval()
+        with torch.no_grad():
+            for images, labels in self.loader:
+                output = self.model(images)
+        return output
+""",
+            "pictures.py": "raise RuntimeError('data sets are not needed to build a model')\n",
+            "eval.py": """
+import argparse
+from tester import Tester
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--classes", type=int, default=9)
+parser.add_argument("--data", default="data")
+args = parser.parse_args()
+tester = Tester(args)
+tester.load("absent.pth")
+print(tester.run())
+""",
+        },
+        9,
+    ),
+    "fire with the checkpoint among the arguments": (
+        {
+            "net.py": NET,
+            "eval.py": EVALUATE
+            + """
+import fire
+from net import SmallNet
+
+
+def test(weights="absent.pth", classes=4):
+    model = SmallNet(num_classes=classes)
+    state = torch.load(weights, map_location="cpu")
+    state = state.get("state_dict", state)
+    model.load_state_dict(state)
+    print(evaluate(model, []))
+
+
+if __name__ == "__main__":
+    fire.Fire(test)
+""",
+        },
+        4,
+    ),
+    "what only a launcher sets": (
+        {
+            "net.py": NET,
+            "settings.py": "import os\nRANK = int(os.environ['LOCAL_RANK'])\n",
+            "eval.py": EVALUATE
+            + """
+import settings
+from net import SmallNet
+
+model = SmallNet(6 + settings.RANK)
+print(evaluate(model, []))
+""",
+        },
+        6,
+    ),
+    "downloaded weights by default": (
+        {
+            "net.py": NET
+            + """
+from urllib.error import URLError
+
+
+def small(num_classes=8, pretrained="imagenet"):
+    model = SmallNet(num_classes)
+    if pretrained is not None:
+        raise URLError("no network here")
+    return model
+""",
+            "eval.py": EVALUATE + "\nfrom net import small\n\nmodel = small()\nprint(evaluate(model, []))\n",
+        },
+        8,
+    ),
+}
+
+
+def written(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """Every case's answer from one run of the prover."""
+    jobs = []
+    for name, (files, _) in CASES.items():
+        resolved = resolve(survey(written(tmp_path_factory.mktemp("case"), files)))
+        recipes = [item for item in (resolved.recipe, resolved.fallback_recipe) if item is not None]
+        jobs.append({"name": name, "recipes": recipes, "rows": [[3, 16, 16]]})
+    folder = tmp_path_factory.mktemp("prover")
+    out = folder / "answers.jsonl"
+    (folder / "request.json").write_text(json.dumps({"jobs": jobs, "seconds": 120, "out": str(out)}))
+    subprocess.run([sys.executable, str(PROVE), str(folder / "request.json")], check=True, capture_output=True)
+    return {answer["name"]: answer for answer in map(json.loads, out.read_text().splitlines())}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_model_is_built_and_captured(name, answers):
+    assert answers[name]["captured"], answers[name]["why"]
+    assert answers[name]["classes"] == CASES[name][1]
+    assert answers[name]["batches"] == [1, 2, 5]
+
+
+CONFIGURED = {
+    "net.py": NET,
+    "eval.py": EVALUATE
+    + """
+import argparse
+import yaml
+from net import SmallNet
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--cfg", required=True)
+args = parser.parse_args()
+with open(args.cfg) as file:
+    settings = yaml.safe_load(file)
+model = SmallNet(settings["classes"])
+print(evaluate(model, []))
+""",
+}
+
+
+def test_the_only_configuration_file_is_taken(tmp_path):
+    root = written(tmp_path, {**CONFIGURED, "configs/small.yaml": "classes: 3\n", ".github/workflows/ci.yml": "on: push\n"})
+    assert resolve(survey(root)).recipe["argv"] == ["--cfg", "configs/small.yaml"]
+
+
+def test_several_configuration_files_are_asked_for(tmp_path):
+    root = written(tmp_path, {**CONFIGURED, "configs/a.yaml": "classes: 3\n", "configs/b.yaml": "classes: 4\n"})
+    with pytest.raises(AmbiguousError, match=r'--entry "eval.py --cfg configs/a.yaml"'):
+        resolve(survey(root))
+    chosen = resolve(survey(root), entry="eval.py --cfg configs/b.yaml")
+    assert chosen.recipe["argv"] == ["--cfg", "configs/b.yaml"]
+
+
+def test_a_factory_is_imported_as_its_repository_imports_it(tmp_path):
+    files = {
+        "nets/small.py": NET + "\n\ndef small():\n    return SmallNet()\n",
+        "nets/other.py": NET.replace("SmallNet", "OtherNet") + "\nfrom nets.small import SmallNet\n",
+        "table.py": "from nets.small import small\nfrom nets.other import OtherNet\n",
+    }
+    recipe = resolve(survey(written(tmp_path, files)), model="small").recipe
+    assert recipe["directory"] == "."
+    assert "from nets.small import small" in recipe["source"]
+
+
+def test_of_two_factories_of_one_name_the_imported_one_is_meant(tmp_path):
+    files = {
+        "convert/load.py": NET + "\n\ndef small():\n    return SmallNet(3)\n\n\ndef tiny():\n    return SmallNet(2)\n",
+        "zoo/__init__.py": "from .nets import small\n",
+        "zoo/nets.py": NET + "\n\ndef small():\n    return SmallNet(5)\n",
+    }
+    assert resolve(survey(written(tmp_path, files)), model="small").factory.startswith("zoo/nets.py")
+
+
+CHOOSING = (
+    EVALUATE
+    + """
+import argparse
+from net import SmallNet
+
+
+def get_network(args):
+    if args.net == "small":
+        net = SmallNet(3)
+    elif args.net in ("wide", "wider"):
+        net = SmallNet(3, width=16)
+    else:
+        raise SystemExit("unknown network")
+    return net
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("-net", type=str, required=True)
+    args = parser.parse_args()
+    print(evaluate(get_network(args), []))
+"""
+)
+
+
+def test_the_names_that_a_function_chooses_by_are_the_candidates(tmp_path):
+    surveyed = survey(written(tmp_path, {"net.py": NET, "test.py": CHOOSING}))
+    assert [factory.name for factory in surveyed.factories] == ["SmallNet"]
+    with pytest.raises(AmbiguousError) as error:
+        resolve(surveyed)
+    assert list(error.value.candidates) == ["small", "wide", "wider"]
+    assert resolve(surveyed, model="wider").recipe["argv"] == ["-net", "wider"]

@@ -1,0 +1,356 @@
+"""The rewriting of files: lossless, idempotent, and honest where it does nothing."""
+
+import ast
+import textwrap
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.migrate.rewriting.rewrite import rewrite, unified_diff
+from penstock.migrate.survey.survey import survey
+
+SCRIPT = '''\
+#!/usr/bin/env python
+"""Evaluate é中."""
+from __future__ import annotations
+
+import os  # keep   me
+import torch
+
+graph = os.environ.get("GRAPH")
+
+
+def evaluate(model, loader,
+             device = 'cuda'):
+    model.eval()   # inference
+    hits = 0
+    with torch.no_grad():
+        for i, (x, y) in enumerate(loader):
+            # "model(x)" is a string; é中 = 1
+            s = "é中 model(x)"; out = model(x.to(device))  # trailing
+            hits += (out.argmax(1) == y).sum()
+    return hits
+'''
+
+
+def migrated(tmp_path, data):
+    (tmp_path / "script.py").write_bytes(data)
+    return [change for change in rewrite(survey(tmp_path)) if change.changed]
+
+
+def untouched(before, after):
+    """What is left of a rewritten file when the edits are taken back."""
+    lines = [line for line in after.splitlines(keepends=True) if b"penstock" not in line]
+    return b"".join(lines).replace(b"model_graph(", b"model(").replace(b" graph(", b" model(") == before
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("indent", ["    ", "\t", "  "])
+def test_every_other_byte_stays(tmp_path, ending, mark, indent):
+    text = SCRIPT.replace("    ", indent).replace("\n", ending)
+    before = mark + text.encode()
+    (change,) = migrated(tmp_path, before)
+    assert change.rules == ["PS201"]
+    assert untouched(before, change.after)
+    ast.parse(change.after)
+    added = [line for line in change.after.splitlines(keepends=True) if b"penstock" in line]
+    assert [line.strip() for line in added] == [b"import penstock", b"model_graph = penstock.compile(model)"]
+    assert all(line.endswith(ending.encode()) for line in added)
+    assert migrated(tmp_path, change.after) == []
+
+
+def test_latin_1_source_stays_latin_1(tmp_path):
+    before = SCRIPT.replace("中", "").replace("#!/usr/bin/env python", "# coding: latin-1").encode("latin-1")
+    (change,) = migrated(tmp_path, before)
+    assert untouched(before, change.after)
+    change.after.decode("latin-1")
+
+
+def test_no_newline_at_the_end(tmp_path):
+    before = b"import torch\nmodel = torch.load('m.pt')\nmodel.eval()\nfor x, y in loader: out = model(x)"
+    (change,) = migrated(tmp_path, before)
+    assert change.after == (
+        b"import penstock\nimport torch\nmodel = torch.load('m.pt')\nmodel.eval()\ngraph = penstock.compile(model)\n"
+        b"for x, y in loader: out = graph(x)"
+    )
+    assert "\\ No newline at end of file" in unified_diff([change])
+
+
+@given(
+    junk=st.lists(st.sampled_from(["", "# é", "x = 1;  y = '中'", "if True: pass", "def f(): return 'model(x)'"]), max_size=5),
+    ending=st.sampled_from(["\n", "\r\n"]),
+)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_surrounding_code_does_not_matter(tmp_path, junk, ending):
+    lines = SCRIPT.splitlines()
+    text = ending.join([*lines[:8], *junk, *lines[8:], *junk, ""])
+    (change,) = migrated(tmp_path, text.encode())
+    assert untouched(text.encode(), change.after)
+    assert migrated(tmp_path, change.after) == []
+
+
+REFUSED = {
+    "two arguments": "model(images, masks)",
+    "keyword": "model(images, features=True)",
+    "list": "model([images])",
+    "output by name": "model(images)['out']",
+}
+
+
+@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+def test_calls_that_a_graph_cannot_take_are_remarked(tmp_path, call):
+    source = f"import torch\n\n\ndef run(model):\n    model.eval()\n    for images, labels in loader:\n        out = {call}\n"
+    (tmp_path / "a.py").write_text(source)
+    (change,) = rewrite(survey(tmp_path))
+    assert not change.changed
+    assert [finding.fix for finding in change.findings] == ["manual"]
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ("model.register_forward_hook(print)", "hooks"),
+        ("model.half()", "half precision"),
+        ("penstock = 3", "penstock"),
+    ],
+)
+def test_reasons_to_stay_eager(tmp_path, more, reason):
+    source = (
+        f"import torch\nmodel = torch.load('m')\nmodel.eval()\n{more}\nfor images, labels in loader:\n    out = model(images)\n"
+    )
+    (tmp_path / "a.py").write_text(source)
+    (change,) = rewrite(survey(tmp_path), select=["PS2"])
+    assert not change.changed
+    assert reason in change.findings[0].message
+
+
+def test_a_model_never_put_in_evaluation_mode_needs_unsafe(tmp_path):
+    (tmp_path / "a.py").write_text(
+        "import torch\nmodel = torch.load('m')\nfor images, labels in loader:\n    out = model(images)\n"
+    )
+    surveyed = survey(tmp_path)
+    (change,) = rewrite(surveyed, select=["PS2"])
+    assert not change.changed
+    assert change.findings[0].fix == "unsafe"
+    (change,) = rewrite(surveyed, select=["PS2"], unsafe=True)
+    assert change.changed
+    assert change.findings[0].fix == "applied"
+
+
+def test_training_elsewhere_gives_the_shared_evaluation_a_step_of_its_own(tmp_path):
+    (tmp_path / "engine.py").write_text(
+        "import torch\n\n\ndef evaluate(model, loader):\n    model.eval()\n    for x, y in loader:\n        out = model(x)\n"
+    )
+    (tmp_path / "main.py").write_text(
+        textwrap.dedent("""
+            import torch
+            from engine import evaluate
+
+            def main():
+                model = Net()
+                for epoch in range(3):
+                    for x, y in loader:
+                        loss(model(x), y).backward()
+                    evaluate(model, loader)
+
+            if __name__ == "__main__":
+                main()
+        """)
+    )
+    changes = {change.path: change for change in rewrite(survey(tmp_path))}
+    assert not changes["main.py"].changed
+    assert b"    eval_step = penstock.evaluation_step(model)\n    for x, y in loader:\n        out = eval_step(x)\n" in (
+        changes["engine.py"].after
+    )
+    assert {finding.code for change in changes.values() for finding in change.findings} == {"PS203", "PS303"}
+
+
+TRAIN_AND_TEST = """
+import torch
+
+def test(model, loader):
+    model.eval()
+    with torch.no_grad():
+        for x, y in loader:
+            out = model(x)
+
+def main():
+    model = Net()
+    for epoch in range(3):
+        for x, y in loader:
+            loss(model(x), y).backward()
+{indent}test(model, loader)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(("indent", "code", "made"), [("    ", "PS201", b"compile"), ("        ", "PS203", b"evaluation_step")])
+def test_an_evaluation_after_the_last_epoch_has_its_graph_and_one_in_each_epoch_a_step(tmp_path, indent, code, made):
+    (tmp_path / "main.py").write_text(TRAIN_AND_TEST.format(indent=indent))
+    (change,) = rewrite(survey(tmp_path), select=["PS2"])
+    assert change.rules == [code]
+    assert [finding.code for finding in change.findings] == [code]
+    assert b"= penstock." + made + b"(" in change.after
+    (tmp_path / "main.py").write_bytes(change.after)
+    assert not any(item.changed for item in rewrite(survey(tmp_path), select=["PS2"]))
+
+
+def test_bad_files_beside_good_ones(tmp_path):
+    (tmp_path / "broken.py").write_bytes(b"def (:\n")
+    (tmp_path / "bytes.py").write_bytes(b"x = '\xff\xfe'\n")
+    (change,) = migrated(tmp_path, SCRIPT.encode())
+    assert change.path == "script.py"
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for model in models:\n        out = model(x)",
+        "for i, model in enumerate(models):\n        for x, y in loader:\n            out = model(x)",
+        "outs = [model(x) for model in models]",
+        "outs = list(map(lambda model: model(x), models))",
+        "with opened() as model:\n        out = model(x)",
+    ],
+)
+def test_a_model_that_a_loop_binds_has_no_graph_before_it(tmp_path, loop):
+    (tmp_path / "a.py").write_text(f"import torch\n\n\ndef run(models, x):\n    models[0].eval()\n    {loop}\n")
+    (change,) = rewrite(survey(tmp_path))
+    assert not change.changed
+    assert "binds it" in change.findings[0].message
+
+
+def test_two_models_never_share_a_graph(tmp_path):
+    (tmp_path / "a.py").write_text(
+        textwrap.dedent("""
+            import torch
+
+            def compare(teacher, student, loader):
+                teacher.eval()
+                student.eval()
+                for x, y in loader:
+                    a, b = teacher(x), student(x)
+
+            class Chain:
+                def __init__(self, trunk, head):
+                    self.trunk, self.head_model = trunk.eval(), head.eval()
+
+                def predict(self, x):
+                    return self.head_model(self.trunk(x))
+        """)
+    )
+    (change,) = rewrite(survey(tmp_path), unsafe=True)
+    after = change.after.decode()
+    assert "a, b = teacher_graph(x), student_graph(x)" in after
+    assert "teacher_graph = penstock.compile(teacher)" in after
+    assert "student_graph = penstock.compile(student)" in after
+    assert "self.graph = penstock.compile(self.head_model)" in after, "self.trunk is a model by name only with evidence"
+
+
+def test_a_network_whose_base_is_not_here_is_left_alone(tmp_path):
+    source = textwrap.dedent("""
+        import torch
+        from mmengine.model import BaseModule
+
+        class Backbone(BaseModule):
+            def __init__(self):
+                super().__init__()
+                self.model = build()
+                self.model.eval()
+
+            def forward(self, x):
+                for stage_model in self.stages:
+                    x = stage_model(x)
+                return self.model(x)
+
+        class Child(Backbone):
+            def extract_feat(self, x):
+                return self.model(x)
+    """)
+    (tmp_path / "a.py").write_text(source)
+    assert rewrite(survey(tmp_path)) == []
+
+
+ANEW = {
+    "made twice": """
+        model = A().eval()
+        for x, y in loader:
+            model(x)
+        model = B().eval()
+        for x, y in loader:
+            model(x)
+    """,
+    "swapped in the loop": """
+        model = A().eval()
+        for x, y in loader:
+            model(x)
+            model = swap(model)
+    """,
+    "a parameter replaced": """
+        for x, y in loader:
+            model(x).eval()
+        if loader:
+            model = B()
+        return model(loader)
+    """,
+}
+
+
+@pytest.mark.parametrize("body", ANEW.values(), ids=ANEW)
+def test_a_name_that_stands_for_two_models_gets_no_graph(tmp_path, body):
+    function = textwrap.indent(textwrap.dedent(body), "    ")
+    (tmp_path / "a.py").write_text(f"import torch\n\n\ndef run(loader, model):\n{function}")
+    (change,) = rewrite(survey(tmp_path), unsafe=True)
+    assert not change.changed
+    assert "another model" in change.findings[0].message
+
+
+def test_a_model_that_is_none_at_first_gets_no_graph(tmp_path):
+    source = """
+        import torch
+
+        class Engine:
+            def __init__(self):
+                self.model = None
+
+            @torch.no_grad()
+            def predict(self, x):
+                self.model.eval()
+                return self.model(x)
+    """
+    (tmp_path / "a.py").write_text(textwrap.dedent(source))
+    (change,) = rewrite(survey(tmp_path), unsafe=True)
+    assert not change.changed
+    assert "None" in change.findings[0].message
+
+
+@pytest.mark.parametrize("surgery", ["model.fc = torch.nn.Linear(512, 2)", "model.classifier[6] = torch.nn.Linear(512, 2)"])
+def test_a_new_head_comes_before_the_graph(tmp_path, surgery):
+    (tmp_path / "a.py").write_text(
+        f"import torch\nmodel = torch.load('m')\nmodel.eval()\n{surgery}\nfor x, y in loader:\n    out = model(x)\n"
+    )
+    (change,) = rewrite(survey(tmp_path))
+    assert f"{surgery}\ngraph = penstock.compile(model)\n" in change.after.decode()
+
+
+@pytest.mark.parametrize("path", ["test_net.py", "net_test.py", "tests/net.py", "test/models.py"])
+def test_tests_stay_as_they_are(tmp_path, path):
+    method = "    def test_shape(self):\n        model = Net().eval()\n        y = model(load())\n"
+    source = f"import torch\n\n\nclass NetTest(TestCase):\n{method}"
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).write_text(source)
+    assert rewrite(survey(tmp_path), unsafe=True) == []
+
+
+def test_the_import_comes_before_the_graph(tmp_path):
+    source = (
+        "from nets import Net\nmodel = Net().eval()\nimport torch\nimport late\nfor x, y in late.loader:\n    out = model(x)"
+    )
+    (tmp_path / "a.py").write_text(source)
+    (change,) = rewrite(survey(tmp_path))
+    assert change.after.decode().startswith(
+        "from nets import Net\nimport penstock\nmodel = Net().eval()\ngraph = penstock.compile(model)\n"
+    )

@@ -1,0 +1,36 @@
+"""What a slice says of devices, wherever it would run, means the CPU; every form still runs."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from penstock.migrate.reading.scopes import Repository
+from penstock.migrate.reading.source import parse_source
+from penstock.migrate.slicing.neutral import neutralise
+
+
+def neutral(text: str) -> str:
+    repository = Repository([parse_source("a.py", text.encode())])
+    module = repository.modules["a.py"]
+    return ast.unparse(neutralise(module.tree.body, module, "", repository))
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["'cuda'", "'cuda:1'", "'mps'", "'cuda:%d' % n", "'cuda:{}'.format(n)", "f'cuda:{n}'", "'cuda:' + str(n)"],
+)
+def test_a_device_is_the_cpu_however_it_is_spelled(written: str) -> None:
+    names: dict[str, object] = {"n": 3}
+    exec(neutral(f"device = {written}\n"), names)
+    assert names["device"] == "cpu"
+
+
+@pytest.mark.parametrize("written", ["'barracuda: %d' % n", "f'on {n}'", "'a' + 'b'", "7 % n", "f'{n}:cuda'"])
+def test_other_texts_and_sums_stay(written: str) -> None:
+    assert neutral(f"x = {written}\n") == f"x = {ast.unparse(ast.parse(written))}"
+
+
+def test_a_question_about_the_device_stays_a_question() -> None:
+    assert neutral("x = device == 'cuda'\n") == "x = device == 'cuda'"
