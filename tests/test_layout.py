@@ -54,6 +54,23 @@ def own_imports(path):
     return {name for name in imports(path) if name in modules and name != "penstock"}
 
 
+STAGES = (("reading",), ("slicing",), ("survey",), ("resolving",), ("rewriting", "rules"), ("proving",), ("reporting",))
+MIGRATOR = [path for path in SOURCES if path.is_relative_to(ROOT / "migrate") and path.parent != ROOT / "migrate"]
+
+
+def stage(name):
+    """The rank of a module of the migrator; what drives the stages comes after all."""
+    parts = name.split(".")[2:]
+    return next((rank for rank, names in enumerate(STAGES) if parts and parts[0] in names), len(STAGES))
+
+
+@pytest.mark.parametrize("path", MIGRATOR, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_stage_of_the_migrator_imports_a_later_one(path):
+    own = module_name(path)
+    later = [name for name in own_imports(path) if name.startswith("penstock.migrate.") and stage(name) > stage(own)]
+    assert later == []
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_import_runs_up_the_layers(path):
     own = module_name(path).split(".")[1:] or ["__init__"]
