@@ -11,13 +11,15 @@ COLUMNS = {
     "parity": "parity passed",
     "preprocessing": "preprocessing",
 }
+WHOLE = ("executed", "faster", "served")
 INTRODUCTION = """# Migration scores
 
 What the migrator makes of ten public repositories, at the commits in `tests/open_cases/cases.json`. To reproduce:
 
-    make zoo-setup
-    .venv/bin/python tests/open_cases/run.py --list        # how to check them out
-    .venv/bin/python tests/open_cases/run.py --cases DIR
+    make open-cases-setup
+    build/open-cases-venv/bin/python tests/open_cases/run.py --list        # how to check them out
+    build/open-cases-venv/bin/python tests/open_cases/run.py --cases DIR
+    build/open-cases-venv/bin/python tests/open_cases/whole.py --cases DIR
 
 - **recognised**: the model factories that the case states, found; beside it those that were found and are none.
 - **rewritten**: scripts that the migration changes, of those that it should; each parses and takes the same options as before.
@@ -25,14 +27,25 @@ What the migrator makes of ten public repositories, at the commits in `tests/ope
 - **parity passed**: of the built, those whose graph, with a dynamic batch and weights drawn anew, computes what the module
   does at batches 1, 2 and 5.
 - **preprocessing**: models whose evaluation transform was recovered and proved equal on probe images.
-- **executed** and **faster** need data and a quiet machine: `penstock migrate REPO --data DIR --entry SCRIPT` reports both, and
-  where they stand at "not run" here, nothing is claimed. A dash: not run either.
+- **executed**, **faster**, **served**: of one model of each repository through the whole of `penstock migrate` (`whole.py`;
+  choices in `cases.json`): scripts run before and after with equal outputs, and losses where they train; faster than eager,
+  and how much at which batch size; the package answering in a fresh process without the repository. "not tried" is a script
+  whose data cannot be had here; "not run" claims nothing. A dash: not run either.
 
 """
 
 
 def cell(pair: list[int] | None) -> str:
     return f"{pair[0]} / {pair[1]}" if pair else "-"
+
+
+def _whole(whole: dict[str, Any] | None, name: str) -> str:
+    if whole is None:
+        return "not run"
+    pair = whole.get(name)
+    if name == "faster" and whole.get("speed"):
+        return f"{cell(pair)}: {whole['speed']}"
+    return cell(pair) if pair and pair[1] else "not tried"
 
 
 def line(case: dict[str, Any], result: dict[str, Any]) -> str:
@@ -43,12 +56,12 @@ def line(case: dict[str, Any], result: dict[str, Any]) -> str:
 
 def page(cases: list[dict[str, Any]], results: dict[str, dict[str, Any]]) -> str:
     """The whole page in Markdown."""
-    rows = [f"| repository | {' | '.join(COLUMNS.values())} | executed | faster |", "|---" * (len(COLUMNS) + 3) + "|"]
+    rows = [f"| repository | {' | '.join([*COLUMNS.values(), *WHOLE])} |", "|---" * (len(COLUMNS) + len(WHOLE) + 1) + "|"]
     notes = []
     for case in cases:
         result = results.get(case["id"])
         if result is None:
-            rows.append(f"| {case['repository']} |" + " not run |" * (len(COLUMNS) + 2))
+            rows.append(f"| {case['repository']} |" + " not run |" * (len(COLUMNS) + len(WHOLE)))
             continue
         cells = [cell(result["scores"].get(name)) for name in COLUMNS]
         tried, every = result.get("sampled", (0, 0))
@@ -56,7 +69,9 @@ def page(cases: list[dict[str, Any]], results: dict[str, dict[str, Any]]) -> str
             cells[2] += f" (of {every}, evenly spread)"
         if result.get("strangers"):
             cells[0] += f" (+{len(result['strangers'])})"
-        rows.append(f"| {case['repository']} | {' | '.join(cells)} | not run | not run |")
+        whole = result.get("whole")
+        cells += [_whole(whole, name) for name in WHOLE]
+        rows.append(f"| {case['repository']} | {' | '.join(cells)} |")
         notes += _notes(case, result)
     return INTRODUCTION + "\n".join(rows) + "\n\n## What is missing\n\n" + "\n".join(notes) + "\n"
 
@@ -65,6 +80,9 @@ def _notes(case: dict[str, Any], result: dict[str, Any]) -> list[str]:
     found = list(result["why"])
     if result.get("strangers"):
         found.append(f"found besides: {', '.join(result['strangers'])}")
+    whole = result.get("whole") or {}
+    if whole.get("why"):
+        found.append(f"whole migration of one model: {whole['why']}")
     reasons: dict[str, list[str]] = {}
     for name, item in result.get("models", {}).items():
         if not item.get("captured"):
