@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import SandboxError
 from ..specs import Preprocessing
+from .proving.trace_transform import PROBE
 from .proving.verify import Recorded
 from .proving.workshop import Workshop
 
@@ -183,7 +184,7 @@ def class_names(recipe: Mapping[str, Any], shop: Workshop) -> list[str]:
     """The class names that a piece of the user's code evaluates to. Raises SandboxError when it fails."""
     room = shop.room()
     asked, answered = shop.desk() / "request.json", room / "names.json"
-    request = {"recipe": dict(recipe), "here": str(Path(__file__).parent), "out": str(answered)}
+    request = {"recipe": dict(recipe), "here": str(PROBE.parent), "out": str(answered)}
     asked.write_text(json.dumps(request), encoding="utf-8")
     done = shop.run(["-c", NAMES, str(asked)], room)
     if not done.ok:
