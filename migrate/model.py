@@ -163,13 +163,14 @@ def _recorded(space: Workspace, resolved: Resolved, originals: Originals) -> tup
 def _build(space: Workspace, resolved: Resolved, evidence: _Evidence, entry: ModelReport) -> _Built | None:
     """Build with the checkpoint, else without it, which is reported; None when neither works."""
     first: Mapping[str, Any] | None = None
+    last: Mapping[str, Any] | None = None
     for recipe, fresh in ((resolved.recipe, False), (resolved.fallback_recipe, True)):
         if recipe is None:
             continue
         local = {**recipe, "root": str(space.tree)}
         answer, row = _inspect(space, resolved, local, evidence)
         if not answer["ok"]:
-            first = first or answer
+            first, last = first or answer, answer
             continue
         if row is None:
             candidates = [",".join(str(side) for side in size) for size in answer.get("candidates", [])]
@@ -182,7 +183,10 @@ def _build(space: Workspace, resolved: Resolved, evidence: _Evidence, entry: Mod
             space.remark("PS514", note, "note", resolved.recipe["script"])
         return _Built(recipe=local, fresh=fresh, row=row, answer=answer)
     assert first is not None
+    assert last is not None
     message = f"the model could not be built: {first['error']}"
+    if last["error"] != first["error"]:
+        message += f"; nor without its weights: {last['error']}"
     entry.parity = Parity(why=space.plain(message))
     space.remark("PS501", f"{resolved.name}: {message}", "error", first.get("where") or resolved.recipe["script"])
     return None

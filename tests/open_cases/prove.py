@@ -84,7 +84,7 @@ def prove(job: dict[str, Any]) -> dict[str, Any]:
                     return {**answer, "why": why[-1]}
             if not answer["built"]:
                 break
-    return {**answer, "why": why[0]}
+    return {**answer, "why": why[-1] if answer["built"] else why[0]}
 
 
 if __name__ == "__main__":
