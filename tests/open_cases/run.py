@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--cases", type=Path, default=Path("build/open-cases"), help="folder with the checked-out repositories")
     parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs" / "migration-scores", help="without a suffix")
     parser.add_argument("--models", type=int, default=1000, help="at most so many models per case, evenly spread")
+    parser.add_argument("--static", action="store_true", help="only what needs no model built; the other columns are kept")
     parser.add_argument("--list", action="store_true", help="print how to check the repositories out")
     arguments = parser.parse_args()
     cases = json.loads((HERE / "cases.json").read_text(encoding="utf-8"))
@@ -62,7 +63,11 @@ def main() -> None:
         if not root.is_dir():
             print(f"{case['id']}: {root} is not there; skipped")
             continue
-        results[case["id"]] = judge(case, root, arguments.models)
+        kept_columns = results.get(case["id"], {})
+        judged = judge(case, root, 0 if arguments.static else arguments.models)
+        if arguments.static:
+            judged["scores"] = {**kept_columns.get("scores", {}), **judged["scores"]}
+        results[case["id"]] = {**{key: value for key, value in kept_columns.items() if key not in judged}, **judged}
         print(table.line(case, results[case["id"]]), flush=True)
         results = {item["id"]: results[item["id"]] for item in cases if item["id"] in results}
         kept.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -70,7 +75,7 @@ def main() -> None:
 
 
 def judge(case: dict[str, Any], root: Path, most: int) -> dict[str, Any]:
-    """The case's scores: each a pair (achieved, of how many), with the reasons for what is missing."""
+    """The case's scores: each a pair (achieved, of how many), with the reasons for what is missing; no models for `most` 0."""
     try:
         surveyed = survey(root)
     except PenstockError as error:
@@ -84,6 +89,8 @@ def judge(case: dict[str, Any], root: Path, most: int) -> dict[str, Any]:
     result["strangers"] = [f"{item.path}:{item.name}" for item in surveyed.factories
                            if not {item.name, f"{item.path}:{item.name}"} & allowed]  # fmt: skip
     result["scores"]["rewritten"] = _rewritten(case, surveyed, result["why"])
+    if most == 0:
+        return result
     with tempfile.TemporaryDirectory(prefix="penstock-open-", ignore_cleanup_errors=True) as scratch:
         limits = Limits(timeout=4 * 3600.0, memory_bytes=12 * GIBIBYTE)
         shop = Workshop(scratch=Path(scratch), limits=limits)
@@ -194,7 +201,7 @@ def _preprocessing(resolved: Resolved, shop: Workshop, traced: dict[str, dict[st
 
 
 def _plain(text: str | None, shop: Workshop) -> str | None:
-    return text.replace(f"{shop.tree}/", "").replace(str(shop.tree), ".")[:400] if text else None
+    return table.without_paths(text.replace(f"{shop.tree}/", "").replace(str(shop.tree), "."))[:400] if text else None
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 COLUMNS = {
@@ -33,6 +34,11 @@ What the migrator makes of ten public repositories, at the commits in `tests/ope
   whose data cannot be had here; "not run" claims nothing. A dash: not run either.
 
 """
+
+
+def without_paths(text: str) -> str:
+    """A message without this machine's folders: of an absolute path its last part."""
+    return re.sub(r"(?<![\w:/.])/(?:[^\s:/(),'\"]+/)+", "", text)
 
 
 def cell(pair: list[int] | None) -> str:

@@ -57,14 +57,15 @@ def judge(choice: dict[str, Any], root: Path, data: Path, out: Path) -> dict[str
             console=Console(stderr=True),
         )  # fmt: skip
     except PenstockError as error:
-        return {"why": str(error).replace(str(root), ".")}
+        return {"why": table.without_paths(str(error).replace(str(root), "."))}
     scores = report.scores()
     served = [model.served for model in report.models]
-    why = "; ".join(dict.fromkeys(script.why for script in report.scripts if script.why))
+    reasons = "; ".join(dict.fromkeys(script.why for script in report.scripts if script.why))
+    why = table.without_paths(reasons.replace(str(root), "."))[:300]
     speed = ", ".join(f"{item.ratio:.2f}x at {item.batch}" for model in report.models for item in model.speed)
     return {
         "executed": scores["executed"], "parity": scores["parity_passed"], "faster": scores["faster"],
-        "served": [sum(served), len(served)], "speed": speed or None, "why": why.replace(str(root), ".")[:300] or None,
+        "served": [sum(served), len(served)], "speed": speed or None, "why": why or None,
     }  # fmt: skip
 
 
