@@ -23,7 +23,8 @@ What the migrator makes of ten public repositories, at the commits in `tests/ope
     build/open-cases-venv/bin/python tests/open_cases/whole.py --cases DIR
 
 - **recognised**: the model factories that the case states, found; beside it those that were found and are none.
-- **rewritten**: scripts that the migration changes, of those that it should; each parses and takes the same options as before.
+- **rewritten**: scripts that come into graph mode, themselves or through the repository's functions that they call, of those
+  that should; each parses and takes the same options as before.
 - **built**: models that a subprocess builds as the repository's own script does, without those that nobody can build.
 - **parity passed**: of the built, those whose graph, with a dynamic batch and weights drawn anew, computes what the module
   does at batches 1, 2 and 5.
