@@ -59,7 +59,7 @@ def judge(choice: dict[str, Any], root: Path, data: Path, out: Path) -> dict[str
     except PenstockError as error:
         return {"why": table.without_paths(str(error).replace(str(root), "."))}
     scores = report.scores()
-    served = [model.served for model in report.models]
+    served = [model.served for model in report.models if model.artifact is not None]
     reasons = "; ".join(dict.fromkeys(script.why for script in report.scripts if script.why))
     why = table.without_paths(reasons.replace(str(root), "."))[:300]
     speed = ", ".join(f"{item.ratio:.2f}x at {item.batch}" for model in report.models for item in model.speed)
