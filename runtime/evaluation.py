@@ -106,7 +106,7 @@ class EvaluationStep:
         if not self._evaluates(inputs):
             return self.model(*inputs)
         ready = self.graph.ready(*inputs)
-        account = self._account(inputs)
+        account = self._account(inputs, fresh=ready)
         if not ready and account.pays():
             begin = time.perf_counter()
             try:
@@ -144,8 +144,9 @@ class EvaluationStep:
             return False
         return bool(inputs) and all(map(_is_batch, inputs))
 
-    def _account(self, inputs: tuple[torch.Tensor, ...]) -> _Account:
-        if self._watch is None or self._watch.changed():
+    def _account(self, inputs: tuple[torch.Tensor, ...], *, fresh: bool) -> _Account:
+        """The account of such inputs; with `fresh` weights, which a ready graph was compiled for, nothing can have changed."""
+        if self._watch is None or (not fresh and self._watch.changed()):
             self._watch, self._modules = Watch(self.graph), list(self.model.modules())
             for account in self._accounts.values():
                 account.begin()

@@ -59,6 +59,10 @@ class Positions:
         """Whether nothing but blanks stands before a statement on its line."""
         return not self.lines[node.lineno - 1].encode()[: node.col_offset].strip()
 
+    def continues(self, line: int) -> bool:
+        """Whether a line, if there is one of that number, goes on in the next by a backslash."""
+        return line >= 1 and self.lines[line - 1].rstrip("\r\n").endswith("\\")
+
     def insert_after(self, node: ast.stmt, text: str) -> Edit:
         """A new line below the last line of a statement, indented like its first."""
         assert node.end_lineno is not None

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Sequence
 from typing import TypeVar
 
-from .scopes import Definition, Need, dotted, targets_of
+from .scopes import Definition, Module, Need, dotted, targets_of
 
 _Node = TypeVar("_Node", bound=ast.AST)
 _ALIAS_METHODS = frozenset(["to", "cuda", "cpu", "eval", "train", "float", "half", "requires_grad_", "module"])
@@ -35,8 +35,14 @@ def is_main_guard(statement: ast.If) -> bool:
 
 
 def blocks(node: ast.AST) -> list[list[ast.stmt]]:
+    """The lists of statements right inside a node, those of its handlers and cases included."""
     blocks = [getattr(node, name) for name in ("body", "orelse", "finalbody") if isinstance(getattr(node, name, None), list)]
     return blocks + [part.body for part in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]]
+
+
+def block_of(module: Module, statement: ast.stmt) -> list[ast.stmt]:
+    """The list of statements in which one stands."""
+    return next(block for block in blocks(module.parents[statement]) if any(item is statement for item in block))
 
 
 def with_fields(node: _Node, **fields: object) -> _Node:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from ..reading.edits import Edit
+from ..reading.edits import Edit, Positions
 from ..reading.scopes import Module, bound_names, parameters
-from ..reading.statements import blocks
+from ..reading.statements import block_of
 from ..survey.loops import CallSite
 from .graph_mode import call_edit, import_edit, refused
 from .graph_names import Group, graph_name
@@ -28,7 +28,7 @@ def evaluation_edits(context: Context, group: Group) -> list[Edit] | Refusal:
         anchor = _anchor(module, group, site)
         if isinstance(anchor, Refusal):
             return anchor
-        if not positions.starts_line(anchor) or _continues(positions.lines, anchor):
+        if _shares_line(positions, anchor):
             return Refusal("several statements share the line before which its graph would be made")
         if not any(anchor is known or _follows(module, known, anchor, group.model) for known in anchors):
             anchors.append(anchor)
@@ -60,11 +60,11 @@ def _bound_in_expression(node: ast.AST) -> set[str]:
     return set()
 
 
-def _continues(lines: list[str], statement: ast.stmt) -> bool:
-    """Whether a statement is the `elif` of another, or its line continues the one before."""
-    before = lines[statement.lineno - 2] if statement.lineno > 1 else ""
-    here = lines[statement.lineno - 1].encode()[statement.col_offset :]
-    return here.startswith(b"elif") or before.rstrip("\r\n").endswith("\\")
+def _shares_line(positions: Positions, statement: ast.stmt) -> bool:
+    """Whether a statement does not begin its line, is the `elif` of another, or continues the line before."""
+    here = positions.lines[statement.lineno - 1].encode()[statement.col_offset :]
+    begins = positions.starts_line(statement) and not positions.continues(statement.lineno - 1)
+    return not begins or here.startswith(b"elif")
 
 
 def _follows(module: Module, known: ast.stmt, anchor: ast.stmt, model: str) -> bool:
@@ -74,13 +74,9 @@ def _follows(module: Module, known: ast.stmt, anchor: ast.stmt, model: str) -> b
         if not isinstance(current, ast.stmt):  # an except clause or a case
             current = module.parents[current]
             continue
-        block = _block_of(module, current)
+        block = block_of(module, current)
         places = [index for index, item in enumerate(block) if item is known or item is current]
         if len(places) == 2 and block[places[0]] is known:
             return not any(binds(item, model) for item in block[places[0] : places[1] + 1])
         current = module.parents[current]
     return False
-
-
-def _block_of(module: Module, statement: ast.stmt) -> list[ast.stmt]:
-    return next(block for block in blocks(module.parents[statement]) if any(item is statement for item in block))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..reading.edits import Positions
 from ..reading.scopes import Function, Module, dotted, last_name, parameters
+from ..reading.statements import blocks
 from ..survey.loops import CallSite
 from .graph_names import Group, attribute_name, binder, graph_name
 from .preparation import announces, binds, made_anew, touches
@@ -186,7 +187,7 @@ def _checked(positions: Positions, place: Place, group: Group) -> Place | Refusa
     end = place.statement.end_lineno or place.statement.lineno
     if not positions.starts_line(place.statement) or (place.after and end in lines):
         return Refusal("several statements share the line where the graph would be made")
-    if place.after and positions.lines[end - 1].rstrip("\r\n").endswith("\\"):
+    if place.after and positions.continues(end):
         return Refusal("the line where the graph would be made continues on the next")
     return place
 
@@ -206,7 +207,7 @@ def _last_preparation(module: Module, body: Sequence[ast.stmt], statement: ast.s
                 break
             if touches(item, model):
                 found = item
-        block = next((inner for inner in _inner_blocks(step) if any(node is item for node in trail for item in inner)), ())
+        block = next((inner for inner in blocks(step) if any(node is item for node in trail for item in inner)), ())
         if isinstance(step, ast.For | ast.AsyncFor | ast.While) and step is not trail[0] and not _prepares_inside(step, model):
             break  # what a batch loop does to other things does not make a graph anew
     return found
@@ -217,18 +218,9 @@ def _prepares_inside(loop: ast.stmt, model: str) -> bool:
     return any(
         binds(item, model)
         or any(isinstance(node, ast.Call) and dotted(node.func) == f"{model}.load_state_dict" for node in ast.walk(item))
-        for item in _blocks_of(loop)
+        for block in blocks(loop)
+        for item in block
     )
-
-
-def _blocks_of(node: ast.stmt) -> Iterator[ast.stmt]:
-    for block in _inner_blocks(node):
-        yield from block
-
-
-def _inner_blocks(node: ast.AST) -> list[list[ast.stmt]]:
-    blocks = [getattr(node, name) for name in ("body", "orelse", "finalbody") if isinstance(getattr(node, name, None), list)]
-    return blocks + [part.body for part in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]]
 
 
 def main_statements(module: Module) -> Iterator[ast.stmt]:

@@ -215,17 +215,9 @@ def _unremovable(positions: Positions, statements: Iterable[ast.stmt], replaced:
             return Refusal("several statements of the step share a line")
         if any("#" in positions.lines[line - 1] for line in range(item.lineno, item.end_lineno)):
             return Refusal("a statement of the step has a comment inside, which would be lost")
-        if (
-            item is not replaced
-            and positions.lines[item.lineno - 2 : item.lineno - 1]
-            and _continues(positions, item.lineno - 1)
-        ):
+        if item is not replaced and positions.lines[item.lineno - 2 : item.lineno - 1] and positions.continues(item.lineno - 1):
             return Refusal("several statements of the step share a line")
     return None
-
-
-def _continues(positions: Positions, line: int) -> bool:
-    return line >= 1 and positions.lines[line - 1].rstrip("\r\n").endswith("\\")
 
 
 def _removals(positions: Positions, statements: Iterable[ast.stmt]) -> list[Edit]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, local_names
-from ..reading.statements import blocks
+from ..reading.statements import block_of
 from ..survey.loops import CallSite
 from .placement import Refusal
 
@@ -168,12 +168,6 @@ def whole_step(step: LoopStep) -> WholeStep | None:
     if any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in ast.walk(step.loop)):
         return None  # gradients are gone after the update
     return WholeStep(tuple(gone), tuple(clipping))
-
-
-def block_of(module: Module, statement: ast.stmt) -> list[ast.stmt]:
-    """The list of statements in which one stands."""
-    parent = module.parents[statement]
-    return next(found for found in blocks(parent) if any(item is statement for item in found))
 
 
 def changing(loop: Scope) -> set[str]:

@@ -67,7 +67,7 @@ def main() -> None:
         judged = judge(case, root, 0 if arguments.static else arguments.models)
         if arguments.static:
             judged["scores"] = {**kept_columns.get("scores", {}), **judged["scores"]}
-        results[case["id"]] = {**{key: value for key, value in kept_columns.items() if key not in judged}, **judged}
+        results[case["id"]] = {**kept_columns, **judged}
         print(table.line(case, results[case["id"]]), flush=True)
         results = {item["id"]: results[item["id"]] for item in cases if item["id"] in results}
         kept.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
