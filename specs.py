@@ -44,6 +44,12 @@ class TensorSpec:
         """The shape of one row, without the batch dimension."""
         return tuple(int(size) for size in self.shape[1:])
 
+    @property
+    def classes(self) -> int | None:
+        """How many class scores a row holds: K of [K], and of the [K, 1, 1] that a fully convolutional network gives."""
+        row = self.row_shape
+        return row[0] if row and math.prod(row) == row[0] else None
+
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
 

@@ -312,10 +312,9 @@ def checked_labels(labels: Labels | Sequence[str], signature: Signature) -> Labe
         checked = labels if isinstance(labels, Labels) else Labels.of(labels)
     except ValueError as error:
         raise ArtifactError(str(error)) from error
-    classes = signature.outputs[0].row_shape[-1:]
-    if classes != (len(checked),):
-        count = classes[0] if classes else "no"
-        raise ArtifactError(f"{len(checked)} labels for an output of {count} classes; give one per class")
+    classes = signature.outputs[0].classes
+    if classes != len(checked):
+        raise ArtifactError(f"{len(checked)} labels for an output of {classes or 'no'} classes; give one per class")
     return checked
 
 

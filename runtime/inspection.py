@@ -95,8 +95,8 @@ def scores(output: Any) -> torch.Tensor:
     Raises TypeError when there is none.
     """
     if isinstance(output, torch.Tensor):
-        if output.dim() == 2 and output.is_floating_point():
-            return output
+        if output.dim() >= 2 and output.is_floating_point() and output.numel() == output.shape[0] * output.shape[1]:
+            return output.flatten(1)  # [rows, classes, 1, 1] of a fully convolutional network
         raise TypeError(f"the output has shape {list(output.shape)} and dtype {output.dtype}, not [rows, classes] of floats")
     if isinstance(output, Mapping):
         return scores(output["logits"] if "logits" in output else next(iter(output.values()), None))

@@ -120,6 +120,7 @@ def compare_lossy(
     reference: Array, candidate: Array, gate: Gate, *, labels: Array | None = None, batches: Sequence[int] = ()
 ) -> ParityRecord:
     """Judge a lossy candidate's class scores [images, classes] on real images: by top-1 class and, with labels, accuracy."""
+    reference, candidate = flat_scores(reference), flat_scores(candidate)
     rows = len(reference)
     facts: dict[str, Any] = {"rows": rows, "batches": tuple(batches)}
     if why := _shape_mismatch([reference], [candidate]):
@@ -162,9 +163,16 @@ def compare_relative(
 
 def top1_agreement(reference: Array, candidate: Array) -> float | None:
     """The share of rows [rows, classes] whose largest score is the same class; None unless there are two classes or more."""
+    reference, candidate = flat_scores(reference), flat_scores(candidate)
     if reference.ndim != 2 or reference.shape[1] < 2 or reference.dtype.kind != "f":
         return None
     return float(np.mean(reference.argmax(axis=1) == candidate.argmax(axis=1)))
+
+
+def flat_scores(output: Array) -> Array:
+    """[rows, classes] of the [rows, classes, 1, 1] that a fully convolutional network gives; any other array as it is."""
+    one_each = output.ndim > 2 and output.size == output.shape[0] * output.shape[1]
+    return output.reshape(output.shape[:2]) if one_each else output
 
 
 def unusable_reference(reference: Array, noise: float) -> str | None:

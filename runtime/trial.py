@@ -13,7 +13,7 @@ from .backends import Backend
 from .calibration import Calibration
 from .config import GraphConfig
 from .measure import Samples
-from .parity import Array, Gate, ParityRecord, compare, compare_lossy, compare_relative, unusable_reference
+from .parity import Array, Gate, ParityRecord, compare, compare_lossy, compare_relative, flat_scores, unusable_reference
 from .plan import Choice, Measurement
 from .reference import Images, Reference
 from .session import Session, Target
@@ -156,8 +156,9 @@ class Trial:
         images = reference.calibrating
         if images is None or images.labels is None or self.calibration is None:
             return 0.0
-        actual = self._scores(images, reference.primary).argmax(axis=1) == images.labels
-        return 100 * float(np.mean(images.scores.argmax(axis=1) == images.labels) - np.mean(actual))
+        expected, actual = (flat_scores(value) for value in (images.scores, self._scores(images, reference.primary)))
+        hits = [np.mean(value.argmax(axis=1) == images.labels) for value in (expected, actual)]
+        return 100 * float(hits[0] - hits[1])
 
     def close(self) -> None:
         """Close its session, if it has one."""

@@ -227,9 +227,10 @@ def agree(before: np.ndarray, after: np.ndarray) -> tuple[float, float, bool]:
         return float("inf"), 0.0, False
     difference = float(np.abs(before - after).max(initial=0.0))
     close = difference <= RELATIVE * max(float(np.abs(before).max(initial=0.0)), 1e-3)
-    if before.ndim != 2 or before.shape[1] < 2:
+    if before.ndim < 2 or before.shape[1] < 2 or before.size != before.shape[0] * before.shape[1]:
         return difference, 1.0 if close else 0.0, close
     rows = np.arange(len(before))
+    before, after = before.reshape(before.shape[:2]), after.reshape(after.shape[:2])  # of [rows, classes, 1, 1]
     lost = before.max(axis=1) - before[rows, after.argmax(axis=1)]
     agreed = float((lost <= 2 * difference if close else lost == 0).mean())
     return difference, agreed, close and agreed == 1.0

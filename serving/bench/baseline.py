@@ -99,7 +99,7 @@ def create_app(
             raise HTTPException(400, f"not an image: {error}") from error
         with torch.no_grad():
             output = model(batch)
-        scores = _first(output)[0]
+        scores = _first(output)[0].flatten()  # [classes, 1, 1] of a fully convolutional network
         if not probabilities:
             scores = torch.softmax(scores, dim=0)
         values, indices = torch.topk(scores, min(k, len(scores)))

@@ -37,7 +37,7 @@ class ImageSet:
     source: str
     synthetic: bool = False
 
-    def truth(self, labels: Sequence[str] | None, outputs: int) -> tuple[int, ...] | None:
+    def truth(self, labels: Sequence[str] | None, outputs: int | None) -> tuple[int, ...] | None:
         """The right label index of each image, or None where the folders do not say.
 
         Folders that are named like labels count as those; without labels, as many folders as the model has outputs

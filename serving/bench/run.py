@@ -94,7 +94,7 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
     out = config.out.resolve()
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    outputs = artifact.signature.outputs[0].row_shape[-1]
+    outputs = artifact.signature.outputs[0].classes
     images = choose_images(
         config.images,
         repository=Path(config.baseline["root"]) if config.baseline is not None else None,

@@ -120,7 +120,9 @@ def test_scores_are_found_in_what_models_return():
     assert scores(rows) is rows
     assert scores((rows, torch.zeros(2, 3))) is rows
     assert scores({"aux": torch.zeros(2, 3), "logits": rows}) is rows
-    for wrong in (torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64), None, "text", []):
+    fully_convolutional = torch.randn(2, 5, 1, 1)
+    assert torch.equal(scores(fully_convolutional), fully_convolutional[:, :, 0, 0])
+    for wrong in (torch.zeros(2), torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64), None, "text", []):
         with pytest.raises(TypeError):
             scores(wrong)
 

@@ -105,6 +105,17 @@ def test_lossy_needs_images_enough_and_classes_that_differ(scores):
     assert "two class scores" in compare_lossy(scores[:, :1], scores[:, :1], GATE).why
 
 
+def test_scores_of_a_fully_convolutional_network_are_classes():
+    scores = np.random.default_rng(0).normal(size=(1000, 4, 1, 1)).astype(np.float32)
+    right = scores.argmax(axis=1)[:, 0, 0]
+    assert compare([scores], [scores], GATE).top1_agreement == 1.0
+    assert compare_lossy(scores, scores, GATE, labels=right).accuracy_drop == 0.0
+    assert compare_lossy(scores, _flipped(scores, 6), GATE).top1_agreement == pytest.approx(0.994)
+    assert not compare_lossy(scores, _flipped(scores, 8), GATE, labels=right).passed
+    planes = scores.reshape(250, 4, 2, 2)
+    assert compare([planes], [planes], GATE).top1_agreement is None
+
+
 def test_relative_gate_says_what_it_did_not_judge(scores):
     record = compare_relative([scores], [scores * 1.01], GATE)
     assert record.passed

@@ -28,6 +28,14 @@ class Net(nn.Module):
         x = torch.relu(self.bn(self.conv(images)))
         return self.fc(x.mean((2, 3)))
 
+class FullyConvolutional(Net):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Conv2d(6, 5, 1)
+
+    def forward(self, images):
+        return self.fc(nn.functional.adaptive_avg_pool2d(torch.relu(self.bn(self.conv(images))), 1))
+
 class ZeroHead(Net):
     def __init__(self):
         super().__init__()
@@ -226,6 +234,18 @@ def test_fresh_weights_are_randomised_for_parity_only(ask, tmp_path):
     rows = artifact.open(2, threads=1).run([np.ones((2, 3, 12, 12), np.float32)])[0]
     np.testing.assert_array_equal(rows, np.zeros((2, 5), np.float32))
     assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["net"]
+
+
+def test_a_fully_convolutional_networks_scores_are_classes(ask):
+    """Its rows are [classes, 1, 1]: they keep that shape, and have labels and a top-1 class."""
+    source = "from model import FullyConvolutional\nnet = FullyConvolutional()\n"
+    assert ask("inspect", source)["classes"] == 5
+    answer = ask("package", source, randomise=True, labels=list("abcde"))
+    assert answer["ok"], answer
+    assert (answer["parity"]["status"], answer["parity"]["top1_agreement"]) == ("passed", 1.0)
+    artifact = load_artifact(answer["artifact"])
+    assert artifact.signature.outputs[0].row_shape == (5, 1, 1)
+    assert artifact.labels.names == tuple("abcde")
 
 
 def test_a_trained_model_with_constant_outputs_never_passes(ask):

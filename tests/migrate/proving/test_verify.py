@@ -86,6 +86,7 @@ def test_ties_agree_and_real_changes_do_not() -> None:
     assert agree(tied, tied[:, [1, 0, 2]]) == (pytest.approx(1.2e-7, rel=0.5), 1.0, True)
     assert agree(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])) == (1.0, 0.0, False)
     assert agree(np.zeros((2, 3)), np.zeros((2, 4)))[2] is False
+    assert agree(tied[:, :, None, None], tied[:, [1, 0, 2], None, None]) == agree(tied, tied[:, [1, 0, 2]])
 
 
 def option(dest: str, *, positional: bool = False, required: bool = False, action: str | None = None) -> Option:
