@@ -67,13 +67,13 @@ def build_model(recipe: Mapping[str, Any], notes: list[str] | None = None) -> to
 def _without_data(code: types.CodeType, module: types.ModuleType, recipe: Mapping[str, Any], notes: list[str] | None) -> None:
     """Run the code; where it stops at a data set that is not here, again without that, since the model may not need it."""
     try:
-        _as_launched(code, module, recipe)
+        _as_launched(code, module, recipe, notes)
     except (OSError, RuntimeError) as error:
         if not is_of_absent_data(error):
             raise
         with bare_data_sets() as missing:
             try:
-                _as_launched(code, module, recipe)
+                _as_launched(code, module, recipe, notes)
             except AttributeError as other:
                 if any(other.obj is bare for bare, _ in missing):
                     raise error from None  # the data is needed, so its absence is what to mend
@@ -83,7 +83,7 @@ def _without_data(code: types.CodeType, module: types.ModuleType, recipe: Mappin
             notes += [f"a data set is not here, and was not needed to build the model: {text}" for text in errors]
 
 
-def _as_launched(code: types.CodeType, module: types.ModuleType, recipe: Mapping[str, Any]) -> None:
+def _as_launched(code: types.CodeType, module: types.ModuleType, recipe: Mapping[str, Any], notes: list[str] | None) -> None:
     """Run the code; where it asks for what only a launcher such as torchrun sets, again as its only process.
 
     Set beforehand, these variables would make other scripts start process groups that they do not need. Where an import
@@ -98,9 +98,12 @@ def _as_launched(code: types.CodeType, module: types.ModuleType, recipe: Mapping
                 raise
             os.environ[asked] = _LAUNCHER[asked]
         except ModuleNotFoundError as error:
-            for_effect = _raised_by(error, module) and not _reads(recipe["source"], (error.name or "").partition(".")[0])
+            library = (error.name or "").partition(".")[0]
+            for_effect = _raised_by(error, module) and not _reads(recipe["source"], library)
             if for_effect or not stand_in(error, recipe["root"]):
                 raise
+            if notes is not None:
+                notes.append(f"the library {library!r} is not installed, and was not needed to build the model")
         else:
             return
 

@@ -111,7 +111,7 @@ class DataPlane:
         if model is not target:
             model.statistics.composed(1, int((time.monotonic() - begin) * 1e9))
         scores = outputs[target.output_names.index(target.config.outputs[0].name)][0]
-        if scores.ndim != 1:
+        if scores.shape[:1] != (scores.size,):  # a fully convolutional network's [classes, 1, 1] is fine
             raise UnsupportedError(
                 f"the output of model '{name}' has shape {list(scores.shape)} per image; it is no classifier"
             )

@@ -21,6 +21,7 @@ from typing import IO, Literal
 import psutil
 
 from .disk_use import DiskUse
+from .terminal import silent_terminal
 
 GIBIBYTE = 2**30
 # Names that programs need and that carry no secret; everything else of the caller's environment stays out.
@@ -105,7 +106,7 @@ def run(
     on_line: Callable[[str], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Completed:
-    """Run `argv` in `cwd` with closed stdin, and end all its processes when it ends, breaks a limit, or `stop` is set.
+    """Run `argv` in `cwd` at a terminal where nobody types, and end all when it ends, breaks a limit, or `stop` is set.
 
     Only the folders in `writable` can be written, and the network is cut off, where the platform allows;
     `Completed.isolation` says whether it did. `on_line` sees each line of standard output, on another thread.
@@ -127,34 +128,35 @@ def run(
     }
     command = [sys.executable, "-I", str(CONFINE), json.dumps(settings), *argv]
     started = time.monotonic()
-    process = subprocess.Popen(
-        command,
-        cwd=cwd,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        pass_fds=(status_write,),
-    )
-    os.close(status_write)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    readers = [_Reader(process.stdout, limits.output_bytes, on_line), _Reader(process.stderr, limits.output_bytes, None)]
-    watch = _Watch(process.pid)
     stopped: Stopped | None = None
-    try:
-        while stopped is None and process.poll() is None and not (stop is not None and stop.is_set()):
-            stopped = _broken_limit(limits, started, watch, readers, disk)
-            if stopped is None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=0.1)
-    finally:
-        _end(process, watch)
-        for reader in readers:
-            reader.join()
-        with open(status_read, encoding="utf-8") as file:
-            status, *told = file.read().splitlines() or [""]
+    with silent_terminal() as terminal:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=dict(environment),
+            stdin=terminal,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=(status_write,),
+        )
+        os.close(status_write)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        readers = [_Reader(process.stdout, limits.output_bytes, on_line), _Reader(process.stderr, limits.output_bytes, None)]
+        watch = _Watch(process.pid)
+        try:
+            while stopped is None and process.poll() is None and not (stop is not None and stop.is_set()):
+                stopped = _broken_limit(limits, started, watch, readers, disk)
+                if stopped is None:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(timeout=0.1)
+        finally:
+            _end(process, watch)
+            for reader in readers:
+                reader.join()
+            with open(status_read, encoding="utf-8") as file:
+                status, *told = file.read().splitlines() or [""]
     if told == ["processes"]:
         stopped = "processes"
     if stopped is None and disk.growth((), now=True) > limits.disk_bytes:  # it was done before it was counted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -44,6 +45,22 @@ def test_a_failure_ends_in_the_programs_own_last_line(tmp_path: Path) -> None:
 def test_the_status_of_a_signal(tmp_path: Path) -> None:
     done = python(tmp_path, "import os; os.kill(os.getpid(), 11)")
     assert (done.exit, done.why) == (139, "ended with exit status 139")
+
+
+def test_a_terminal_where_nobody_types(tmp_path: Path) -> None:
+    """`stty size` and its like work, and all who read get the end of the input, however often they ask."""
+    code = """
+        import os, sys
+        print(os.popen("stty size").read().split(), os.get_terminal_size(0), sys.stdin.isatty())
+        print([sys.stdin.read() for _ in range(5)], list(sys.stdin), [os.read(0, 100) for _ in range(5000)][-1])
+        with open("/dev/tty") as terminal:
+            print(terminal.read())
+    """
+    done = python(tmp_path, textwrap.dedent(code))
+    first, second = done.stdout.splitlines()
+    assert first == "['24', '80'] os.terminal_size(columns=80, lines=24) True"
+    assert second == "['', '', '', '', ''] [] b''"
+    assert "/dev/tty" in (done.why or "")  # nobody's terminal can be reached by its name
 
 
 def test_no_input_no_secrets_and_no_unsafe_pickles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
