@@ -15,9 +15,9 @@ def silent_terminal() -> Iterator[int]:
     """A file descriptor for a child's standard input, for as long as the block lasts.
 
     It is a pseudo terminal of 24 lines and 80 columns, because many training scripts ask `stty size` for the width of their
-    progress bar and end where there is no terminal. Every read from it returns at once, with nothing: without canonical mode, and
-    with VMIN and VTIME 0, that is what termios(3) says of a terminal where nothing was typed. Where the platform has no
-    pseudo terminals, it is the null device.
+    progress bar and end where there is no terminal. Every read from it returns at once, with nothing: that is what termios(3)
+    says of a terminal without canonical mode, with VMIN and VTIME 0, where nothing was typed. Where the platform has no pseudo
+    terminals, it is the null device.
     """
     try:
         import termios
