@@ -9,18 +9,19 @@ from collections.abc import Mapping, Sequence
 from .output import apply
 from .proving.evidence import agreements, losses
 from .proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
-from .proving.verify import ScriptRun, arguments, compare, run_script, run_training
+from .proving.script_arguments import arguments, evaluating, on_cpu
+from .proving.verify import ScriptRun, compare, run_script, run_training
 from .reading.facts import Script
 from .reporting.report import LossTrace, ScriptReport
 from .resolving.resolved import Resolved
 from .rewriting.rewrite import Change
 from .workspace import Workspace
 
-# Flags by which scripts that train are told to evaluate only.
-EVALUATE_FLAGS = frozenset("evaluate eval eval_only evaluate_only test test_only validate val_only only_eval".split())  # noqa: SIM905
 TRAINING_RULES = frozenset(["PS301", "PS302"])
 _REFUSED = re.compile(r"error: (argument .*: )?(invalid|unrecognized|expected)\b")
 """What argparse says of an argument that the script does not take."""
+_NO_CUDA = re.compile(r"not compiled with CUDA|no NVIDIA driver|No CUDA GPUs|_cuda_setDevice|on a CUDA device", re.I)
+"""What torch says where a script asks for a GPU and there is none."""
 _TRAINS = "it trains, and its training loop was not rewritten; only rewritten loops are run"
 Originals = Mapping[str, tuple[list[str], ScriptRun]]
 """Script path -> the arguments it was run with, and what it did."""
@@ -42,13 +43,7 @@ def run_originals(space: Workspace, resolved: Resolved | None) -> Originals:
             entry.why = argv
             continue
         space.stages.start(f"Running {'the first steps of ' if loops else ''}{script.path}")
-        run = _run(script, argv, space, loops, migrated=False)
-        space.fresh_tree()
-        if resolved is not None and script != resolved.script and _REFUSED.search(run.done.why or ""):
-            own = _arguments(script, space, None, trains=bool(loops))  # what the model's script takes, this one may not
-            if not isinstance(own, str) and own != argv:
-                argv, run = own, _run(script, own, space, loops, migrated=False)
-                space.fresh_tree()
+        argv, run = _first_run(space, resolved, script, argv, loops)
         missing = [name for name in ("network", "filesystem") if not run.done.isolation.get(name)]
         if missing:
             space.remark("PS507", f"this platform lets no process cut itself off from: {', '.join(missing)}", "note")
@@ -70,6 +65,23 @@ def run_originals(space: Workspace, resolved: Resolved | None) -> Originals:
         )
         space.remark("PS404", message, "note")
     return originals
+
+
+def _first_run(
+    space: Workspace, resolved: Resolved | None, script: Script, argv: list[str], loops: Sequence[TracedLoop]
+) -> tuple[list[str], ScriptRun]:
+    """Run a script as it was; where its arguments stop it, again with others. The arguments last used, and what it did."""
+    run = _run(script, argv, space, loops, migrated=False)
+    space.fresh_tree()
+    others: list[str] | str | None = None
+    if resolved is not None and script != resolved.script and _REFUSED.search(run.done.why or ""):
+        others = _arguments(script, space, None, trains=bool(loops))  # what the model's script takes, this one may not
+    if _NO_CUDA.search(run.done.why or ""):
+        others = on_cpu(script, argv)
+    if isinstance(others, list) and others != argv:
+        argv, run = others, _run(script, others, space, loops, migrated=False)
+        space.fresh_tree()
+    return argv, run
 
 
 def run_migrated(space: Workspace, changes: Sequence[Change], originals: Originals) -> None:
@@ -140,7 +152,4 @@ def _arguments(script: Script, space: Workspace, resolved: Resolved | None, *, t
     argv = arguments(script, space.tree, known, data=space.wishes.data)
     if trains or "train" not in script.roles or isinstance(argv, str):
         return argv
-    flags = [option.flags[-1] for option in script.options if option.dest in EVALUATE_FLAGS and option.action == "store_true"]
-    if not flags:
-        return _TRAINS
-    return argv if set(flags) & set(argv) else [*argv, flags[0]]
+    return evaluating(script, argv) or _TRAINS

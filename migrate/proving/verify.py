@@ -13,18 +13,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from PIL import Image
 
-from ..reading.facts import Option, Script
+from ..reading.facts import Script
 from ..reading.source import NOTEBOOK, read_source
 from .instrument import install
 from .loss_trace import TracedLoop, note_losses
 from .sandbox import Completed
-from .trace_transform import probe_image
 from .workshop import Workshop
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
-DATA_NAMES = frozenset("data data_dir data_path data_root datadir dataset_dir dataset_path datapath dataroot root".split())  # noqa: SIM905
 RELATIVE = 1e-3
 """Outputs may differ by this share of the largest reference output: float32 sums in another order, over a deep network."""
 # A notebook runs in its own folder, from the first cell to the last, without what only a person at the screen would see.
@@ -69,60 +65,6 @@ class Executed:
     max_abs: float | None = None
     top1_agreement: float | None = None
     parity_failed: bool = False
-
-
-def arguments(script: Script, tree: Path, known: Sequence[str], *, data: Path | None = None) -> list[str] | str:
-    """The argv to run a script with, or the reason why it cannot be known.
-
-    `known` is an argv that works for another script of the repository; options of the same name are carried over.
-    """
-    argv: list[str] = []
-    given = set()
-    by_flag = {flag: option for option in script.options for flag in option.flags}
-    tokens = iter(known)
-    for token in tokens:
-        flag, _, value = token.partition("=")
-        option = by_flag.get(flag)
-        if option is not None and not option.positional:
-            takes_value = option.action in (None, "store", "append")
-            argv += [token] if not takes_value or value else [token, next(tokens, "")]
-            given.add(option.dest)
-    if data is not None:
-        for option in (option for option in script.options if option.dest in DATA_NAMES and option.dest not in given):
-            argv = [*_spelled(option, str(data)), *argv] if option.positional else [*argv, *_spelled(option, str(data))]
-            given.add(option.dest)
-    missing = [name for name in script.argparse_required if name not in given]
-    for option in (option for option in script.options if option.dest == script.image_argument and option.dest in missing):
-        image = str(sample_image(tree))
-        argv = [*argv, image] if option.positional else [*_spelled(option, image), *argv]
-        missing.remove(option.dest)
-    return f"it needs arguments that cannot be guessed: {', '.join(missing)}" if missing else argv
-
-
-def _spelled(option: Option, value: str) -> list[str]:
-    return [value] if option.positional else [option.flags[-1], value]
-
-
-def sample_image(tree: Path) -> Path:
-    """An image of the repository, of its test data if it has some, relative to the tree; a made-up one where it has none."""
-    found = [path.relative_to(tree) for path in tree.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file()]
-
-    def rank(path: Path) -> tuple[bool, bool, str]:
-        folders = {part.lower() for part in path.parts[:-1]}
-        return (
-            not folders & {"test", "val", "valid", "validation"},
-            not folders & {"data", "images", "samples"},
-            path.as_posix(),
-        )
-
-    if found:
-        return min(found, key=rank)
-    made = tree / "penstock-sample.png"
-    if not made.exists():
-        probe_image(np.random.default_rng(0), 224, 224, "RGB").save(made)
-    with Image.open(made) as image:
-        image.verify()
-    return made.relative_to(tree)
 
 
 def run_script(script: Script, argv: Sequence[str], shop: Workshop, *, cwd: Path | None = None) -> ScriptRun:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from PIL import Image
 
 from penstock.migrate.proving.sandbox import Completed
-from penstock.migrate.proving.verify import Recorded, ScriptRun, agree, arguments, compare, first_difference, sample_image
-from penstock.migrate.reading.facts import Option, Script
+from penstock.migrate.proving.verify import Recorded, ScriptRun, agree, compare, first_difference
 
 
 def run(
@@ -87,39 +83,3 @@ def test_ties_agree_and_real_changes_do_not() -> None:
     assert agree(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])) == (1.0, 0.0, False)
     assert agree(np.zeros((2, 3)), np.zeros((2, 4)))[2] is False
     assert agree(tied[:, :, None, None], tied[:, [1, 0, 2], None, None]) == agree(tied, tied[:, [1, 0, 2]])
-
-
-def option(dest: str, *, positional: bool = False, required: bool = False, action: str | None = None) -> Option:
-    flags = (dest,) if positional else (f"--{dest}",)
-    return Option(flags=flags, dest=dest, line=1, positional=positional, required=required, action=action)
-
-
-def test_arguments_are_carried_over_and_images_found(tmp_path: Path) -> None:
-    (tmp_path / "data/test").mkdir(parents=True)
-    for name in ("data/logo.png", "data/test/7.png"):
-        Image.new("L", (8, 8)).save(tmp_path / name)
-    options = (
-        option("images", positional=True, required=True),
-        option("arch"),
-        option("verbose", action="store_true"),
-        option("data"),
-    )
-    script = Script(
-        path="p.py", roles=("predict",), loops=(), options=options, argparse_required=("images",), image_argument="images"
-    )
-    known = ["--arch", "resnet8", "--epochs", "3", "--verbose"]
-    assert arguments(script, tmp_path, known) == ["--arch", "resnet8", "--verbose", "data/test/7.png"]
-    with_data = arguments(script, tmp_path, [], data=Path("/datasets/x"))
-    assert with_data == ["--data", "/datasets/x", "data/test/7.png"]
-
-
-def test_what_cannot_be_guessed_is_named(tmp_path: Path) -> None:
-    script = Script(
-        path="p.py", roles=("evaluate",), loops=(), options=(option("fold", required=True),), argparse_required=("fold",)
-    )
-    assert arguments(script, tmp_path, []) == "it needs arguments that cannot be guessed: fold"
-
-
-def test_an_image_is_made_where_there_is_none(tmp_path: Path) -> None:
-    made = sample_image(tmp_path)
-    assert Image.open(tmp_path / made).size == (224, 224)
