@@ -3,8 +3,8 @@
     python tests/open_cases/whole.py --cases DIR [CASE ...] [--out docs/migration-scores]
 
 Adds to the results of `run.py` what `penstock migrate REPO --entry ENTRY --model NAME [--data DIR] --out OUT` reports of the
-choice that stands in `cases.json`. Where the repository reads folders of images, DIR is a small one of made-up images, so that
-its scripts can run. Compare times on a quiet machine only.
+choice that stands in `cases.json`, with `--unsafe` where it says so. Where the repository reads folders of images, DIR is a
+small one of made-up images, so that its scripts can run. Compare times on a quiet machine only.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def judge(choice: dict[str, Any], root: Path, data: Path, out: Path) -> dict[str
     try:
         report = migrate(
             root, out=out, entry=choice["entry"], model=choice.get("model"), data=data if choice.get("data") else None,
-            console=Console(stderr=True),
+            unsafe=choice.get("unsafe", False), console=Console(stderr=True),
         )  # fmt: skip
     except PenstockError as error:
         return {"why": table.without_paths(str(error).replace(str(root), "."))}
@@ -72,7 +72,7 @@ def judge(choice: dict[str, Any], root: Path, data: Path, out: Path) -> dict[str
 def image_folder(place: Path) -> Path:
     """Coloured noise, smooth enough for JPEG: train/ and val/ with four classes."""
     rng = np.random.default_rng(0)
-    for part, count in (("train", 12), ("val", 6)):
+    for part, count in (("train", 40), ("val", 6)):
         for label in range(4):
             folder = place / part / f"n{label:04d}"
             folder.mkdir(parents=True)
