@@ -308,6 +308,11 @@ def serve(
     threads: Annotated[int | None, typer.Option(help="CPU threads of each session; by default as the plan measured.")] = None,
     max_queue: Annotated[int, typer.Option(help="Requests that may wait, per model, before new ones are refused.")] = 256,
     timeout: Annotated[float, typer.Option(help="Deadline in seconds of a request that names none.")] = 30.0,
+    frontends: Annotated[
+        int | None,
+        typer.Option(help="Processes that take requests and decode images; 0 is one process for all. By default by the cores."),
+    ] = None,
+    ring_mib: Annotated[int, typer.Option(help="Shared memory of each front end for requests on their way, in MiB.")] = 256,
 ) -> None:
     """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
     from .serving.config import ServeConfig
@@ -325,6 +330,8 @@ def serve(
             threads=threads,
             max_queue=max_queue,
             default_timeout_seconds=timeout,
+            frontends=frontends,
+            ring_bytes=ring_mib << 20,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

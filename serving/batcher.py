@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -103,16 +104,17 @@ class Batcher:
         """Requests in the batches that run now."""
         return sum(self._running)
 
-    def admit(self, rows: int, *, timeout: float, priority: int = 0) -> Ticket:
+    def admit(self, rows: int, *, timeout: float, priority: int = 0, arrived: float | None = None) -> Ticket:
         """Take a place for so many rows, to be answered within `timeout` seconds; priority 0 means none given.
 
-        Raises OverloadedError when the queue is full, the server is stopping, or it would be too late by the profile, and
-        InputError when the rows do not fit in one batch.
+        The time counts from `arrived`, on the batcher's clock, where that was before now. Raises OverloadedError when the queue is
+        full, the server is stopping, or it would be too late by the profile, and InputError when the rows do not fit in one batch.
         """
         if not 1 <= rows <= self.table.largest:
             raise InputError(f"a request may hold 1 to {self.table.largest} rows for model '{self._name}', got {rows}")
         now = self._clock()
-        ticket = Ticket(rows, now + timeout, priority or DEFAULT_PRIORITY, now, next(self._serial))
+        arrived = now if arrived is None else arrived
+        ticket = Ticket(rows, arrived + timeout, priority or DEFAULT_PRIORITY, arrived, next(self._serial))
         with self._changed:
             refusal = self._refusal(ticket, now)
             if refusal is None:
@@ -140,6 +142,10 @@ class Batcher:
                 retry_after=retry,
             )
         return None
+
+    def slot(self, ticket: Ticket) -> AbstractContextManager[Rows | None]:
+        """Nowhere in particular: inputs may lie anywhere in this process."""
+        return nullcontext()
 
     def submit(self, ticket: Ticket, inputs: Rows) -> None:
         """Queue an admitted request; each input has the ticket's rows first. Does nothing if it was given up meanwhile."""

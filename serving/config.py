@@ -11,6 +11,10 @@ from ..runtime.session import default_threads
 __all__ = ["ServeConfig"]
 
 MIB = 1 << 20
+_MAX_FRONTENDS = 64
+# By default so many cores get one front end; fewer than twice as many get none, since the ring and the engine's own process
+# cost more there than one event loop that shares a process with its batcher.
+_CORES_PER_FRONTEND = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +25,8 @@ class ServeConfig:
     CPU threads (None: as many as its plan was measured with). None lets warm-up measure whether two serve more than one: alone,
     a request has all cores either way; under load, one batch may use the moments in which the other waits for its slowest
     thread, is collated, or is handed back.
+    `frontends` processes take requests, decode images and pass rows to the engine's process, each through `ring_bytes` of shared
+    memory; 0 does all in one process, and None decides by the number of cores.
     `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
     `ready_file` is written as JSON with the chosen ports once every model was tried. Raises ValueError naming the field.
     """
@@ -41,6 +47,8 @@ class ServeConfig:
     instances: int | None = None
     threads: int | None = None
     decode_threads: int | None = None
+    frontends: int | None = None
+    ring_bytes: int = 256 * MIB
 
     max_body_bytes: int = 64 * MIB
     max_decompressed_bytes: int = 128 * MIB
@@ -59,12 +67,14 @@ class ServeConfig:
             raise ValueError(f"http_port, grpc_port and metrics_port must differ, got {fixed}")
         positive = (
             "max_queue", "instances", "threads", "decode_threads", "max_body_bytes", "max_decompressed_bytes",
-            "max_header_bytes", "max_json_depth", "max_inflight_bytes", "max_pixels",
+            "max_header_bytes", "max_json_depth", "max_inflight_bytes", "max_pixels", "ring_bytes",
         )  # fmt: skip
         for name in positive:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
+        if self.frontends is not None and (isinstance(self.frontends, bool) or not 0 <= self.frontends <= _MAX_FRONTENDS):
+            raise ValueError(f"frontends must be a number of processes from 0 to {_MAX_FRONTENDS}, got {self.frontends!r}")
         for name in ("default_timeout_seconds", "body_timeout_seconds", "drain_seconds"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number of seconds, got {getattr(self, name)!r}")
@@ -75,3 +85,11 @@ class ServeConfig:
     def decoders(self) -> int:
         """Threads that decode images: one per core, as decoding and the session alternate on small machines."""
         return self.decode_threads or max(2, min(32, default_threads()))
+
+    @property
+    def front_ends(self) -> int:
+        """Processes that take requests beside the engine's; 0 is everything in one process."""
+        if self.frontends is not None:
+            return self.frontends
+        cores = default_threads()
+        return 0 if cores < 2 * _CORES_PER_FRONTEND else min(_MAX_FRONTENDS, cores // _CORES_PER_FRONTEND)

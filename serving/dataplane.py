@@ -15,15 +15,16 @@ import numpy as np
 from .. import __version__
 from ..errors import ExecutionError, InputError, OverloadedError, UnsupportedError
 from ..runtime.model_config import ConfigTensor
-from .batcher import Batcher, Ticket
+from .batcher import Ticket
 from .codec import binary_to_tensor
 from .config import ServeConfig
 from .config_json import config_json
 from .decode import DecodePool, decode_rows
 from .messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
-from .repository import ModelRepository
+from .request_queue import RequestQueue
 from .results import requested_outputs, top_labels
+from .served import Repository
 
 __all__ = ["EXTENSIONS", "SERVER_NAME", "DataPlane"]
 
@@ -37,7 +38,7 @@ log = logging.getLogger("penstock.serving")
 class DataPlane:
     """All of the protocol's meaning over one repository. Coroutines run on the front ends' event loop and never block it."""
 
-    def __init__(self, repository: ModelRepository, decoder: DecodePool, config: ServeConfig) -> None:
+    def __init__(self, repository: Repository, decoder: DecodePool, config: ServeConfig) -> None:
         self.repository = repository
         self.decoder = decoder
         self.config = config
@@ -62,11 +63,15 @@ class DataPlane:
         model = self.repository.get(name, version)
         return {**config_json(model.config), "name": model.name}
 
-    def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
+    async def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
         """The statistics extension's answer for one model, or for all when no name is given."""
         models = [self.repository.get(name, version)] if name else self.repository.ready_models()
+        counted = await self.repository.statistics(models)
         return {
-            "model_stats": [{"name": m.name, "version": m.version, **m.statistics.snapshot()} for m in models],
+            "model_stats": [
+                {"name": model.name, "version": model.version, **snapshot}
+                for model, snapshot in zip(models, counted, strict=True)
+            ],
         }
 
     def refuse_control(self, name: str) -> None:
@@ -164,7 +169,9 @@ class DataPlane:
             if ticket.future.done():  # given up or expired while it waited for a thread
                 return
             try:
-                batcher.submit(ticket, [decode_rows(preprocessor, images, shape)])
+                with batcher.slot(ticket) as slot:
+                    rows = decode_rows(preprocessor, images, shape, slot[0] if slot else None)
+                batcher.submit(ticket, [rows])
             except InputError as error:
                 batcher.refuse(ticket, error)
 
@@ -177,7 +184,7 @@ class DataPlane:
             work.add_done_callback(lambda done: _refuse_crashed(batcher, ticket, done))
         return await self._answer(batcher, ticket)
 
-    async def _answer(self, batcher: Batcher, ticket: Ticket) -> list[np.ndarray]:
+    async def _answer(self, batcher: RequestQueue, ticket: Ticket) -> list[np.ndarray]:
         """Wait for a ticket's rows. Cancelling this gives up its place; its deadline ends it unless it runs by then."""
         timer = asyncio.get_running_loop().call_later(max(0.0, ticket.deadline - time.monotonic()), batcher.expire, ticket)
         try:
@@ -189,7 +196,7 @@ class DataPlane:
         return self.config.default_timeout_seconds if requested is None else requested
 
 
-def _refuse_crashed(batcher: Batcher, ticket: Ticket, done: Future[None]) -> None:
+def _refuse_crashed(batcher: RequestQueue, ticket: Ticket, done: Future[None]) -> None:
     """A decoder that fails in a way nobody foresaw fails its own request."""
     error = None if done.cancelled() else done.exception()
     if error is not None:

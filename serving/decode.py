@@ -54,12 +54,14 @@ class DecodePool:
         self._executor.shutdown(wait=True)
 
 
-def decode_rows(preprocessor: Preprocessor, images: Sequence[bytes], row_shape: tuple[int, ...]) -> np.ndarray:
-    """The model's input, [len(images), *row_shape] in the preprocessor's dtype.
+def decode_rows(
+    preprocessor: Preprocessor, images: Sequence[bytes], row_shape: tuple[int, ...], out: np.ndarray | None = None
+) -> np.ndarray:
+    """The model's input, [len(images), *row_shape] in the preprocessor's dtype; in `out`, which has that form, when given.
 
     Raises InputError saying which image is wrong and how.
     """
-    rows: np.ndarray = np.empty((len(images), *row_shape), preprocessor.dtype)
+    rows: np.ndarray = np.empty((len(images), *row_shape), preprocessor.dtype) if out is None else out
     for number, (image, row) in enumerate(zip(images, rows, strict=True)):
         try:
             preprocessor(image, row)

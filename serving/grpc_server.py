@@ -33,13 +33,13 @@ _CODES = {
 
 
 class GrpcServer:
-    """A grpc.aio server of one data plane, on the running event loop."""
+    """A grpc.aio server of one data plane, on the running event loop. Several processes listen on one port when `shared`."""
 
-    def __init__(self, plane: DataPlane) -> None:
+    def __init__(self, plane: DataPlane, *, shared: bool = False) -> None:
         limit = plane.config.max_body_bytes
         self._server = grpc.aio.server(
             options=[
-                ("grpc.so_reuseport", 0),  # or a second server would take half of the requests, silently
+                ("grpc.so_reuseport", int(shared)),  # or a second server would take half of the requests, silently
                 ("grpc.max_receive_message_length", limit),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_metadata_size", plane.config.max_header_bytes),
@@ -100,9 +100,10 @@ class _Service(stubs.GRPCInferenceServiceServicer):  # type: ignore[misc]
         return await _answered(context, answer)
 
     async def ModelStatistics(self, request: Any, context: Any) -> Any:
-        return await _answered(
-            context, lambda: fill(pb.ModelStatisticsResponse(), self._plane.model_statistics(request.name, request.version))
-        )
+        async def answer() -> Any:
+            return fill(pb.ModelStatisticsResponse(), await self._plane.model_statistics(request.name, request.version))
+
+        return await _awaited(context, answer)
 
     async def RepositoryIndex(self, request: Any, context: Any) -> Any:
         return fill(pb.RepositoryIndexResponse(), {"models": self._plane.repository.index(ready_only=request.ready)})

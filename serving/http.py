@@ -99,7 +99,7 @@ def create_app(plane: DataPlane) -> FastAPI:
     @app.get("/v2/models/stats", tags=["models"])
     async def all_statistics() -> Response:
         """Statistics of all models."""
-        return JSONResponse(plane.model_statistics())
+        return JSONResponse(await plane.model_statistics())
 
     @app.get("/v2/models/{model}", tags=["models"])
     @app.get("/v2/models/{model}/versions/{version}", tags=["models"])
@@ -124,7 +124,7 @@ def create_app(plane: DataPlane) -> FastAPI:
     @app.get("/v2/models/{model}/versions/{version}/stats", tags=["models"])
     async def model_statistics(model: str, version: str = "") -> Response:
         """The model's statistics."""
-        return JSONResponse(plane.model_statistics(model, version))
+        return JSONResponse(await plane.model_statistics(model, version))
 
     @app.post("/v2/models/{model}/infer", tags=["inference"], openapi_extra=_INFER_BODY)
     @app.post("/v2/models/{model}/versions/{version}/infer", tags=["inference"], openapi_extra=_INFER_BODY)

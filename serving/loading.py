@@ -11,6 +11,7 @@ from ..runtime.artifact import Artifact, load_artifact
 from ..runtime.model_config import ModelConfig, read_config
 from ..runtime.plan import Choice, Plan
 from ..runtime.preprocessing import Preprocessor
+from ..specs import Preprocessing, Signature
 from .batcher import Batcher, Runner
 from .config import ServeConfig
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
@@ -18,7 +19,7 @@ from .policy import BatchPolicy
 from .statistics import ModelStatistics
 from .warmup import warm_up
 
-__all__ = ["load_companion", "load_tensor_model"]
+__all__ = ["load_companion", "load_tensor_model", "preprocessor_of"]
 
 
 def load_tensor_model(folder: Path, config: ServeConfig, progress: Callable[[str], None]) -> TensorModel | None:
@@ -35,10 +36,6 @@ def load_tensor_model(folder: Path, config: ServeConfig, progress: Callable[[str
     timings = ", ".join(f"batch {bucket} {milliseconds:.3g} ms" for bucket, milliseconds in table.to_json().items())
     progress(f"{artifact.name}: ready, {len(instances)} instance{'s' * (len(instances) > 1)}, {timings}")
     statistics = ModelStatistics()
-    preprocessor = None
-    if artifact.preprocessing is not None:
-        steps, pixels = artifact.preprocessing.to_json()["steps"], artifact.signature.takes_pixels
-        preprocessor = Preprocessor(steps, max_pixels=config.max_pixels, pixels=pixels)
     return TensorModel(
         name=artifact.name,
         version=str(artifact.version),
@@ -53,11 +50,20 @@ def load_tensor_model(folder: Path, config: ServeConfig, progress: Callable[[str
             statistics=statistics,
             max_queue=config.max_queue,
         ),
-        preprocessor=preprocessor,
+        signature=artifact.signature,
+        preprocessing=artifact.preprocessing,
+        preprocessor=preprocessor_of(artifact.preprocessing, artifact.signature, config),
         probabilities=artifact.probabilities,
         input_names=tuple(spec.name for spec in artifact.signature.inputs),
         output_names=tuple(spec.name for spec in artifact.signature.outputs),
     )
+
+
+def preprocessor_of(preprocessing: Preprocessing | None, signature: Signature, config: ServeConfig) -> Preprocessor | None:
+    """What makes a model's rows from images, where that is known."""
+    if preprocessing is None:
+        return None
+    return Preprocessor(preprocessing.to_json()["steps"], max_pixels=config.max_pixels, pixels=signature.takes_pixels)
 
 
 def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> Model:

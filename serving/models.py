@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from ..errors import InputError
 from ..runtime.model_config import ConfigTensor, ModelConfig
 from ..runtime.preprocessing import Preprocessor
-from .batcher import Batcher
+from ..specs import Preprocessing, Signature
 from .messages import InferenceRequest, Tensor
+from .request_queue import RequestQueue
 from .statistics import ModelStatistics
 
 __all__ = ["ClassifyModel", "DecodeModel", "Model", "TensorModel"]
@@ -59,10 +60,12 @@ class Model:
 class TensorModel(Model):
     """Tensors in, tensors out, through the batcher. `preprocessor` makes its input from images, where that is known.
 
-    `probabilities` says that outputs already are probabilities.
+    `preprocessing` is what it was made from. `probabilities` says that outputs already are probabilities.
     """
 
-    batcher: Batcher
+    batcher: RequestQueue
+    signature: Signature
+    preprocessing: Preprocessing | None = None
     preprocessor: Preprocessor | None = None
     probabilities: bool = False
     # Sessions take and give tensors in the signature's order, which an edited config need not follow.

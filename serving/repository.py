@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ..errors import ArtifactError, NotFoundError, OverloadedError
 from .config import ServeConfig
@@ -125,6 +126,10 @@ class ModelRepository:
             for entry in self._entries.values()
         ]
         return [row for row in rows if row["state"] == "READY"] if ready_only else rows
+
+    async def statistics(self, models: Sequence[Model]) -> list[dict[str, Any]]:
+        """What each of the models has counted, in the form of the statistics extension."""
+        return [model.statistics.snapshot() for model in models]
 
     def drain(self) -> None:
         """Say "not ready" from now on, so that nobody sends more; what arrives is still answered."""

@@ -1,0 +1,35 @@
+"""What the server tells whoever started it: lines on stdout, and a file with its ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["say", "serving_line", "write_ready"]
+
+_SCHEMES = {"http": "http://", "metrics": "metrics http://", "grpc": "gRPC "}
+_PATHS = {"metrics": "/metrics"}
+
+
+def say(line: str) -> None:
+    """One line on stdout, at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def serving_line(models: Iterable[str], host: str, ports: Mapping[str, int]) -> str:
+    """Which models are served where. `ports` has "http" first."""
+    host = f"[{host}]" if ":" in host else host
+    where = [f"{_SCHEMES[name]}{host}:{port}{_PATHS.get(name, '')}" for name, port in ports.items()]
+    return f"serving {', '.join(models)} at {', '.join(where)}; try {where[0]}/docs"
+
+
+def write_ready(path: Path, content: Mapping[str, Any]) -> None:
+    """Whole or not at all, as somebody waits for this file to appear."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(json.dumps(dict(content)), encoding="utf-8")
+    aside.replace(path)

@@ -1,0 +1,114 @@
+"""Where requests come in: listening sockets, the servers on them, and how they stop without losing what was accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any
+
+import uvicorn
+
+from ..errors import PenstockError
+from .config import ServeConfig
+from .dataplane import DataPlane
+from .grpc_server import GrpcServer
+from .http_protocol import options
+
+__all__ = ["Endpoints", "listen", "refuse_connections"]
+
+log = logging.getLogger("penstock.serving")
+
+# While stopping, every answer closes its connection for this long before idle connections are closed: a client that sends one
+# request after another has then left by itself, and no request crosses the closing on its way.
+_LAST_CALL_SECONDS = 0.3
+_SO_ATTACH_FILTER = 26  # asm-generic/socket.h; the socket module does not name it
+# Classic BPF on what begins with a TCP header (RFC 9293, 3.1): drop segments whose flags are SYN without ACK, keep the rest.
+_DROP_SYN = ((0x30, 0, 0, 13), (0x54, 0, 0, 0x12), (0x15, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+App = Callable[[Scope, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
+
+
+def listen(host: str, port: int, name: str) -> socket.socket:
+    """A listening socket of which nobody else can take a share. Raises PenstockError naming the flag when the port is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        bound = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise PenstockError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another with --{name}-port, or 0 for any free one"
+        ) from error
+    bound.setblocking(False)
+    return bound
+
+
+def refuse_connections(listening: socket.socket) -> None:
+    """Let no new connection begin, while those that wait to be accepted stay: closing a listener would reset them.
+
+    Who tries meanwhile is not answered, tries again after a second, and is refused then. Where the kernel cannot do that, new
+    connections just go on until the socket is closed.
+    """
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in _DROP_SYN))
+    with contextlib.suppress(OSError):
+        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", len(_DROP_SYN), ctypes.addressof(program)))
+
+
+class Endpoints:
+    """The servers of one process, on sockets that are bound already; all on the running event loop."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self._config = config
+        self._listening: list[tuple[_Http, socket.socket]] = []
+        self._grpc: GrpcServer | None = None
+        self._serving: list[asyncio.Task[None]] = []
+
+    def add_http(self, app: App, bound: socket.socket) -> int:
+        """Serve an ASGI application on a listening socket, which is closed at the end; returns its port."""
+        settings = options(self._config.max_header_bytes)
+        config = uvicorn.Config(app, timeout_graceful_shutdown=int(self._config.drain_seconds), **settings)
+        self._listening.append((_Http(config), bound))
+        return int(bound.getsockname()[1])
+
+    def add_grpc(self, plane: DataPlane, host: str, port: int, *, shared: bool = False) -> int:
+        """Serve the data plane over gRPC; returns the port. With `shared`, other processes of ours listen on it too."""
+        self._grpc = GrpcServer(plane, shared=shared)
+        return self._grpc.bind(host, port)
+
+    async def start(self) -> None:
+        """Take requests from now on."""
+        self._serving = [asyncio.create_task(server.serve([bound])) for server, bound in self._listening]
+        if self._grpc is not None:
+            await self._grpc.start()
+
+    async def stop(self) -> None:
+        """Take no more connections, answer every request that was accepted, and close; at most for `drain_seconds`."""
+        for server, bound in self._listening:
+            refuse_connections(bound)
+            server.should_exit = True
+        if self._grpc is not None:
+            await self._grpc.stop(self._config.drain_seconds)
+        await asyncio.gather(*self._serving)
+
+    def close(self) -> None:
+        """Close the sockets of servers that were never started."""
+        for _, bound in self._listening:
+            bound.close()
+
+
+class _Http(uvicorn.Server):
+    """uvicorn without its own signal handling, which would race with ours, and with a last call before it closes."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.server_state.default_headers.append((b"connection", b"close"))
+        await asyncio.sleep(_LAST_CALL_SECONDS)
+        await super().shutdown(sockets)

@@ -1,0 +1,90 @@
+"""The engine's models as JSON, from which a front end makes models of its own that leave the running to the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from ...runtime.model_config import ModelConfig
+from ...specs import Preprocessing, Signature
+from ..batcher import Batcher
+from ..config import ServeConfig
+from ..latency import LatencyTable
+from ..loading import preprocessor_of
+from ..models import ClassifyModel, DecodeModel, Model, TensorModel
+from ..request_queue import RequestQueue
+from ..statistics import ModelStatistics
+
+__all__ = ["describe", "model_of"]
+
+_CONFIG = TypeAdapter(ModelConfig)
+MakeQueue = Callable[[str, Signature, LatencyTable], RequestQueue]
+
+
+def describe(model: Model) -> dict[str, Any]:
+    """All that a front end needs of a model in order to answer for it, as JSON values."""
+    said: dict[str, Any] = {
+        "name": model.name,
+        "version": model.version,
+        "config": _CONFIG.dump_python(model.config, mode="json"),
+        "labels": list(model.labels),
+    }
+    if isinstance(model, TensorModel):
+        assert isinstance(model.batcher, Batcher), "only the engine's own models are described"
+        said |= {
+            "kind": "tensor",
+            "signature": model.signature.to_json(),
+            "preprocessing": model.preprocessing.to_json() if model.preprocessing else None,
+            "probabilities": model.probabilities,
+            "seconds": {str(bucket): seconds for bucket, seconds in _profile(model.batcher.table).items()},
+        }
+    elif isinstance(model, DecodeModel):
+        said |= {"kind": "decode", "target": model.target.name}
+    elif isinstance(model, ClassifyModel):
+        said |= {"kind": "classify", "target": model.target.name, "outputs": model.outputs}
+    return said
+
+
+def model_of(
+    said: Mapping[str, Any],
+    targets: Mapping[str, TensorModel],
+    *,
+    config: ServeConfig,
+    statistics: ModelStatistics,
+    queue: MakeQueue,
+) -> Model:
+    """The model that `describe` described. `queue` makes what stands for its batcher; `targets` are the tensor models by name.
+
+    Raises ArtifactError when its tensors cannot be passed between processes.
+    """
+    common: dict[str, Any] = {
+        "name": said["name"],
+        "version": said["version"],
+        "config": _CONFIG.validate_python(said["config"]),
+        "labels": tuple(said["labels"]),
+        "statistics": statistics,
+    }
+    if said["kind"] == "decode":
+        return DecodeModel(target=targets[said["target"]], **common)
+    if said["kind"] == "classify":
+        return ClassifyModel(target=targets[said["target"]], outputs=said["outputs"], **common)
+    signature = Signature.from_json(said["signature"])
+    preprocessing = Preprocessing.from_json(said["preprocessing"]) if said["preprocessing"] else None
+    table = LatencyTable({int(bucket): seconds for bucket, seconds in said["seconds"].items()})
+    return TensorModel(
+        batcher=queue(said["name"], signature, table),
+        signature=signature,
+        preprocessing=preprocessing,
+        preprocessor=preprocessor_of(preprocessing, signature, config),
+        probabilities=said["probabilities"],
+        input_names=tuple(spec.name for spec in signature.inputs),
+        output_names=tuple(spec.name for spec in signature.outputs),
+        **common,
+    )
+
+
+def _profile(table: LatencyTable) -> dict[int, float]:
+    """Seconds per bucket as profiled, without what the table has learned from the load since."""
+    return {bucket: table.seconds(bucket) / table.factor for bucket in table.buckets}

@@ -1,0 +1,133 @@
+"""The memory that one front end shares with the engine: how it is made, divided into blocks, and seen as tensors.
+
+Every request has one block, its inputs first and its outputs after them. Blocks come from a bounded arena and are as large as
+the request's rows need, because slots for the largest batch would hold one row most of the time. Only the front end hands out
+blocks, so no lock is shared between processes; the memory has no name, so nothing is left behind however the processes end.
+"""
+
+from __future__ import annotations
+
+import bisect
+import fcntl
+import math
+import mmap
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import ArtifactError
+from ...specs import Signature, TensorSpec
+
+__all__ = ["ALIGNMENT", "Arena", "BlockLayout", "create_memory", "map_memory"]
+
+# Blocks and the tensors in them begin at multiples of a cache line, which is also what kernels with wide vectors like best.
+ALIGNMENT = 64
+
+
+def create_memory(size: int) -> int:
+    """A file descriptor of that many bytes of anonymous shared memory, which nobody can shrink under another's feet.
+
+    Pages cost nothing before they are first written.
+    """
+    descriptor = os.memfd_create("penstock", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return descriptor
+
+
+def map_memory(descriptor: int) -> mmap.mmap:
+    """The memory behind a descriptor, which is closed; the memory lives as long as something refers to the mapping."""
+    try:
+        return mmap.mmap(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+class Arena:
+    """Hands out blocks of a memory of `size` bytes, the lowest that fits first, so that few pages are ever touched.
+
+    Not thread-safe: its owner has a lock already.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._free = [(0, size)] if size else []  # (offset, size) of the gaps, in order, never touching each other
+        self._taken: dict[int, int] = {}
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes in no block."""
+        return sum(size for _, size in self._free)
+
+    def take(self, size: int) -> int | None:
+        """The offset of a block of at least that many bytes; None when there is no gap of that size."""
+        size = _aligned(max(1, size))
+        for number, (offset, gap) in enumerate(self._free):
+            if gap >= size:
+                self._free[number : number + 1] = [(offset + size, gap - size)] if gap > size else []
+                self._taken[offset] = size
+                return offset
+        return None
+
+    def give(self, offset: int) -> None:
+        """Take back a block that `take` gave."""
+        size = self._taken.pop(offset)
+        number = bisect.bisect(self._free, (offset, 0))
+        if number < len(self._free) and self._free[number][0] == offset + size:
+            size += self._free.pop(number)[1]
+        if number and sum(self._free[number - 1]) == offset:
+            offset, before = self._free.pop(number - 1)
+            size, number = size + before, number - 1
+        self._free.insert(number, (offset, size))
+
+
+class BlockLayout:
+    """Where the tensors of one model's requests lie in their blocks."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._inputs = [_Rows(spec) for spec in signature.inputs]
+        self._outputs = [_Rows(spec) for spec in signature.outputs]
+
+    def size(self, rows: int) -> int:
+        """Bytes of a block for that many rows."""
+        return sum(_aligned(rows * tensor.row_bytes) for tensor in (*self._inputs, *self._outputs))
+
+    def inputs(self, memory: mmap.mmap, offset: int, rows: int) -> list[np.ndarray]:
+        """The inputs of the block at `offset`, in the signature's order, as arrays over the memory itself."""
+        return _views(self._inputs, memory, offset, rows)
+
+    def outputs(self, memory: mmap.mmap, offset: int, rows: int) -> list[np.ndarray]:
+        """The outputs likewise."""
+        before = sum(_aligned(rows * tensor.row_bytes) for tensor in self._inputs)
+        return _views(self._outputs, memory, offset + before, rows)
+
+
+class _Rows:
+    """One tensor: what its rows are made of."""
+
+    __slots__ = ("count", "dtype", "row_bytes", "shape")
+
+    def __init__(self, spec: TensorSpec) -> None:
+        try:
+            self.dtype = np.dtype(spec.dtype)
+        except TypeError:
+            raise ArtifactError(
+                f"tensor '{spec.name}' is {spec.dtype}, which cannot be passed between processes; serve it with --frontends 0"
+            ) from None
+        self.shape = spec.row_shape
+        self.count = math.prod(self.shape)
+        self.row_bytes = self.count * self.dtype.itemsize
+
+
+def _views(tensors: Sequence[_Rows], memory: mmap.mmap, offset: int, rows: int) -> list[np.ndarray]:
+    views = []
+    for tensor in tensors:
+        flat: np.ndarray = np.frombuffer(memory, tensor.dtype, rows * tensor.count, offset)
+        views.append(flat.reshape(rows, *tensor.shape))
+        offset += _aligned(rows * tensor.row_bytes)
+    return views
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

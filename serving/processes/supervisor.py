@@ -1,0 +1,208 @@
+"""What `penstock serve` is when it has front ends: it starts the other processes, starts them again, and stops them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from functools import partial
+from typing import Any
+
+from ...errors import ArtifactError, PenstockError
+from ..announce import say, serving_line, write_ready
+from ..config import ServeConfig
+from ..endpoints import refuse_connections
+from .child import config_to_json
+from .control import ControlLink
+from .ports import Ports
+from .ring import create_memory
+
+__all__ = ["Supervisor"]
+
+# A process that ends sooner than this after its start is started again later and later, up to so many seconds.
+_SETTLED_SECONDS, _FIRST_DELAY, _LONGEST_DELAY = 10.0, 0.1, 10.0
+# Beyond the time that requests have to finish, what a process has to end by itself.
+_MARGIN_SECONDS = 5.0
+_ENGINE = "the engine"
+
+
+class _Process:
+    """One running process: what it is called, its link, and whether it serves as far as it has said."""
+
+    def __init__(self, name: str, running: asyncio.subprocess.Process, link: ControlLink) -> None:
+        self.name = name
+        self.running = running
+        self.link = link
+        self.ready = False
+
+    def send(self, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+        """Send; a process that has just ended, or never reads, is somebody else's matter."""
+        with contextlib.suppress(OSError):
+            self.link.send(message, descriptors)
+
+
+class Supervisor:
+    """Binds the ports, keeps one engine and the front ends running, and connects each front end with the engine."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self._config = config
+        self._ports = Ports(config)
+        self._stop = asyncio.Event()
+        self._serving = asyncio.Event()
+        self._failed: asyncio.Future[None] | None = None
+        self._processes: dict[str, _Process] = {}
+        self._loaded: dict[str, Any] | None = None
+        self._front_ends = [f"front end {number + 1}" for number in range(config.front_ends)]
+
+    async def run(self) -> None:
+        """Serve until a signal.
+
+        Raises ArtifactError when no model can be served, and PenstockError when a process ends before all serve.
+        """
+        loop = asyncio.get_running_loop()
+        self._failed = loop.create_future()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        keeping = [asyncio.create_task(self._keep(name)) for name in (_ENGINE, *self._front_ends)]
+        try:
+            await self._first_of(self._serving.wait(), self._stop.wait())
+            if not self._stop.is_set():
+                self._announce()
+            await self._first_of(self._stop.wait())
+        finally:
+            self._stop.set()
+            await self._end_all()
+            for task in keeping:
+                task.cancel()
+            await asyncio.gather(*keeping, return_exceptions=True)
+            self._ports.close()
+
+    async def _first_of(self, *waiting: Any) -> None:
+        """Wait for one of these, or raise what has failed."""
+        assert self._failed is not None
+        tasks = [asyncio.ensure_future(one) for one in waiting]
+        try:
+            await asyncio.wait([*tasks, self._failed], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if self._failed.done():
+            self._failed.result()
+
+    async def _keep(self, name: str) -> None:
+        """Have this process running until all are stopped."""
+        delay = 0.0
+        while not self._stop.is_set():
+            begin = time.monotonic()
+            process = await self._start(name)
+            status = await process.running.wait()
+            if self._processes.get(name) is process:
+                del self._processes[name]
+            process.link.close()
+            if self._stop.is_set():
+                return
+            if not self._serving.is_set():
+                self._fail(PenstockError(f"{name} ended while the server was starting ({_ended(status)}); its output says why"))
+                return
+            settled = time.monotonic() - begin > _SETTLED_SECONDS
+            delay = 0.0 if settled else min(_LONGEST_DELAY, max(_FIRST_DELAY, 2 * delay))
+            say(f"{name} has ended ({_ended(status)}); it is started again" + (f" in {delay:.1f} s" if delay else ""))
+            await asyncio.wait([asyncio.ensure_future(self._stop.wait())], timeout=delay)
+
+    async def _start(self, name: str) -> _Process:
+        link, theirs = ControlLink.pair()
+        module = "engine" if name == _ENGINE else "frontend"
+        with theirs:
+            running = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                f"penstock.serving.processes.{module}",
+                str(theirs.fileno()),
+                str(os.getpid()),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+            )
+        process = self._processes[name] = _Process(name, running, link)
+        start: dict[str, Any] = {"config": config_to_json(self._config)}
+        if name == _ENGINE:
+            process.send(start, () if self._ports.metrics is None else (self._ports.metrics.fileno(),))
+        else:
+            process.send(start | {"grpc_port": self._ports.numbers.get("grpc")}, (self._ports.http.fileno(),))
+        link.listen(partial(self._on_event, process))
+        for front_end in self._front_ends if name == _ENGINE else [name]:
+            self._connect(front_end)
+        return process
+
+    def _connect(self, front_end: str) -> None:
+        """Give this front end and the engine a socket and a memory in common, if both run."""
+        ends = self._processes.get(front_end), self._processes.get(_ENGINE)
+        if ends[0] is None or ends[1] is None:
+            return
+        memory = create_memory(self._config.ring_bytes)
+        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        for process, one in zip(ends, pair, strict=True):
+            assert process is not None
+            process.send({"do": "connect"}, (one.fileno(), memory))
+            one.close()
+        os.close(memory)
+
+    def _on_event(self, process: _Process, message: dict[str, Any], _: list[int]) -> None:
+        if message["event"] == "loaded":
+            self._loaded = message
+            if not message["models"] and not self._serving.is_set():
+                self._fail(ArtifactError(f"none of the models in {self._config.models} can be served:\n{message['reasons']}"))
+        elif message["event"] == "ready":
+            process.ready = message["ready"]
+        if self._loaded and all(self._is_ready(name) for name in self._front_ends):
+            self._serving.set()
+
+    def _is_ready(self, name: str) -> bool:
+        process = self._processes.get(name)
+        return process is not None and process.ready
+
+    def _announce(self) -> None:
+        assert self._loaded is not None
+        say(serving_line(self._loaded["models"], self._config.host, self._ports.numbers))
+        if self._config.ready_file is not None:
+            write_ready(self._config.ready_file, {**self._ports.numbers, "pid": os.getpid()})
+
+    def _fail(self, error: PenstockError) -> None:
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def _end_all(self) -> None:
+        """Front ends first, which answer what they have accepted with the engine's help; the engine after them."""
+        refuse_connections(self._ports.http)
+        for names in (self._front_ends, [_ENGINE]):
+            ending = [process for name in names if (process := self._processes.get(name))]
+            for process in ending:
+                process.send({"do": "stop"})
+            self._ports.close()
+            await asyncio.gather(*(self._end(process) for process in ending))
+
+    async def _end(self, process: _Process) -> None:
+        try:
+            async with asyncio.timeout(self._config.drain_seconds + _MARGIN_SECONDS):
+                await process.running.wait()
+        except TimeoutError:
+            say(f"{process.name} did not end in time and is ended")
+            process.running.kill()
+            await process.running.wait()
+
+    def _on_signal(self, number: int) -> None:
+        if self._stop.is_set():
+            for process in self._processes.values():
+                process.running.kill()
+            os._exit(128 + number)
+        say("draining: no new requests are taken, accepted ones are answered; a second signal ends at once")
+        self._stop.set()
+
+
+def _ended(status: int) -> str:
+    if status < 0:
+        return f"signal {signal.Signals(-status).name}"
+    return f"status {status}"

@@ -1,0 +1,180 @@
+"""What a front end and the engine say to each other: small records of fixed size, a few with a text after them.
+
+Tensors are not in here: they lie in the memory that both processes share. Times are on the machine's monotonic clock, which
+all processes read alike.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+__all__ = [
+    "Admit",
+    "AskStatistics",
+    "Cancel",
+    "Catalogue",
+    "Count",
+    "Counted",
+    "Done",
+    "Expire",
+    "Failed",
+    "Message",
+    "Reader",
+    "Refuse",
+    "Statistics",
+    "Submit",
+    "WireError",
+    "encode",
+]
+
+
+class WireError(Exception):
+    """What arrived cannot have been sent by the other half of this program."""
+
+
+class Admit(NamedTuple):
+    """A front end asks for a place; the request's block of shared memory begins at `offset`. Times in seconds."""
+
+    ticket: int
+    model: int
+    rows: int
+    priority: int
+    offset: int
+    arrived: float
+    timeout: float
+
+
+class Submit(NamedTuple):
+    """The inputs of an admitted request lie in its block."""
+
+    ticket: int
+
+
+class Cancel(NamedTuple):
+    """Nobody waits for the answer any more."""
+
+    ticket: int
+
+
+class Expire(NamedTuple):
+    """The request's deadline has passed."""
+
+    ticket: int
+
+
+class Refuse(NamedTuple):
+    """The front end has refused the request itself, as one whose image cannot be decoded."""
+
+    ticket: int
+
+
+class Count(NamedTuple):
+    """Something to count in a model's statistics; `what` is an index into `Counted`."""
+
+    model: int
+    what: int
+    rows: int
+    ns: int
+
+
+class AskStatistics(NamedTuple):
+    """Asks for `Statistics` with the same number."""
+
+    question: int
+
+
+class Done(NamedTuple):
+    """The outputs lie in the request's block, which the engine does not touch again."""
+
+    ticket: int
+
+
+class Failed(NamedTuple):
+    """The request ended without outputs: an HTTP status and what to say; the engine does not touch its block again."""
+
+    ticket: int
+    status: int
+    retry_after: int
+    text: str
+
+
+class Catalogue(NamedTuple):
+    """Which models there are, as JSON."""
+
+    text: str
+
+
+class Statistics(NamedTuple):
+    """All models' statistics, as JSON."""
+
+    question: int
+    text: str
+
+
+class Counted:
+    """What `Count.what` stands for."""
+
+    FAILED = 0
+    COMPOSED = 1
+
+
+Message = Admit | Submit | Cancel | Expire | Refuse | Count | AskStatistics | Done | Failed | Catalogue | Statistics
+
+# Kind of record -> its numbers; those named in _TEXTED end with a text. A record's kind is its place in this table.
+_LAYOUTS: dict[type[Message], struct.Struct] = {
+    Admit: struct.Struct("<QIIQQdd"),
+    Submit: struct.Struct("<Q"),
+    Cancel: struct.Struct("<Q"),
+    Expire: struct.Struct("<Q"),
+    Refuse: struct.Struct("<Q"),
+    Count: struct.Struct("<IBIQ"),
+    AskStatistics: struct.Struct("<Q"),
+    Done: struct.Struct("<Q"),
+    Failed: struct.Struct("<QHI"),
+    Catalogue: struct.Struct("<"),
+    Statistics: struct.Struct("<Q"),
+}
+_TEXTED = (Failed, Catalogue, Statistics)
+_KINDS = tuple((kind, layout, kind in _TEXTED) for kind, layout in _LAYOUTS.items())
+_NUMBERS = {kind: number for number, kind in enumerate(_LAYOUTS)}
+_HEAD = struct.Struct("<BI")
+_MAX_TEXT = 64 << 20
+
+
+def encode(message: Message) -> bytes:
+    """The record's bytes."""
+    kind = type(message)
+    layout = _LAYOUTS[kind]
+    text = message[-1].encode("utf-8", "replace") if isinstance(message, _TEXTED) else b""
+    numbers = message[:-1] if kind in _TEXTED else message
+    return _HEAD.pack(_NUMBERS[kind], len(text)) + layout.pack(*numbers) + text
+
+
+class Reader:
+    """Cuts a stream of bytes into messages."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def feed(self, data: bytes) -> list[Message]:
+        """The messages that are complete now. Raises WireError on what is no record."""
+        held = self._held + data if self._held else data
+        at = 0
+        messages: list[Message] = []
+        while len(held) - at >= _HEAD.size:
+            number, length = _HEAD.unpack_from(held, at)
+            if number >= len(_KINDS):
+                raise WireError(f"there is no record of kind {number}")
+            kind, layout, texted = _KINDS[number]
+            if length > (_MAX_TEXT if texted else 0):
+                raise WireError(f"a {kind.__name__} record with a text of {length} bytes")
+            end = at + _HEAD.size + layout.size + length
+            if end > len(held):
+                break
+            numbers = layout.unpack_from(held, at + _HEAD.size)
+            text = (held[end - length : end].decode(),) if texted else ()
+            messages.append(kind(*numbers, *text))
+            at = end
+        self._held = held[at:]
+        return messages
