@@ -107,8 +107,9 @@ class Batcher:
     def admit(self, rows: int, *, timeout: float, priority: int = 0, arrived: float | None = None) -> Ticket:
         """Take a place for so many rows, to be answered within `timeout` seconds; priority 0 means none given.
 
-        The time counts from `arrived`, on the batcher's clock, where that was before now. Raises OverloadedError when the queue is
-        full, the server is stopping, or it would be too late by the profile, and InputError when the rows do not fit in one batch.
+        The time counts from `arrived`, on the batcher's clock, where that was before now. Raises OverloadedError when the queue
+        is full, the server is stopping, or it would be too late by the profile, and InputError when the rows do not fit in one
+        batch.
         """
         if not 1 <= rows <= self.table.largest:
             raise InputError(f"a request may hold 1 to {self.table.largest} rows for model '{self._name}', got {rows}")

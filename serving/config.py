@@ -25,8 +25,8 @@ class ServeConfig:
     CPU threads (None: as many as its plan was measured with). None lets warm-up measure whether two serve more than one: alone,
     a request has all cores either way; under load, one batch may use the moments in which the other waits for its slowest
     thread, is collated, or is handed back.
-    `frontends` processes take requests, decode images and pass rows to the engine's process, each through `ring_bytes` of shared
-    memory; 0 does all in one process, and None decides by the number of cores.
+    `frontends` processes take requests, decode images and pass rows to the engine's process, each through `ring_bytes` of
+    shared memory; 0 does all in one process, and None decides by the number of cores.
     `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
     `ready_file` is written as JSON with the chosen ports once every model was tried. Raises ValueError naming the field.
     """

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -21,6 +22,9 @@ __all__ = ["GrpcServer"]
 
 log = logging.getLogger("penstock.serving")
 
+# How long calls are gathered before the server stops, and how long it then takes for clients to hear of that.
+_LAST_CALL_SECONDS, _GOODBYE_SECONDS = 0.1, 0.05
+
 # HTTP statuses of RequestError as gRPC's codes.
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -37,7 +41,9 @@ class GrpcServer:
 
     def __init__(self, plane: DataPlane, *, shared: bool = False) -> None:
         limit = plane.config.max_body_bytes
+        self._last_call = _LastCall()
         self._server = grpc.aio.server(
+            interceptors=[self._last_call],
             options=[
                 ("grpc.so_reuseport", int(shared)),  # or a second server would take half of the requests, silently
                 ("grpc.max_receive_message_length", limit),
@@ -64,7 +70,36 @@ class GrpcServer:
 
     async def stop(self, grace: float) -> None:
         """Take no more calls and finish those that run, within `grace` seconds."""
-        await self._server.stop(grace)
+        await self._last_call.gather()
+        stopping = asyncio.ensure_future(self._server.stop(grace))
+        await asyncio.sleep(_GOODBYE_SECONDS)
+        self._last_call.release()
+        await stopping
+
+
+class _LastCall(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Holds calls back while the server stops, to be answered once every client knows not to send another on its connection.
+
+    The library cancels calls that arrive while it tells clients so, and a client cannot know whether such a call has run. Held
+    calls keep clients that send one after the other from sending any at that moment.
+    """
+
+    def __init__(self) -> None:
+        self._free = asyncio.Event()
+        self._free.set()
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        await self._free.wait()
+        return await continuation(details)
+
+    async def gather(self) -> None:
+        """Let the next calls of all busy clients arrive."""
+        self._free.clear()
+        await asyncio.sleep(_LAST_CALL_SECONDS)
+
+    def release(self) -> None:
+        """Answer those that were held back."""
+        self._free.set()
 
 
 class _Service(stubs.GRPCInferenceServiceServicer):  # type: ignore[misc]

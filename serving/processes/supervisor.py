@@ -1,4 +1,4 @@
-"""What `penstock serve` is when it has front ends: it starts the other processes, starts them again, and stops them in order."""
+"""What `penstock serve` is when it has front ends: it starts the other processes, again if need be, and stops them."""
 
 from __future__ import annotations
 

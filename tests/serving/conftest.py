@@ -124,7 +124,7 @@ def slow_models(tmp_path_factory) -> Path:
 class Server:
     """A `penstock serve` process with its ports; `stop` is a clean SIGTERM."""
 
-    def __init__(self, models: Path, tmp: Path, **config):
+    def __init__(self, models: Path, tmp: Path, *, new_session: bool = False, **config):
         self.ready_file = tmp / "ready.json"
         self.log = tmp / "log.txt"
         settings = {
@@ -148,6 +148,7 @@ class Server:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
+                start_new_session=new_session,
             )
         end = time.monotonic() + 60
         while not self.ready_file.exists():
@@ -171,6 +172,11 @@ class Server:
         finally:
             self.process.kill()
             self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def server_class():
+    return Server
 
 
 @pytest.fixture

@@ -1,0 +1,340 @@
+"""What happens to requests when processes stop or are killed while they are busy: real servers, real clients, real signals."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from contextlib import suppress
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
+
+SIDE = 16
+
+
+class HttpLoad:
+    """Clients that send one image after another; each outcome is counted as what a caller sees.
+
+    A status, "refused" when no connection could be made, or "broken" when a connection ended without an answer.
+    """
+
+    def __init__(self, server, image: bytes, *, clients: int = 6, keep_alive: bool = True, path: str = "/v1/classify/tiny"):
+        self._address = server.http.split(":")
+        self._image = image
+        self._keep_alive = keep_alive
+        self._path = path
+        self.outcomes: Counter = Counter()
+        self.without_retry_after = 0
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        end = time.monotonic() + 30
+        while self.outcomes[200] < 10:
+            assert time.monotonic() < end, self.outcomes
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self):
+        connection = None
+        while not self._stop.is_set():
+            if connection is None:
+                connection = http.client.HTTPConnection(*self._address, timeout=30)
+                try:
+                    connection.connect()
+                except (ConnectionRefusedError, ConnectionAbortedError):
+                    self.outcomes["refused"] += 1
+                    connection = None
+                    time.sleep(0.05)
+                    continue
+            try:
+                headers = {} if self._keep_alive else {"Connection": "close"}
+                connection.request("POST", self._path, self._image, headers)
+                answer = connection.getresponse()
+                answer.read()
+            except (http.client.HTTPException, OSError) as error:
+                self.outcomes["broken"] += 1
+                self.last = repr(error)
+                connection.close()
+                connection = None
+                continue
+            self.outcomes[answer.status] += 1
+            if answer.status == 503 and not int(answer.headers.get("Retry-After", 0)):
+                self.without_retry_after += 1
+            if answer.will_close:
+                connection.close()
+                connection = None
+        if connection is not None:
+            connection.close()
+
+
+class GrpcLoad:
+    """The same over gRPC, each client with a connection of its own: "ok", or the status code of the error."""
+
+    def __init__(self, server, *, clients: int = 4):
+        self.outcomes: Counter = Counter()
+        self._address = server.grpc
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(clients)]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        end = time.monotonic() + 30
+        while self.outcomes["ok"] < 10:
+            assert time.monotonic() < end, self.outcomes
+            time.sleep(0.01)
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, number):
+        # Channels with equal arguments share a connection.
+        options = [("penstock.client", number), ("grpc.max_reconnect_backoff_ms", 200)]
+        with grpcclient.InferenceServerClient(self._address, channel_args=options) as client:
+            images = np.zeros((1, 3, SIDE, SIDE), np.float32)
+            tensor = grpcclient.InferInput("images", images.shape, "FP32")
+            tensor.set_data_from_numpy(images)
+            while not self._stop.is_set():
+                try:
+                    client.infer("tiny", [tensor], client_timeout=30)
+                except InferenceServerException as error:
+                    self.outcomes[error.status()] += 1
+                    time.sleep(0.05)
+                else:
+                    self.outcomes["ok"] += 1
+
+
+def _children(server) -> dict[str, list[psutil.Process]]:
+    found: dict[str, list[psutil.Process]] = {"engine": [], "frontend": []}
+    for process in psutil.Process(server.process.pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            line = " ".join(process.cmdline())
+            found["engine" if "processes.engine" in line else "frontend"].append(process)
+    return found
+
+
+def _is_ready(server) -> bool:
+    try:
+        with urllib.request.urlopen(f"{server.url}/v2/health/ready", timeout=5) as response:
+            return response.status == 200
+    except OSError:  # a connection to a process that is being killed may break
+        return False
+
+
+def _until(condition, seconds: float, what: str) -> float:
+    begin = time.monotonic()
+    while not condition():
+        assert time.monotonic() - begin < seconds, what
+        time.sleep(0.02)
+    return time.monotonic() - begin
+
+
+def _metric(server, name: str) -> float:
+    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as response:
+        lines = response.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name + "{"))
+
+
+@pytest.mark.parametrize("frontends", [0, 2])
+@pytest.mark.parametrize("keep_alive", [True, False], ids=["kept", "new"])
+def test_sigterm_under_load_breaks_no_request(start, models, make_photo, frontends, keep_alive):
+    server = start(models, frontends=frontends)
+    children = _children(server)
+    with HttpLoad(server, make_photo(0), keep_alive=keep_alive) as load, GrpcLoad(server) as calls:
+        time.sleep(0.5)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0, server.output
+    assert set(load.outcomes) <= {200, "refused"}, (load.outcomes, load.last)
+    assert set(calls.outcomes) <= {"ok", "StatusCode.UNAVAILABLE"}, calls.outcomes
+    assert not any(process.is_running() for kind in children.values() for process in kind)
+
+
+@pytest.mark.parametrize("frontends", [0, 2])
+def test_sigterm_answers_what_waits(start, slow_models, make_photo, frontends):
+    server = start(slow_models, frontends=frontends)
+    connections = []
+    for number in range(24):
+        image = make_photo(number)
+        connection = socket.create_connection(server.http.split(":"), timeout=60)
+        connection.sendall(b"POST /v1/classify/slow HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(image) + image)
+        connections.append(connection)
+    _until(lambda: _metric(server, "nv_inference_pending_request_count") >= 4, 20, "nothing waits")
+    server.process.send_signal(signal.SIGTERM)
+    answers = [connection.recv(4096) for connection in connections]
+    assert all(b" 200 " in answer for answer in answers), answers
+    assert server.process.wait(30) == 0, server.output
+
+
+def test_a_killed_front_end_takes_only_its_own_connections_along(start, models, make_photo):
+    server = start(models, frontends=2)
+    victim, other = _children(server)["frontend"]
+    with HttpLoad(server, make_photo(0)) as load, GrpcLoad(server) as calls:
+        time.sleep(0.3)
+        victim.kill()
+        _until(lambda: len(_children(server)["frontend"]) == 2, 5, "no new front end")
+        time.sleep(2)
+        before = load.outcomes[200]
+        time.sleep(0.5)
+        assert load.outcomes[200] > before
+    assert set(load.outcomes) <= {200, "broken"}, load.outcomes
+    assert load.outcomes["broken"] <= 6  # once per client at most
+    assert set(calls.outcomes) <= {"ok", "StatusCode.UNAVAILABLE"}, calls.outcomes
+    assert other.is_running()
+    assert _is_ready(server)
+    assert _metric(server, "nv_inference_pending_request_count") == 0
+    _until(lambda: all(process.num_fds() for process in _children(server)["frontend"]), 1, "a front end is gone again")
+    assert "SIGKILL" in server.output
+
+
+def test_a_killed_engine_is_a_clean_error_and_comes_back(start, models, make_photo):
+    server = start(models, frontends=2)
+    (engine,) = _children(server)["engine"]
+    with (
+        grpcclient.InferenceServerClient(server.grpc) as client,
+        HttpLoad(server, make_photo(0)) as load,
+        GrpcLoad(server) as calls,
+    ):
+        time.sleep(0.3)
+        assert client.is_server_ready()
+        engine.kill()
+        killed = time.monotonic()
+        _until(lambda: not _is_ready(server), 2, "it went on saying that it is ready")
+        assert not client.is_server_ready()
+        assert client.is_server_live()
+        _until(lambda: _is_ready(server) and client.is_server_ready(), 30, "it did not come back")
+        back = time.monotonic() - killed
+        before = load.outcomes[200]
+        _until(lambda: load.outcomes[200] > before + 10, 10, "it says that it is ready, and does not answer")
+    assert set(load.outcomes) == {200, 503}, load.outcomes
+    assert load.without_retry_after == 0
+    assert set(calls.outcomes) == {"ok", "StatusCode.UNAVAILABLE"}, calls.outcomes
+    assert _metric(server, "nv_inference_pending_request_count") == 0
+    print(f"the engine was back after {back:.1f} s")
+    again = HttpLoad(server, make_photo(1))
+    with again:
+        time.sleep(0.3)
+    assert set(again.outcomes) == {200}, again.outcomes
+
+
+def test_requests_in_flight_when_the_engine_dies_are_answered_503(start, slow_models, make_photo):
+    server = start(slow_models, frontends=1)
+    answers = []
+
+    def ask(number: int) -> None:
+        request = urllib.request.Request(f"{server.url}/v1/classify/slow", data=make_photo(number))
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                answers.append((response.status, "", ""))
+        except urllib.error.HTTPError as error:
+            answers.append((error.code, error.headers.get("Retry-After"), json.loads(error.read())["error"]))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    _until(lambda: _metric(server, "nv_inference_pending_request_count") >= 4, 20, "nothing waits")
+    _children(server)["engine"][0].kill()
+    for thread in threads:
+        thread.join()
+    lost = [answer for answer in answers if answer[0] != 200]
+    assert lost
+    assert all(status == 503 and int(retry_after) >= 1 and "engine" in text for status, retry_after, text in lost), answers
+
+
+def test_nothing_outlives_a_killed_supervisor(start, models, make_photo):
+    before = set(os.listdir("/dev/shm"))
+    server = start(models, frontends=2)
+    children = [process for kind in _children(server).values() for process in kind]
+    assert len(children) == 3
+    with HttpLoad(server, make_photo(0)):
+        server.process.kill()
+        server.process.wait()
+        _, alive = psutil.wait_procs(children, timeout=5)
+    assert alive == []
+    assert set(os.listdir("/dev/shm")) <= before
+    for address in (server.http, server.grpc, server.metrics):
+        host, port = address.split(":")
+        with socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            free.bind((host, int(port)))
+
+
+def test_a_second_signal_ends_everything_at_once(start, models):
+    server = start(models, frontends=2)
+    children = [process for kind in _children(server).values() for process in kind]
+    holding = socket.create_connection(server.http.split(":"))
+    holding.sendall(b"POST /v1/classify/tiny HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+    time.sleep(0.3)
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(1)
+    assert server.process.poll() is None  # it waits for the half request
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(2) == 128 + signal.SIGTERM
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert alive == []
+    holding.close()
+
+
+def test_signals_to_the_whole_group_drain_once(models, server_class, tmp_path, make_photo):
+    """As a terminal's Ctrl-C or a service manager sends them."""
+    server = server_class(models, tmp_path, frontends=2, new_session=True)
+    try:
+        with HttpLoad(server, make_photo(0)) as load:
+            time.sleep(0.3)
+            os.killpg(server.process.pid, signal.SIGINT)
+            assert server.process.wait(30) == 0, server.output
+        assert set(load.outcomes) <= {200, "refused"}, load.outcomes
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+@pytest.mark.parametrize("taken", ["http_port", "grpc_port", "metrics_port"])
+def test_a_second_server_cannot_share_a_port(start, models, taken, tmp_path):
+    from penstock.errors import PenstockError
+    from penstock.serving.config import ServeConfig
+    from penstock.serving.processes.supervisor import Supervisor
+
+    server = start(models, frontends=1)
+    port = int(getattr(server, taken.removesuffix("_port")).split(":")[1])
+    ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0, taken: port}
+    with pytest.raises(PenstockError, match=f"{port}.*--{taken.replace('_', '-')}"):
+        Supervisor(ServeConfig(models=models, frontends=1, **ports))
+
+
+def test_a_model_that_cannot_be_served_is_said_at_once(tmp_path, models):
+    (tmp_path / "damaged").symlink_to(models / "damaged")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "penstock", "serve", str(tmp_path), "--frontends", "1"),
+            *("--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "none of the models" in done.stderr
+    assert "damaged" in done.stderr
