@@ -49,7 +49,7 @@ class GrpcServer:
                 ("grpc.max_receive_message_length", limit),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_metadata_size", plane.config.max_header_bytes),
-            ]
+            ],
         )
         stubs.add_GRPCInferenceServiceServicer_to_server(_Service(plane), self._server)
         known = ("", "inference.GRPCInferenceService")
