@@ -35,11 +35,14 @@ Message = MutableMapping[str, Any]
 App = Callable[[Scope, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
 
 
-def listen(host: str, port: int, name: str) -> socket.socket:
-    """A listening socket of which nobody else can take a share. Raises PenstockError naming the flag when the port is taken."""
+def listen(host: str, port: int, name: str, *, shared: bool = False) -> socket.socket:
+    """A listening socket; with `shared`, one of several of our processes, among which the kernel divides the connections.
+
+    Raises PenstockError naming the flag when the port is taken.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        bound = socket.create_server((host, port), family=family, backlog=2048)
+        bound = socket.create_server((host, port), family=family, backlog=2048, reuse_port=shared)
     except OSError as error:
         raise PenstockError(
             f"cannot listen on {host}:{port}: {error.strerror}; choose another with --{name}-port, or 0 for any free one"

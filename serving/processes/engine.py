@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import mmap
@@ -12,7 +13,7 @@ from typing import Any
 
 import uvloop
 
-from ...errors import PenstockError
+from ...errors import ArtifactError, PenstockError
 from ..announce import say
 from ..batcher import Batcher
 from ..config import ServeConfig
@@ -104,10 +105,10 @@ class Engine:
         number = next((number for number, served in self._served.items() if served.model is model), None)
         if number is None:
             number = max(self._served, default=0) + 1
+            self._served[number] = Served(model)
             if isinstance(model, TensorModel) and isinstance(model.batcher, Batcher):
-                self._served[number] = Served(model, model.batcher, BlockLayout(model.signature))
-            else:
-                self._served[number] = Served(model)
+                with contextlib.suppress(ArtifactError):  # front ends find out for themselves, and say why it is not served
+                    self._served[number] = Served(model, model.batcher, BlockLayout(model.signature))
         return number
 
     def _statistics(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import socket
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import uvloop
@@ -13,7 +14,7 @@ import uvloop
 from ..config import ServeConfig
 from ..dataplane import DataPlane
 from ..decode import DecodePool
-from ..endpoints import Endpoints
+from ..endpoints import Endpoints, listen
 from ..http import create_app
 from .child import begin, config_from_json, orphaned
 from .control import ControlLink
@@ -26,10 +27,9 @@ __all__ = ["FrontEnd"]
 class FrontEnd:
     """One of several that share the ports. It serves whatever engine the supervisor connects it to."""
 
-    def __init__(self, config: ServeConfig, control: ControlLink, http: socket.socket, grpc_port: int | None) -> None:
+    def __init__(self, config: ServeConfig, control: ControlLink, ports: Mapping[str, int]) -> None:
         self._control = control
-        self._http = http
-        self._grpc_port = grpc_port
+        self._ports = ports
         self._config = _share_of(config)
         self._repository = RemoteRepository(self._config, self._on_change)
         self._decoder = DecodePool(self._config.decoders, limit=config.max_queue)
@@ -39,10 +39,10 @@ class FrontEnd:
 
     async def run(self) -> None:
         """Serve until the supervisor says stop, answer what was accepted, end."""
-        endpoints = Endpoints(self._config)
-        endpoints.add_http(create_app(self._plane), self._http)
-        if self._grpc_port is not None:
-            endpoints.add_grpc(self._plane, self._config.host, self._grpc_port, shared=True)
+        endpoints, host = Endpoints(self._config), self._config.host
+        endpoints.add_http(create_app(self._plane), listen(host, self._ports["http"], "http", shared=True))
+        if "grpc" in self._ports:
+            endpoints.add_grpc(self._plane, host, self._ports["grpc"], shared=True)
         await endpoints.start()
         self._control.listen(self._on_command, on_end=orphaned)
         await self._stop.wait()
@@ -79,12 +79,11 @@ def _share_of(config: ServeConfig) -> ServeConfig:
 
 def main() -> None:
     """What the supervisor starts as `python -m penstock.serving.processes.frontend`."""
-    control, start, descriptors = begin(sys.argv)
+    control, start, _ = begin(sys.argv)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
         async def run() -> None:
-            http = socket.socket(fileno=descriptors[0])
-            await FrontEnd(config_from_json(start["config"]), control, http, start["grpc_port"]).run()
+            await FrontEnd(config_from_json(start["config"]), control, start["ports"]).run()
 
         runner.run(run())
 

@@ -12,24 +12,22 @@ __all__ = ["Ports"]
 
 
 class Ports:
-    """The listening sockets that processes inherit, and the reserved port of gRPC. Raises PenstockError when one is taken.
+    """The reserved ports of the front ends, and the listening socket of the metrics. Raises PenstockError when one is taken.
 
-    HTTP connections are accepted by all front ends from one socket, so none is lost with a front end that ends before it has
-    accepted it. gRPC's library takes no socket from outside; its servers share a port by SO_REUSEPORT. That option alone would
-    also let a second server of the same user take a part of the requests silently, so the port is first bound without it, which
-    fails if anybody has it, and the option is set on that socket afterwards: from then on only sockets of the same user that
-    ask for the option themselves can join. The reserving socket never listens, so it gets no connections.
+    Front ends share their ports by SO_REUSEPORT: the kernel then divides connections evenly, where processes that accept from
+    one socket leave most of a burst to whichever wakes first, and gRPC's library takes no socket from outside anyway. That
+    option alone would also let a second server of the same user take a part of the requests silently. So a port is first bound
+    without it, which fails if anybody has the port, and the option is set on that socket afterwards: from then on only sockets
+    of the same user that ask for the option themselves can join. The reserving sockets never listen and get no connections.
     """
 
     def __init__(self, config: ServeConfig) -> None:
-        self.http = listen(config.host, config.http_port, "http")
-        self.metrics: socket.socket | None = None
-        self._grpc: socket.socket | None = None
+        self._bound: dict[str, socket.socket] = {}
         try:
-            if config.metrics_port is not None:
-                self.metrics = listen(config.host, config.metrics_port, "metrics")
-            if config.grpc_port is not None:
-                self._grpc = _reserve(config.host, config.grpc_port)
+            for name, port in (("http", config.http_port), ("metrics", config.metrics_port), ("grpc", config.grpc_port)):
+                if port is not None:
+                    take = listen if name == "metrics" else _reserve
+                    self._bound[name] = take(config.host, port, name)
         except BaseException:
             self.close()
             raise
@@ -37,17 +35,20 @@ class Ports:
     @property
     def numbers(self) -> dict[str, int]:
         """The ports by name, "http" first."""
-        bound = {"http": self.http, "metrics": self.metrics, "grpc": self._grpc}
-        return {name: int(one.getsockname()[1]) for name, one in bound.items() if one is not None}
+        return {name: int(one.getsockname()[1]) for name, one in self._bound.items()}
+
+    @property
+    def metrics(self) -> socket.socket | None:
+        """The socket for whoever serves the metrics; it stays open here, so that scrapes wait while that is restarted."""
+        return self._bound.get("metrics")
 
     def close(self) -> None:
-        """Close the sockets here; those that processes have inherited stay open."""
-        for bound in (self.http, self.metrics, self._grpc):
-            if bound is not None:
-                bound.close()
+        """Close the sockets here; what processes have open stays open."""
+        for bound in self._bound.values():
+            bound.close()
 
 
-def _reserve(host: str, port: int) -> socket.socket:
+def _reserve(host: str, port: int, name: str) -> socket.socket:
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         if bound.family == socket.AF_INET6:
@@ -59,6 +60,6 @@ def _reserve(host: str, port: int) -> socket.socket:
     except OSError as error:
         bound.close()
         raise PenstockError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another with --grpc-port, or 0 for any free one"
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another with --{name}-port, or 0 for any free one"
         ) from error
     return bound

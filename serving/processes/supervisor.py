@@ -15,7 +15,6 @@ from typing import Any
 from ...errors import ArtifactError, PenstockError
 from ..announce import say, serving_line, write_ready
 from ..config import ServeConfig
-from ..endpoints import refuse_connections
 from .child import config_to_json
 from .control import ControlLink
 from .ports import Ports
@@ -131,7 +130,7 @@ class Supervisor:
         if name == _ENGINE:
             process.send(start, () if self._ports.metrics is None else (self._ports.metrics.fileno(),))
         else:
-            process.send(start | {"grpc_port": self._ports.numbers.get("grpc")}, (self._ports.http.fileno(),))
+            process.send(start | {"ports": self._ports.numbers})
         link.listen(partial(self._on_event, process))
         for front_end in self._front_ends if name == _ENGINE else [name]:
             self._connect(front_end)
@@ -176,7 +175,6 @@ class Supervisor:
 
     async def _end_all(self) -> None:
         """Front ends first, which answer what they have accepted with the engine's help; the engine after them."""
-        refuse_connections(self._ports.http)
         for names in (self._front_ends, [_ENGINE]):
             ending = [process for name in names if (process := self._processes.get(name))]
             for process in ending:
