@@ -23,9 +23,10 @@ _CONFIG = TypeAdapter(ModelConfig)
 MakeQueue = Callable[[str, Signature, LatencyTable], RequestQueue]
 
 
-def describe(model: Model) -> dict[str, Any]:
+def describe(model: Model, number_of: Callable[[Model], int]) -> dict[str, Any]:
     """All that a front end needs of a model in order to answer for it, as JSON values."""
     said: dict[str, Any] = {
+        "number": number_of(model),
         "name": model.name,
         "version": model.version,
         "config": _CONFIG.dump_python(model.config, mode="json"),
@@ -41,24 +42,21 @@ def describe(model: Model) -> dict[str, Any]:
             "seconds": {str(bucket): seconds for bucket, seconds in _profile(model.batcher.table).items()},
         }
     elif isinstance(model, DecodeModel):
-        said |= {"kind": "decode", "target": model.target.name}
+        said |= {"kind": "decode", "target": number_of(model.target)}
     elif isinstance(model, ClassifyModel):
-        said |= {"kind": "classify", "target": model.target.name, "outputs": model.outputs}
+        said |= {"kind": "classify", "target": number_of(model.target), "outputs": model.outputs}
     return said
 
 
 def model_of(
     said: Mapping[str, Any],
-    targets: Mapping[str, TensorModel],
+    others: Mapping[int, Model],
     *,
     config: ServeConfig,
     statistics: ModelStatistics,
     queue: MakeQueue,
 ) -> Model:
-    """The model that `describe` described. `queue` makes what stands for its batcher; `targets` are the tensor models by name.
-
-    Raises ArtifactError when its tensors cannot be passed between processes.
-    """
+    """The model that `describe` described. `queue` makes what stands for its batcher; `others` holds its target by number."""
     common: dict[str, Any] = {
         "name": said["name"],
         "version": said["version"],
@@ -66,10 +64,12 @@ def model_of(
         "labels": tuple(said["labels"]),
         "statistics": statistics,
     }
-    if said["kind"] == "decode":
-        return DecodeModel(target=targets[said["target"]], **common)
-    if said["kind"] == "classify":
-        return ClassifyModel(target=targets[said["target"]], outputs=said["outputs"], **common)
+    if said["kind"] != "tensor":
+        target = others[said["target"]]
+        assert isinstance(target, TensorModel), "companions are those of tensor models"
+        if said["kind"] == "decode":
+            return DecodeModel(target=target, **common)
+        return ClassifyModel(target=target, outputs=said["outputs"], **common)
     signature = Signature.from_json(said["signature"])
     preprocessing = Preprocessing.from_json(said["preprocessing"]) if said["preprocessing"] else None
     table = LatencyTable({int(bucket): seconds for bucket, seconds in said["seconds"].items()})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import mmap
@@ -67,7 +66,7 @@ class Engine:
             except PenstockError as error:
                 self._report(str(error))
             else:
-                self._report("\n".join(f"  {entry.name}: {entry.reason}" for entry in self._repository.entries))
+                self._report()
             self._announce()
             await self._stop.wait()
         finally:
@@ -89,36 +88,58 @@ class Engine:
     def _connect(self, connected: socket.socket, memory: mmap.mmap) -> None:
         desk = Desk(connected, memory, self._served, statistics=self._statistics, on_end=self._desks.discard)
         self._desks.add(desk)
-        desk.channel.send(Catalogue(self._catalogue()))
+        desk.channel.send(Catalogue(json.dumps(self._catalogue())))
 
     def _announce(self) -> None:
         """Tell every front end what is served now."""
-        text = self._catalogue()
+        text = json.dumps(self._catalogue())
         for desk in self._desks:
             desk.channel.send(Catalogue(text))
 
-    def _catalogue(self) -> str:
-        models = [{"number": self._number(model), **describe(model)} for model in self._repository.ready_models()]
-        return json.dumps({"ready": self._repository.ready, "index": self._repository.index(), "models": models})
+    def _catalogue(self) -> dict[str, Any]:
+        models, refused = [], {}
+        for model in self._repository.ready_models():
+            try:
+                models.append(describe(model, self._number))
+            except ArtifactError as error:
+                refused[model.name, model.version] = str(error)
+        index = [
+            entry | ({"state": "UNAVAILABLE", "reason": refused[key]} if key in refused else {})
+            for entry in self._repository.index()
+            for key in [(entry["name"], entry["version"])]
+        ]
+        return {"ready": self._repository.ready and bool(models), "index": index, "models": models}
 
     def _number(self, model: Model) -> int:
+        """The number by which front ends call a model; ArtifactError when its requests cannot be passed between processes."""
         number = next((number for number, served in self._served.items() if served.model is model), None)
-        if number is None:
-            number = max(self._served, default=0) + 1
-            self._served[number] = Served(model)
-            if isinstance(model, TensorModel) and isinstance(model.batcher, Batcher):
-                with contextlib.suppress(ArtifactError):  # front ends find out for themselves, and say why it is not served
-                    self._served[number] = Served(model, model.batcher, BlockLayout(model.signature))
+        if number is not None:
+            return number
+        if isinstance(model, TensorModel):
+            assert isinstance(model.batcher, Batcher), "the engine's models run here"
+            layout, most = BlockLayout(model.signature), model.batcher.table.largest
+            if layout.size(most) > self._config.ring_bytes:
+                raise ArtifactError(
+                    f"a request of {most} rows takes {layout.size(most):,} bytes of shared memory, of which each front end "
+                    f"has {self._config.ring_bytes:,}; allow more with --ring-mib"
+                )
+            served = Served(model, model.batcher, layout)
+        else:
+            served = Served(model)
+        number = max(self._served, default=0) + 1
+        self._served[number] = served
         return number
 
     def _statistics(self) -> str:
         return json.dumps({number: served.model.statistics.snapshot() for number, served in self._served.items()})
 
-    def _report(self, reasons: str) -> None:
+    def _report(self, reasons: str = "") -> None:
         """Tell the supervisor how loading ended, in few enough words for one message."""
-        names = list(dict.fromkeys(model.name for model in self._repository.ready_models()))
+        catalogue = self._catalogue()
+        names = list(dict.fromkeys(model["name"] for model in catalogue["models"]))
         if len(names) > _NAMED:
             names[_NAMED:] = [f"{len(names) - _NAMED} more"]
+        reasons = reasons or "\n".join(f"  {entry['name']}: {entry['reason']}" for entry in catalogue["index"])
         self._control.send({"event": "loaded", "models": names, "reasons": reasons[:_REASON_LENGTH]})
 
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ArtifactError, InputError, NotFoundError, OverloadedError, PenstockError
+from ...errors import InputError, NotFoundError, OverloadedError, PenstockError
 from ...specs import Signature
 from ..batcher import Ticket
 from ..config import ServeConfig
 from ..latency import LatencyTable
-from ..models import Model, TensorModel
+from ..models import Model
 from ..statistics import ModelStatistics
 from .connection import Connection, RemoteTicket, engine_gone
 from .description import model_of
@@ -48,11 +48,6 @@ class RemoteQueue:
     def depth(self) -> int:
         """This front end's requests in the engine, those that run included; of the others' it knows nothing."""
         return self._connection.waiting
-
-    @property
-    def largest_block(self) -> int:
-        """Bytes of shared memory that a request of the most rows takes."""
-        return self._layout.size(self.table.largest)
 
     def admit(self, rows: int, *, timeout: float, priority: int = 0) -> Ticket:
         """See `RequestQueue.admit`; raises OverloadedError when the engine is gone or the shared memory is full."""
@@ -207,43 +202,21 @@ class RemoteRepository:
             return
         numbers: dict[int, Model] = {}
         models: dict[str, dict[str, Model]] = {}
-        refused: dict[tuple[str, str], str] = {}
         # Tensor models come first, since the others refer to them.
         for said in sorted(catalogue["models"], key=lambda said: said["kind"] != "tensor"):
             number, name, version = said["number"], said["name"], said["version"]
-            model = self._numbers.get(number)
-            try:
-                models.setdefault(name, {})[version] = numbers[number] = model or self._made(connection, number, said, models)
-            except ArtifactError as error:
-                refused[name, version] = str(error)
-        self._models = {name: versions for name, versions in models.items() if versions}
-        self._numbers = numbers
-        self._index = [
-            {**entry, "state": "UNAVAILABLE", "reason": refused[key]}
-            if (key := (entry["name"], entry["version"])) in refused
-            else entry
-            for entry in catalogue["index"]
-        ]
-        self._loaded = catalogue["ready"] and bool(self._models)
-
-    def _made(self, connection: Connection, number: int, said: dict[str, Any], models: dict[str, dict[str, Model]]) -> Model:
-        target = next(iter(models.get(said.get("target", ""), {}).values()), None)
-        if said["kind"] != "tensor" and not isinstance(target, TensorModel):
-            raise ArtifactError(f"'{said['name']}' needs model '{said['target']}', which is not served")
-        model = model_of(
-            said,
-            {target.name: target} if isinstance(target, TensorModel) else {},
-            config=self._config,
-            statistics=RemoteStatistics(connection, number),
-            queue=partial(RemoteQueue, connection, number),
-        )
-        queue = model.batcher if isinstance(model, TensorModel) else None
-        if isinstance(queue, RemoteQueue) and queue.largest_block > self._config.ring_bytes:
-            raise ArtifactError(
-                f"a request of {queue.table.largest} rows takes {queue.largest_block:,} bytes of shared memory, of which "
-                f"each front end has {self._config.ring_bytes:,}; allow more with --ring-mib"
+            model = self._numbers.get(number) or model_of(
+                said,
+                self._numbers | numbers,
+                config=self._config,
+                statistics=RemoteStatistics(connection, number),
+                queue=partial(RemoteQueue, connection, number),
             )
-        return model
+            models.setdefault(name, {})[version] = numbers[number] = model
+        self._models = models
+        self._numbers = numbers
+        self._index = catalogue["index"]
+        self._loaded = catalogue["ready"]
 
     def _on_end(self, connection: Connection) -> None:
         if self._connection is connection:

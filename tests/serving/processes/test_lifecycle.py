@@ -15,10 +15,15 @@ from collections import Counter
 from contextlib import suppress
 
 import numpy as np
+import onnx
 import psutil
 import pytest
 import tritonclient.grpc as grpcclient
+from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
+
+from penstock.runtime.package import write_package
+from penstock.specs import Signature, TensorSpec
 
 SIDE = 16
 
@@ -36,6 +41,7 @@ class HttpLoad:
         self._path = path
         self.outcomes: Counter = Counter()
         self.without_retry_after = 0
+        self.last = ""
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
 
@@ -158,22 +164,26 @@ def _metric(server, name: str) -> float:
 
 
 @pytest.mark.parametrize("frontends", [0, 2])
-@pytest.mark.parametrize("keep_alive", [True, False], ids=["kept", "new"])
-def test_sigterm_under_load_breaks_no_request(start, models, make_photo, frontends, keep_alive):
+def test_sigterm_under_load_breaks_no_request(start, models, make_photo, frontends):
     server = start(models, frontends=frontends)
     children = _children(server)
-    with HttpLoad(server, make_photo(0), keep_alive=keep_alive) as load, GrpcLoad(server) as calls:
+    image = make_photo(0)
+    with (
+        HttpLoad(server, image, clients=4) as kept,
+        HttpLoad(server, image, clients=4, keep_alive=False) as new,
+        GrpcLoad(server) as calls,
+    ):
         time.sleep(0.5)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(30) == 0, server.output
-    assert set(load.outcomes) <= {200, "refused"}, (load.outcomes, load.last)
+    assert set(kept.outcomes) <= {200, "refused"}, (kept.outcomes, kept.last)
+    assert set(new.outcomes) <= {200, "refused"}, (new.outcomes, new.last)
     assert set(calls.outcomes) <= {"ok", "StatusCode.UNAVAILABLE"}, calls.outcomes
     assert not any(process.is_running() for kind in children.values() for process in kind)
 
 
-@pytest.mark.parametrize("frontends", [0, 2])
-def test_sigterm_answers_what_waits(start, slow_models, make_photo, frontends):
-    server = start(slow_models, frontends=frontends)
+def test_sigterm_answers_what_waits(start, slow_models, make_photo):
+    server = start(slow_models, frontends=2)
     connections = []
     for number in range(24):
         image = make_photo(number)
@@ -238,8 +248,8 @@ def test_a_killed_engine_is_a_clean_error_and_comes_back(start, models, make_pho
     assert set(again.outcomes) == {200}, again.outcomes
 
 
-def test_requests_in_flight_when_the_engine_dies_are_answered_503(start, slow_models, make_photo):
-    server = start(slow_models, frontends=1)
+def _ask_together(server, make_photo, count: int, meanwhile=lambda: None) -> list[tuple[int, str, str]]:
+    """Status, Retry-After and error of so many requests at once."""
     answers = []
 
     def ask(number: int) -> None:
@@ -250,13 +260,23 @@ def test_requests_in_flight_when_the_engine_dies_are_answered_503(start, slow_mo
         except urllib.error.HTTPError as error:
             answers.append((error.code, error.headers.get("Retry-After"), json.loads(error.read())["error"]))
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
-    _until(lambda: _metric(server, "nv_inference_pending_request_count") >= 4, 20, "nothing waits")
-    _children(server)["engine"][0].kill()
+    meanwhile()
     for thread in threads:
         thread.join()
+    return answers
+
+
+def test_requests_in_flight_when_the_engine_dies_are_answered_503(start, slow_models, make_photo):
+    server = start(slow_models, frontends=1)
+
+    def kill() -> None:
+        _until(lambda: _metric(server, "nv_inference_pending_request_count") >= 4, 20, "nothing waits")
+        _children(server)["engine"][0].kill()
+
+    answers = _ask_together(server, make_photo, 16, kill)
     lost = [answer for answer in answers if answer[0] != 200]
     assert lost
     assert all(status == 503 and int(retry_after) >= 1 and "engine" in text for status, retry_after, text in lost), answers
@@ -278,6 +298,16 @@ def test_nothing_outlives_a_killed_supervisor(start, models, make_photo):
         with socket.socket() as free:
             free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             free.bind((host, int(port)))
+
+
+def test_memory_for_requests_is_bounded(start, slow_models, make_photo):
+    """A block for one row of `slow` takes 3,136 bytes, so that five requests fit; the others are refused at once."""
+    server = start(slow_models, frontends=1, ring_bytes=16_384 + 12_288)
+    answers = _ask_together(server, make_photo, 40)
+    refused = [answer for answer in answers if answer[0] != 200]
+    assert 0 < len(refused) < 40
+    assert all(status == 503 and int(retry_after) >= 1 and "memory" in text for status, retry_after, text in refused)
+    assert _ask_together(server, make_photo, 1)[0][0] == 200
 
 
 def test_a_second_signal_ends_everything_at_once(start, models):
@@ -310,24 +340,24 @@ def test_signals_to_the_whole_group_drain_once(models, server_class, tmp_path, m
         server.process.wait()
 
 
-@pytest.mark.parametrize("taken", ["http_port", "grpc_port", "metrics_port"])
-def test_a_second_server_cannot_share_a_port(start, models, taken, tmp_path):
+def test_a_second_server_cannot_share_a_port(start, models):
     from penstock.errors import PenstockError
     from penstock.serving.config import ServeConfig
     from penstock.serving.processes.supervisor import Supervisor
 
     server = start(models, frontends=1)
-    port = int(getattr(server, taken.removesuffix("_port")).split(":")[1])
-    ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0, taken: port}
-    with pytest.raises(PenstockError, match=f"{port}.*--{taken.replace('_', '-')}"):
-        Supervisor(ServeConfig(models=models, frontends=1, **ports))
+    for taken in ("http", "grpc", "metrics"):
+        port = int(getattr(server, taken).split(":")[1])
+        ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0, f"{taken}_port": port}
+        with pytest.raises(PenstockError, match=f"{port}.*--{taken}-port"):
+            Supervisor(ServeConfig(models=models, frontends=1, **ports))
 
 
-def test_a_model_that_cannot_be_served_is_said_at_once(tmp_path, models):
-    (tmp_path / "damaged").symlink_to(models / "damaged")
+def _serve_in_vain(models, *options: str) -> str:
+    """What the command says about models of which it can serve none."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "penstock", "serve", str(tmp_path), "--frontends", "1"),
+            *(sys.executable, "-m", "penstock", "serve", str(models), "--frontends", "1", *options),
             *("--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"),
         ],
         capture_output=True,
@@ -337,4 +367,42 @@ def test_a_model_that_cannot_be_served_is_said_at_once(tmp_path, models):
     )
     assert done.returncode == 2
     assert "none of the models" in done.stderr
-    assert "damaged" in done.stderr
+    return done.stderr
+
+
+def test_models_that_cannot_be_served_are_said_at_once(tmp_path, models):
+    (tmp_path / "damaged").symlink_to(models / "damaged")
+    assert "damaged/1/model.onnx is not the file" in _serve_in_vain(tmp_path)
+
+
+def test_a_model_whose_requests_do_not_fit_the_memory_says_so(tmp_path):
+    files, folder = tmp_path / "files", tmp_path / "models"
+    files.mkdir()
+    folder.mkdir()
+    side, rows = 400, 2
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", side, side])
+    graph = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["y"])],
+        "large",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", side, side])],
+        [output],
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), files / "model.onnx"
+    )
+    specs = [TensorSpec(name=name, dtype="float32", shape=("batch", side, side)) for name in "xy"]
+    write_package(
+        folder / "large",
+        name="large",
+        files_from=files,
+        signature=Signature(inputs=(specs[0],), outputs=(specs[1],)),
+        preprocessing=None,
+        labels=None,
+        parity={},
+        plans=[],
+        provenance={},
+        max_batch_size=rows,
+    )
+    said = _serve_in_vain(folder, "--ring-mib", "1")
+    assert "a request of 2 rows takes 2,560,000 bytes of shared memory" in said
+    assert "--ring-mib" in said
