@@ -387,9 +387,7 @@ def test_a_model_whose_requests_do_not_fit_the_memory_says_so(tmp_path):
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", side, side])],
         [output],
     )
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), files / "model.onnx"
-    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), files / "model.onnx")
     specs = [TensorSpec(name=name, dtype="float32", shape=("batch", side, side)) for name in "xy"]
     write_package(
         folder / "large",
