@@ -308,6 +308,13 @@ def serve(
     threads: Annotated[int | None, typer.Option(help="CPU threads of each session; by default as the plan measured.")] = None,
     max_queue: Annotated[int, typer.Option(help="Requests that may wait, per model, before new ones are refused.")] = 256,
     timeout: Annotated[float, typer.Option(help="Deadline in seconds of a request that names none.")] = 30.0,
+    model_control_mode: Annotated[
+        str, typer.Option(help="none: fixed at the start; explicit: clients load and unload; poll: the folder is followed.")
+    ] = "none",
+    load_model: Annotated[
+        list[str] | None, typer.Option(help="Under explicit control, loaded at the start; '*' is all. Repeatable.")
+    ] = None,
+    repository_poll_secs: Annotated[float, typer.Option(help="Seconds between two looks at the folder in poll mode.")] = 15.0,
 ) -> None:
     """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
     from .serving.config import ServeConfig
@@ -325,6 +332,9 @@ def serve(
             threads=threads,
             max_queue=max_queue,
             default_timeout_seconds=timeout,
+            model_control_mode=model_control_mode,
+            load_models=tuple(load_model or ()),
+            repository_poll_seconds=repository_poll_secs,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

@@ -11,6 +11,7 @@ from ..runtime.session import default_threads
 __all__ = ["ServeConfig"]
 
 MIB = 1 << 20
+_CONTROL_MODES = ("none", "explicit", "poll")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,8 @@ class ServeConfig:
     a request has all cores either way; under load, one batch may use the moments in which the other waits for its slowest
     thread, is collated, or is handed back.
     `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
+    `model_control_mode` is Triton's: "none" serves what is there at the start; "explicit" loads `load_models` ("*" is all)
+    and then what clients ask for; "poll" looks at the folder every `repository_poll_seconds` and follows it.
     `ready_file` is written as JSON with the chosen ports once every model was tried. Raises ValueError naming the field.
     """
 
@@ -37,6 +40,10 @@ class ServeConfig:
     default_timeout_seconds: float = 30.0
     body_timeout_seconds: float = 60.0
     drain_seconds: float = 30.0
+
+    model_control_mode: str = "none"
+    load_models: tuple[str, ...] = ()
+    repository_poll_seconds: float = 15.0
 
     instances: int | None = None
     threads: int | None = None
@@ -65,7 +72,11 @@ class ServeConfig:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        for name in ("default_timeout_seconds", "body_timeout_seconds", "drain_seconds"):
+        if self.model_control_mode not in _CONTROL_MODES:
+            raise ValueError(f"model_control_mode must be one of {', '.join(_CONTROL_MODES)}, got {self.model_control_mode!r}")
+        if self.load_models and self.model_control_mode != "explicit":
+            raise ValueError("load_models needs model_control_mode explicit; the other modes load every model")
+        for name in ("default_timeout_seconds", "body_timeout_seconds", "drain_seconds", "repository_poll_seconds"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number of seconds, got {getattr(self, name)!r}")
         if not (math.isfinite(self.max_queue_delay_seconds) and self.max_queue_delay_seconds >= 0):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -63,19 +63,48 @@ class DataPlane:
         return {**config_json(model.config), "name": model.name}
 
     def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
-        """The statistics extension's answer for one model, or for all when no name is given."""
-        models = [self.repository.get(name, version)] if name else self.repository.ready_models()
+        """The statistics extension's answer for one model, or one version, or for all when no name is given."""
+        if version:
+            models = [self.repository.get(name, version)]
+        elif name:
+            models = [self.repository.get(name, ready) for ready in self.repository.versions(name)]
+        else:
+            models = self.repository.ready_models()
         return {
             "model_stats": [{"name": m.name, "version": m.version, **m.statistics.snapshot()} for m in models],
         }
 
-    def refuse_control(self, name: str) -> None:
-        """Loading and unloading over the network: always refused, because this server's models are fixed at its start."""
-        raise UnsupportedError(f"cannot load or unload '{name[:100]}': model control is not enabled on this server")
+    async def load_model(self, name: str, parameters: Mapping[str, Any]) -> None:
+        """Load or renew a model; `parameters` may hold "config", JSON to use instead of its `config.pbtxt`.
+
+        Returns once it serves. Goes on when this is cancelled. Raises as `ModelRepository.start_load` and its future do.
+        """
+        if files := [key for key in parameters if key.startswith("file:")]:
+            raise UnsupportedError(
+                f"parameter '{files[0][:100]}': files are not taken over the network; put them into the models folder"
+            )
+        config = parameters.get("config")
+        if unknown := sorted(set(parameters) - {"config"}):
+            raise InputError(f"unknown parameter '{unknown[0][:100]}'; load takes 'config'")
+        if config is not None and not isinstance(config, str):
+            raise InputError("parameter 'config' must be a string, a model configuration in JSON")
+        await asyncio.shield(asyncio.wrap_future(self.repository.start_load(name, config)))
+
+    async def unload_model(self, name: str, parameters: Mapping[str, Any]) -> None:
+        """Unload a model; returns once no new request finds it. `parameters` may hold "unload_dependents", true or false."""
+        dependents = parameters.get("unload_dependents", False)
+        if unknown := sorted(set(parameters) - {"unload_dependents"}):
+            raise InputError(f"unknown parameter '{unknown[0][:100]}'; unload takes 'unload_dependents'")
+        if not isinstance(dependents, bool):
+            raise InputError("parameter 'unload_dependents' must be true or false")
+        await asyncio.shield(asyncio.wrap_future(self.repository.start_unload(name, dependents=dependents)))
 
     async def infer(self, name: str, version: str, request: InferenceRequest) -> InferenceResponse:
         """Answer one request. Raises a RequestError that says what is wrong, or ExecutionError when the model failed."""
-        model = self.repository.get(name, version)
+        with self.repository.use(name, version) as model:
+            return await self._infer(model, request)
+
+    async def _infer(self, model: Model, request: InferenceRequest) -> InferenceResponse:
         begin = time.monotonic()
         try:
             if request.raw is not None:
@@ -98,7 +127,11 @@ class DataPlane:
         self, name: str, image: bytes, *, version: str = "", count: int = 5, timeout: float | None = None
     ) -> dict[str, Any]:
         """The most probable labels of one encoded image."""
-        model = self.repository.get(name, version)
+        with self.repository.use(name, version) as model:
+            return await self._classify(model, image, count, timeout)
+
+    async def _classify(self, model: Model, image: bytes, count: int, timeout: float | None) -> dict[str, Any]:
+        name = model.name
         target = model.target if isinstance(model, (ClassifyModel, DecodeModel)) else model
         if not isinstance(target, TensorModel) or target.preprocessor is None:
             raise UnsupportedError(

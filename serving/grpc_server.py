@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2_grpc as stubs
 from ..errors import PenstockError, RequestError
 from .config_json import config_message
 from .dataplane import DataPlane
-from .grpc_codec import decode_infer, encode_infer, fill
+from .grpc_codec import control_parameters, decode_infer, encode_infer, fill
 from .grpc_health import health_handler
 
 __all__ = ["GrpcServer"]
@@ -108,10 +108,18 @@ class _Service(stubs.GRPCInferenceServiceServicer):  # type: ignore[misc]
         return fill(pb.RepositoryIndexResponse(), {"models": self._plane.repository.index(ready_only=request.ready)})
 
     async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
-        return await _answered(context, lambda: self._plane.refuse_control(request.model_name))
+        async def answer() -> Any:
+            await self._plane.load_model(request.model_name, control_parameters(request))
+            return pb.RepositoryModelLoadResponse()
+
+        return await _awaited(context, answer)
 
     async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
-        return await _answered(context, lambda: self._plane.refuse_control(request.model_name))
+        async def answer() -> Any:
+            await self._plane.unload_model(request.model_name, control_parameters(request))
+            return pb.RepositoryModelUnloadResponse()
+
+        return await _awaited(context, answer)
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         async def answer() -> Any:

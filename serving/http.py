@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import zlib
 from functools import partial
@@ -15,7 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from .. import __version__
 from ..errors import OverloadedError, RequestError, UnsupportedError
-from .codec import decode_request, encode_response
+from .codec import control_parameters, decode_request, encode_response
 from .dataplane import DataPlane
 from .http_body import BodyReader, decompress, header_length, image_of_form, while_connected
 from .json_limits import parse_json
@@ -90,10 +91,19 @@ def create_app(plane: DataPlane) -> FastAPI:
         return JSONResponse(plane.repository.index(ready_only=isinstance(asked, dict) and asked.get("ready") is True))
 
     @app.post("/v2/repository/models/{model}/load", tags=["repository"])
+    async def load(request: Request, model: str) -> Response:
+        """Load or renew a model; answered once it serves. Only under explicit model control."""
+        async with bodies.read(request) as body:
+            parameters = await asyncio.to_thread(control_parameters, body, max_depth=config.max_json_depth)
+        await plane.load_model(model, parameters)
+        return Response()
+
     @app.post("/v2/repository/models/{model}/unload", tags=["repository"])
-    async def control(model: str) -> Response:
-        """Refused: this server's models are fixed at its start."""
-        plane.refuse_control(model)
+    async def unload(request: Request, model: str) -> Response:
+        """Unload a model; answered once no new request finds it. Only under explicit model control."""
+        async with bodies.read(request) as body:
+            parameters = await asyncio.to_thread(control_parameters, body, max_depth=config.max_json_depth)
+        await plane.unload_model(model, parameters)
         return Response()
 
     @app.get("/v2/models/stats", tags=["models"])

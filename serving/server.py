@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from ..errors import ArtifactError, PenstockError
+from ..errors import PenstockError
 from .config import ServeConfig
 from .dataplane import DataPlane
 from .decode import DecodePool
@@ -110,10 +110,7 @@ class _Server:
         await loading
         if self._stop.is_set():
             return
-        if not self._repository.ready:
-            reasons = "\n".join(f"  {entry.name}: {entry.reason}" for entry in self._repository.entries)
-            raise ArtifactError(f"none of the models in {self._config.models} can be served:\n{reasons}")
-        ready = ", ".join(model.name for model in self._repository.ready_models())
+        ready = ", ".join(dict.fromkeys(model.name for model in self._repository.ready_models())) or "no model yet"
         host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
         schemes = {"http": "http://", "metrics": "metrics http://", "grpc": "gRPC "}
         paths = {"metrics": "/metrics"}
