@@ -314,6 +314,9 @@ def serve(
     load_model: Annotated[
         list[str] | None, typer.Option(help="Under explicit control, loaded at the start; '*' is all. Repeatable.")
     ] = None,
+    response_cache_bytes: Annotated[
+        int, typer.Option(help="Memory for outputs that are given again when the same input comes again; 0 keeps none.")
+    ] = 0,
     repository_poll_secs: Annotated[float, typer.Option(help="Seconds between two looks at the folder in poll mode.")] = 15.0,
 ) -> None:
     """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
@@ -335,6 +338,7 @@ def serve(
             model_control_mode=model_control_mode,
             load_models=tuple(load_model or ()),
             repository_poll_seconds=repository_poll_secs,
+            response_cache_bytes=response_cache_bytes,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

@@ -25,6 +25,7 @@ class ServeConfig:
     `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
     `model_control_mode` is Triton's: "none" serves what is there at the start; "explicit" loads `load_models` ("*" is all)
     and then what clients ask for; "poll" looks at the folder every `repository_poll_seconds` and follows it.
+    `response_cache_bytes` of outputs are kept for inputs that come again; 0 keeps none.
     `ready_file` is written as JSON with the chosen ports once every model was tried. Raises ValueError naming the field.
     """
 
@@ -44,6 +45,7 @@ class ServeConfig:
     model_control_mode: str = "none"
     load_models: tuple[str, ...] = ()
     repository_poll_seconds: float = 15.0
+    response_cache_bytes: int = 0
 
     instances: int | None = None
     threads: int | None = None
@@ -72,6 +74,9 @@ class ServeConfig:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
+        cache = self.response_cache_bytes
+        if isinstance(cache, bool) or not isinstance(cache, int) or cache < 0:
+            raise ValueError(f"response_cache_bytes must be a number of bytes, 0 for no cache, got {cache!r}")
         if self.model_control_mode not in _CONTROL_MODES:
             raise ValueError(f"model_control_mode must be one of {', '.join(_CONTROL_MODES)}, got {self.model_control_mode!r}")
         if self.load_models and self.model_control_mode != "explicit":

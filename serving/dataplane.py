@@ -6,8 +6,9 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,12 +24,16 @@ from .decode import DecodePool, decode_rows
 from .messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .repository import ModelRepository
+from .response_cache import fingerprint
 from .results import requested_outputs, top_labels
 
 __all__ = ["EXTENSIONS", "SERVER_NAME", "DataPlane"]
 
 SERVER_NAME = "penstock"
 EXTENSIONS = ("classification", "model_configuration", "statistics", "binary_tensor_data", "parameters", "model_repository")
+
+# Below this, hashing an input takes less than handing it to another thread.
+_LONG_HASH = 256 * 1024
 
 T = TypeVar("T")
 log = logging.getLogger("penstock.serving")
@@ -158,10 +163,38 @@ class DataPlane:
     async def _run(
         self, model: TensorModel, tensors: Sequence[Tensor], rows: int, request: InferenceRequest
     ) -> list[np.ndarray]:
-        ticket = model.batcher.admit(rows, timeout=self._timeout(request.timeout), priority=request.priority)
         given = {tensor.name: tensor.data for tensor in tensors}
-        model.batcher.submit(ticket, [given[name] for name in model.input_names])
-        return await self._answer(model.batcher, ticket)
+        inputs = [given[name] for name in model.input_names]
+
+        async def compute() -> list[np.ndarray]:
+            ticket = model.batcher.admit(rows, timeout=self._timeout(request.timeout), priority=request.priority)
+            model.batcher.submit(ticket, inputs)
+            return await self._answer(model.batcher, ticket)
+
+        return await self._cached(model, inputs, sum(array.nbytes for array in inputs), compute)
+
+    async def _cached(
+        self,
+        model: TensorModel,
+        inputs: Sequence[np.ndarray] | Sequence[bytes],
+        size: int,
+        compute: Callable[[], Awaitable[list[np.ndarray]]],
+    ) -> list[np.ndarray]:
+        """What the model answered to the same input of `size` bytes before, else what it computes now."""
+        if (cache := model.cache) is None:
+            return await compute()
+        begin = time.perf_counter_ns()
+        key = await self.in_pool(partial(fingerprint, inputs)) if size > _LONG_HASH else fingerprint(inputs)
+        outputs = cache.get(key)
+        looked = time.perf_counter_ns()
+        if outputs is not None:
+            model.statistics.cached(looked - begin)
+            return outputs
+        outputs = await compute()
+        computed = time.perf_counter_ns()
+        cache.put(key, outputs)
+        model.statistics.missed(looked - begin + time.perf_counter_ns() - computed)
+        return outputs
 
     async def _composed(
         self, model: Model, images: Tensor, rows: int, request: InferenceRequest, begin: float
@@ -186,6 +219,11 @@ class DataPlane:
         return arrays
 
     async def _images(self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int) -> list[np.ndarray]:
+        """What the model says of these images, which are hashed as they came, so that one that comes again is not decoded."""
+        size = sum(len(image) for image in images)
+        return await self._cached(model, images, size, partial(self._decoded, model, images, timeout, priority))
+
+    async def _decoded(self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int) -> list[np.ndarray]:
         """Admit first, decode then, so that what cannot be answered in time costs no decoding."""
         preprocessor, batcher = model.preprocessor, model.batcher
         if preprocessor is None:

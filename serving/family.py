@@ -15,6 +15,7 @@ from .config import ServeConfig
 from .loading import load_companion, load_tensor_model
 from .models import Model, TensorModel
 from .published import Key, Members, Published, rows
+from .response_cache import ResponseCache
 from .versions import VersionPolicy, version_signature
 
 __all__ = ["Family"]
@@ -39,12 +40,15 @@ class Family:
     answered. What cannot be loaded stays out with its reason, and what served before goes on.
     """
 
-    def __init__(self, name: str, root: Path, config: ServeConfig, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, name: str, root: Path, config: ServeConfig, say: Callable[[str], None], *, cache: ResponseCache | None = None
+    ) -> None:
         self.name = name
         self.published = Published()
         self._root = root
         self._config = config
         self._say = say
+        self._cache = cache
         self._turn = threading.Lock()
         self._guard = threading.Lock()  # of everything below, which is only ever changed inside a turn or by a drain
         self._stopping = threading.Event()
@@ -184,7 +188,15 @@ class Family:
         self._publish()
         try:
             serving = before.model if before else None
-            return load_tensor_model(folder, self._config, self._say, version=number, override=self._override, before=serving)
+            return load_tensor_model(
+                folder,
+                self._config,
+                self._say,
+                version=number,
+                override=self._override,
+                before=serving,
+                cache=self._cache,
+            )
         finally:
             with self._guard:
                 self._loading.discard(key)

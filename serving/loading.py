@@ -16,6 +16,7 @@ from .batcher import Batcher, Runner
 from .config import ServeConfig
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .policy import BatchPolicy
+from .response_cache import ResponseCache
 from .statistics import ModelStatistics
 from .warmup import close, warm_up
 
@@ -30,11 +31,13 @@ def load_tensor_model(
     version: int,
     override: ModelConfig | None = None,
     before: TensorModel | None = None,
+    cache: ResponseCache | None = None,
 ) -> TensorModel:
     """Open, warm up, try out and profile one version. Raises ArtifactError or BackendError, leaving nothing open.
 
     `override` is used instead of the folder's config. `before` is the model that serves meanwhile, whose place this one takes:
-    its number of instances is kept, since measuring it beside live traffic would disturb both.
+    its number of instances is kept, since measuring it beside live traffic would disturb both. It has a part of `cache`, unless
+    its config says `response_cache { enable: false }`.
     """
     artifact = load_artifact(folder, version=version)
     if override is not None:
@@ -74,6 +77,7 @@ def load_tensor_model(
         preprocessor=preprocessor,
         probabilities=artifact.probabilities,
         instances=len(instances),
+        cache=cache.of_model() if cache is not None and _cacheable(declared) else None,
         input_names=tuple(spec.name for spec in artifact.signature.inputs),
         output_names=tuple(spec.name for spec in artifact.signature.outputs),
     )
@@ -139,6 +143,10 @@ def _open(artifact: Artifact, plan: Plan, max_batch_size: int, threads: int | No
         close(sessions)
         raise
     return sessions
+
+
+def _cacheable(declared: ModelConfig) -> bool:
+    return bool(declared.message.get("response_cache", {"enable": True}).get("enable"))
 
 
 def _counted(instances: int) -> str:

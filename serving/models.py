@@ -10,6 +10,7 @@ from ..runtime.model_config import ConfigTensor, ModelConfig
 from ..runtime.preprocessing import Preprocessor
 from .batcher import Batcher
 from .messages import InferenceRequest, Tensor
+from .response_cache import ModelCache
 from .statistics import ModelStatistics
 from .uses import Uses
 
@@ -64,13 +65,15 @@ class Model:
 class TensorModel(Model):
     """Tensors in, tensors out, through the batcher. `preprocessor` makes its input from images, where that is known.
 
-    `probabilities` says that outputs already are probabilities. `instances` counts the sessions side by side.
+    `probabilities` says that outputs already are probabilities. `instances` counts the sessions side by side. `cache` keeps
+    outputs for inputs that come again, where that is wanted.
     """
 
     batcher: Batcher
     preprocessor: Preprocessor | None = None
     probabilities: bool = False
     instances: int = 1
+    cache: ModelCache | None = None
     # Sessions take and give tensors in the signature's order, which an edited config need not follow.
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
@@ -83,6 +86,8 @@ class TensorModel(Model):
     def close(self, *, drain: bool = True) -> None:
         """Answer what was admitted (or with drain=False refuse it), then end the model's threads and free its sessions."""
         self.batcher.close(drain=drain)
+        if self.cache is not None:
+            self.cache.clear()
 
 
 @dataclass(kw_only=True)

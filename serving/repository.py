@@ -15,6 +15,7 @@ from .config import ServeConfig
 from .family import Family
 from .models import Model
 from .published import Entry, Members
+from .response_cache import ResponseCache
 from .scan import scan
 from .watch import FolderWatch
 
@@ -46,6 +47,7 @@ class ModelRepository:
         self._families: dict[str, Family] = {}
         self._by_name: Mapping[str, Family] = {}
         self._say: Callable[[str], None] = _log
+        self.cache = ResponseCache(config.response_cache_bytes) if config.response_cache_bytes else None
         self._control = ThreadPoolExecutor(_CONTROL_THREADS, thread_name_prefix="penstock-control")
         self._poller: threading.Thread | None = None
         if not self._root.is_dir():
@@ -221,7 +223,7 @@ class ModelRepository:
             members = scan(self._root)
             for name in members:
                 if name not in self._families:
-                    self._families[name] = Family(name, self._root, self._config, self._tell)
+                    self._families[name] = Family(name, self._root, self._config, self._tell, cache=self.cache)
                     self._families[name].announce(members[name], set())
             by_name = {served: family for family in self._families.values() for served in family.published.models}
             by_name |= {name: self._families[family] for family, found in members.items() for name in found.names(family)}
