@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from penstock.errors import ArtifactError, NotFoundError, OverloadedError, UnsupportedError
+from penstock.errors import ArtifactError, InputError, NotFoundError, OverloadedError, UnsupportedError
 from penstock.serving.config import ServeConfig
 from penstock.serving.repository import ModelRepository
 
@@ -137,3 +137,26 @@ def test_a_server_that_stops_begins_nothing_new(repository, opened):
     assert not models.ready
     with pytest.raises(NotFoundError):
         models.get("tiny")
+
+
+@pytest.mark.parametrize(("times", "serves"), [(2, "2"), (1000, "1")])
+def test_a_folder_that_changes_while_it_is_read_is_read_again(opened, repository, times, serves):
+    repository.package("tiny")
+    lines = []
+
+    def progress(line: str) -> None:
+        if "loading version 2" in line:
+            lines.append(line)
+            if len(lines) <= times:
+                (repository.path / "tiny" / "2" / "note").write_text("x" * len(lines))
+
+    models = opened(load=False, load_models=("tiny",))
+    models.load(progress)
+    repository.add("tiny", 2, scale=2)
+    if serves == "2":
+        models.start_load("tiny").result(60)
+        assert len(lines) == times + 1
+    else:
+        with pytest.raises(InputError, match="changes while it is read; write it elsewhere and rename it"):
+            models.start_load("tiny").result(60)
+    assert models.get("tiny").version == serves
