@@ -314,6 +314,9 @@ def serve(
     load_model: Annotated[
         list[str] | None, typer.Option(help="Under explicit control, loaded at the start; '*' is all. Repeatable.")
     ] = None,
+    rate_limit: Annotated[
+        float | None, typer.Option(help="Inference requests a second that one client may send; by default any number.")
+    ] = None,
     response_cache_bytes: Annotated[
         int, typer.Option(help="Memory for outputs that are given again when the same input comes again; 0 keeps none.")
     ] = 0,
@@ -339,6 +342,7 @@ def serve(
             load_models=tuple(load_model or ()),
             repository_poll_seconds=repository_poll_secs,
             response_cache_bytes=response_cache_bytes,
+            rate_limit=rate_limit,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

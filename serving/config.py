@@ -25,6 +25,7 @@ class ServeConfig:
     `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
     `model_control_mode` is Triton's: "none" serves what is there at the start; "explicit" loads `load_models` ("*" is all)
     and then what clients ask for; "poll" looks at the folder every `repository_poll_seconds` and follows it.
+    `rate_limit` is how many inference requests a second one client may send; None is as many as it likes.
     `response_cache_bytes` of outputs are kept for inputs that come again; 0 keeps none.
     `ready_file` is written as JSON with the chosen ports once every model was tried. Raises ValueError naming the field.
     """
@@ -46,6 +47,7 @@ class ServeConfig:
     load_models: tuple[str, ...] = ()
     repository_poll_seconds: float = 15.0
     response_cache_bytes: int = 0
+    rate_limit: float | None = None
 
     instances: int | None = None
     threads: int | None = None
@@ -74,6 +76,8 @@ class ServeConfig:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
+        if self.rate_limit is not None and not (math.isfinite(self.rate_limit) and self.rate_limit > 0):
+            raise ValueError(f"rate_limit must be a positive number of requests a second, got {self.rate_limit!r}")
         cache = self.response_cache_bytes
         if isinstance(cache, bool) or not isinstance(cache, int) or cache < 0:
             raise ValueError(f"response_cache_bytes must be a number of bytes, 0 for no cache, got {cache!r}")

@@ -23,6 +23,7 @@ from .config_json import config_json
 from .decode import DecodePool, decode_rows
 from .messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
+from .rate_limit import RateLimiter
 from .repository import ModelRepository
 from .response_cache import fingerprint
 from .results import requested_outputs, top_labels
@@ -46,6 +47,12 @@ class DataPlane:
         self.repository = repository
         self.decoder = decoder
         self.config = config
+        self._limiter = RateLimiter(config.rate_limit) if config.rate_limit else None
+
+    def count_request(self, client: str) -> None:
+        """Count an inference request of a client, before its body is read. Raises RateLimitError when it sends too many."""
+        if self._limiter is not None:
+            self._limiter.admit(client)
 
     def server_metadata(self) -> dict[str, Any]:
         """Name, version and extensions of this server."""

@@ -16,6 +16,7 @@ from .config_json import config_message
 from .dataplane import DataPlane
 from .grpc_codec import control_parameters, decode_infer, encode_infer, fill
 from .grpc_health import health_handler
+from .rate_limit import client_of_peer
 
 __all__ = ["GrpcServer"]
 
@@ -27,6 +28,7 @@ _CODES = {
     404: grpc.StatusCode.NOT_FOUND,
     500: grpc.StatusCode.INTERNAL,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     501: grpc.StatusCode.UNIMPLEMENTED,
     503: grpc.StatusCode.UNAVAILABLE,
 }
@@ -123,6 +125,7 @@ class _Service(stubs.GRPCInferenceServiceServicer):  # type: ignore[misc]
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         async def answer() -> Any:
+            self._plane.count_request(client_of_peer(context.peer()))
             self._plane.repository.get(request.model_name, request.model_version)
             return encode_infer(await self._plane.infer(request.model_name, request.model_version, decode_infer(request)))
 
