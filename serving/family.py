@@ -70,16 +70,19 @@ class Family:
             self._loading = {(name, "") for name in wanted}
         self._publish()
 
-    def load(self, members: Members, names: set[str], *, again: bool, override: ModelConfig | None = None) -> dict[Key, str]:
+    def load(
+        self, members: Members, names: set[str], *, configure: bool = True, override: ModelConfig | None = None
+    ) -> dict[Key, str]:
         """Have these names serve as well, from their folders as they are now; reasons for what could not be loaded.
 
-        With `again` what failed before is tried once more even if it looks the same.
+        What failed before is tried once more. With `configure` the tensor model's config is `override`, or else its folder's
+        own; without, it is taken from where it was taken last.
         """
         with self._turn:
             self._wanted |= names
-            self._override = override
-            if again:
-                self._failed = {}
+            self._failed = {}
+            if configure:
+                self._override = override
             return self._update(members)
 
     def unload(self, members: Members, names: set[str]) -> None:

@@ -78,7 +78,7 @@ class ModelRepository:
             if self._draining.is_set():
                 return
             if names:
-                self._families[name].load(members[name], names, again=False)
+                self._families[name].load(members[name], names)
         if self._mode == "poll":
             self._poller = threading.Thread(target=self._poll, args=(watch,), name="penstock-poll", daemon=True)
             self._poller.start()
@@ -194,7 +194,9 @@ class ModelRepository:
                 override = parse_config_json(config, where="parameter 'config'")
             except ArtifactError as error:
                 raise InputError(f"failed to load '{name}': {error}") from error
-        reasons = family.load(members, _with_companions(family.name, {name}, names), again=True, override=override)
+        reasons = family.load(
+            members, _with_companions(family.name, {name}, names), configure=name == family.name, override=override
+        )
         concerned = {key: reason for key, reason in reasons.items() if key[0] in (name, family.name)}
         if concerned:
             listed = "; ".join(

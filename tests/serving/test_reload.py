@@ -205,16 +205,16 @@ def test_unloading_answers_what_was_accepted(start, slow_models):
 
     def collect(result, error) -> None:
         results.append(error or result)
-        if len(results) == 32:
+        if len(results) == 16:
             done.set()
 
     with triton_grpc.InferenceServerClient(server.grpc) as client:
-        for _ in range(32):
+        for _ in range(16):
             client.async_infer("slow", [tensor], callback=collect)
         while not client.get_inference_statistics("slow").model_stats[0].inference_count:
             time.sleep(0.005)
         client.unload_model("slow")
-        waiting = 32 - len(results)
+        waiting = 16 - len(results)
         with pytest.raises(InferenceServerException, match="not served"):
             client.infer("slow", [tensor])
         assert done.wait(60)
