@@ -89,7 +89,7 @@ class DataPlane:
     async def load_model(self, name: str, parameters: Mapping[str, Any]) -> None:
         """Load or renew a model; `parameters` may hold "config", JSON to use instead of its `config.pbtxt`.
 
-        Returns once it serves. Goes on when this is cancelled. Raises as `ModelRepository.start_load` and its future do.
+        Returns once it serves. Raises as `ModelRepository.start_load` and its future do.
         """
         if files := [key for key in parameters if key.startswith("file:")]:
             raise UnsupportedError(
@@ -100,7 +100,7 @@ class DataPlane:
             raise InputError(f"unknown parameter '{unknown[0][:100]}'; load takes 'config'")
         if config is not None and not isinstance(config, str):
             raise InputError("parameter 'config' must be a string, a model configuration in JSON")
-        await asyncio.shield(asyncio.wrap_future(self.repository.start_load(name, config)))
+        await self.repository.load_model(name, config)
 
     async def unload_model(self, name: str, parameters: Mapping[str, Any]) -> None:
         """Unload a model; returns once no new request finds it. `parameters` may hold "unload_dependents", true or false."""
@@ -109,7 +109,7 @@ class DataPlane:
             raise InputError(f"unknown parameter '{unknown[0][:100]}'; unload takes 'unload_dependents'")
         if not isinstance(dependents, bool):
             raise InputError("parameter 'unload_dependents' must be true or false")
-        await asyncio.shield(asyncio.wrap_future(self.repository.start_unload(name, dependents=dependents)))
+        await self.repository.unload_model(name, dependents=dependents)
 
     async def infer(self, name: str, version: str, request: InferenceRequest) -> InferenceResponse:
         """Answer one request. Raises a RequestError that says what is wrong, or ExecutionError when the model failed."""

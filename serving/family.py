@@ -41,7 +41,14 @@ class Family:
     """
 
     def __init__(
-        self, name: str, root: Path, config: ServeConfig, say: Callable[[str], None], *, cache: ResponseCache | None = None
+        self,
+        name: str,
+        root: Path,
+        config: ServeConfig,
+        say: Callable[[str], None],
+        *,
+        cache: ResponseCache | None = None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.published = Published()
@@ -49,6 +56,7 @@ class Family:
         self._config = config
         self._say = say
         self._cache = cache
+        self._on_change = on_change
         self._turn = threading.Lock()
         self._guard = threading.Lock()  # of everything below, which is only ever changed inside a turn or by a drain
         self._stopping = threading.Event()
@@ -277,3 +285,4 @@ class Family:
                     idle="the version policy leaves it out" if name in self._wanted else "not loaded",
                 )
             self.published = Published(models=models, entries=tuple(entries))
+        self._on_change()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
@@ -17,6 +18,7 @@ from .models import Model
 from .published import Entry, Members
 from .response_cache import ResponseCache
 from .scan import scan
+from .uses import in_use
 from .watch import FolderWatch
 
 __all__ = ["ModelRepository"]
@@ -34,11 +36,13 @@ class ModelRepository:
 
     "none": what is there at the start. "explicit": `start_load` and `start_unload`. "poll": the folder is looked at again and
     again, and followed. Names in requests are only ever compared with the names that were found, so none can lead out of the
-    folder. Any thread may call any method; only `load` and `close` take long.
+    folder. Any thread may call any method; only `load` and `close` take long. `on_change` is called, in any thread, whenever
+    something begins or ceases to serve or the index changes; what is retired then is not closed before its `uses` are over.
     """
 
-    def __init__(self, config: ServeConfig) -> None:
+    def __init__(self, config: ServeConfig, on_change: Callable[[], None] = lambda: None) -> None:
         self._config = config
+        self._on_change = on_change
         self._root = config.models.resolve()
         self._mode = config.model_control_mode
         self._loaded = threading.Event()
@@ -133,16 +137,9 @@ class ModelRepository:
         reasons = "; ".join(entry.reason for entry in own if entry.reason)
         raise NotFoundError(f"model '{name}' is not served: {reasons or 'its folder is gone'}")
 
-    @contextlib.contextmanager
-    def use(self, name: str, version: str = "") -> Iterator[Model]:
+    def use(self, name: str, version: str = "") -> contextlib.AbstractContextManager[Model]:
         """The model that `get` gives, which is not closed before the block ends, whatever is loaded or unloaded meanwhile."""
-        model = self.get(name, version)
-        while not model.uses.enter():  # it was switched between the two lines, so that this time another one is found
-            model = self.get(name, version)
-        try:
-            yield model
-        finally:
-            model.uses.leave()
+        return in_use(lambda: self.get(name, version))
 
     def versions(self, name: str) -> list[str]:
         """The versions of a model that serve, newest first."""
@@ -156,6 +153,14 @@ class ModelRepository:
             for entry in self.entries
         ]
         return [row for row in rows if row["state"] == "READY"] if ready_only else rows
+
+    async def load_model(self, name: str, config: str | None = None) -> None:
+        """`start_load`, to its end; when this is cancelled, loading goes on."""
+        await asyncio.shield(asyncio.wrap_future(self.start_load(name, config)))
+
+    async def unload_model(self, name: str, *, dependents: bool = False) -> None:
+        """`start_unload`, to its end; when this is cancelled, unloading goes on."""
+        await asyncio.shield(asyncio.wrap_future(self.start_unload(name, dependents=dependents)))
 
     def start_load(self, name: str, config: str | None = None) -> Future[None]:
         """Begin to load or renew a model, with its companions or, for a companion, its target. `config` is JSON to use instead
@@ -225,7 +230,9 @@ class ModelRepository:
             members = scan(self._root)
             for name in members:
                 if name not in self._families:
-                    self._families[name] = Family(name, self._root, self._config, self._tell, cache=self.cache)
+                    self._families[name] = Family(
+                        name, self._root, self._config, self._tell, cache=self.cache, on_change=self._on_change
+                    )
                     self._families[name].announce(members[name], set())
             by_name = {served: family for family in self._families.values() for served in family.published.models}
             by_name |= {name: self._families[family] for family, found in members.items() for name in found.names(family)}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
 
-__all__ = ["Uses"]
+__all__ = ["Uses", "in_use"]
 
 
 class Uses:
@@ -39,3 +42,26 @@ class Uses:
             while self._count and (left := end - time.monotonic()) > 0:
                 self._changed.wait(left)
             return not self._count
+
+
+class _Used(Protocol):
+    @property
+    def uses(self) -> Uses: ...
+
+
+M = TypeVar("M", bound=_Used)
+
+
+@contextlib.contextmanager
+def in_use(look_up: Callable[[], M]) -> Iterator[M]:
+    """What `look_up` finds, kept from being closed until the block ends, whatever is loaded or unloaded meanwhile.
+
+    Whoever retires a model must have put another in its place before, or nothing, so that looking it up again ends.
+    """
+    model = look_up()
+    while not model.uses.enter():  # it was exchanged between the two
+        model = look_up()
+    try:
+        yield model
+    finally:
+        model.uses.leave()

@@ -74,6 +74,33 @@ def test_whoever_comes_between_look_up_and_switch_gets_the_new_one(opened, repos
         assert (found[0].version, model.version) == ("1", "2")
 
 
+def test_whoever_listens_hears_of_every_change_before_anything_is_closed(repository):
+    repository.package("tiny")
+    seen = []
+
+    def listen() -> None:
+        serving = [model.version for model in models.ready_models() if model.name == "tiny"]
+        seen.append((serving, held[0].batcher.admit(1, timeout=9).future.cancel() if held else None))
+
+    held: list = []
+    models = None
+    models = ModelRepository(
+        ServeConfig(models=repository.path, instances=1, threads=1, model_control_mode="explicit", load_models=("tiny",)),
+        on_change=lambda: listen() if models else None,
+    )
+    models.load()
+    with models.use("tiny") as model:
+        held.append(model)
+        repository.add("tiny", 2, scale=2)
+        models.start_load("tiny").result(60)
+        assert seen[-1] == (["2"], True)
+    held.clear()
+    models.start_unload("tiny").result(60)
+    models.close()
+    assert [serving for serving, _ in seen if serving] == sorted(serving for serving, _ in seen if serving)
+    assert seen[-1][0] == []
+
+
 def test_counters_of_a_version_that_is_loaded_again_go_on(opened, repository):
     repository.package("tiny")
     models = opened(load_models=("*",))
