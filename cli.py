@@ -313,6 +313,19 @@ def serve(
         typer.Option(help="Processes that take requests and decode images; 0 is one process for all. By default by the cores."),
     ] = None,
     ring_mib: Annotated[int, typer.Option(help="Shared memory of each front end for requests on their way, in MiB.")] = 256,
+    model_control_mode: Annotated[
+        str, typer.Option(help="none: fixed at the start; explicit: clients load and unload; poll: the folder is followed.")
+    ] = "none",
+    load_model: Annotated[
+        list[str] | None, typer.Option(help="Under explicit control, loaded at the start; '*' is all. Repeatable.")
+    ] = None,
+    rate_limit: Annotated[
+        float | None, typer.Option(help="Inference requests a second that one client may send; by default any number.")
+    ] = None,
+    response_cache_bytes: Annotated[
+        int, typer.Option(help="Memory for outputs that are given again when the same input comes again; 0 keeps none.")
+    ] = 0,
+    repository_poll_secs: Annotated[float, typer.Option(help="Seconds between two looks at the folder in poll mode.")] = 15.0,
 ) -> None:
     """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
     from .serving.config import ServeConfig
@@ -332,6 +345,11 @@ def serve(
             default_timeout_seconds=timeout,
             frontends=frontends,
             ring_bytes=ring_mib << 20,
+            model_control_mode=model_control_mode,
+            load_models=tuple(load_model or ()),
+            repository_poll_seconds=repository_poll_secs,
+            response_cache_bytes=response_cache_bytes,
+            rate_limit=rate_limit,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

@@ -25,7 +25,8 @@ def serving_line(models: Iterable[str], host: str, ports: Mapping[str, int]) -> 
     """Which models are served where. `ports` has "http" first."""
     host = f"[{host}]" if ":" in host else host
     where = [f"{_SCHEMES[name]}{host}:{port}{_PATHS.get(name, '')}" for name, port in ports.items()]
-    return f"serving {', '.join(models)} at {', '.join(where)}; try {where[0]}/docs"
+    names = ", ".join(dict.fromkeys(models)) or "no model yet"
+    return f"serving {names} at {', '.join(where)}; try {where[0]}/docs"
 
 
 def write_ready(path: Path, content: Mapping[str, Any]) -> None:

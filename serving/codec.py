@@ -25,7 +25,7 @@ from .messages import (
     parse_parameters,
 )
 
-__all__ = ["binary_to_tensor", "decode_request", "encode_response", "tensor_to_binary"]
+__all__ = ["binary_to_tensor", "control_parameters", "decode_request", "encode_response", "tensor_to_binary"]
 
 _MAX_TENSORS = 64
 _KINDS = {"BOOL": "b", "FP32": "fiu", "FP64": "fiu"}
@@ -61,6 +61,14 @@ def decode_request(body: bytes, header_length: int | None, *, max_depth: int = 3
     return InferenceRequest(
         inputs=inputs, outputs=outputs, id=request_id, priority=priority, timeout=timeout, binary_output=binary_output
     )
+
+
+def control_parameters(body: bytes, *, max_depth: int = 32) -> dict[str, Any]:
+    """The parameters of a load or unload request, whose body may also be empty."""
+    message = parse_json(body, max_depth=max_depth) if body.strip() else {}
+    if not isinstance(message, dict):
+        raise InputError("the request must be a JSON object")
+    return _parameters(message, "the request")
 
 
 def encode_response(response: InferenceResponse, request: InferenceRequest) -> tuple[list[bytes], int | None]:

@@ -15,6 +15,7 @@ _MAX_FRONTENDS = 64
 # By default so many cores get one front end; fewer than twice as many get none, since the ring and the engine's own process
 # cost more there than one event loop that shares a process with its batcher.
 _CORES_PER_FRONTEND = 8
+_CONTROL_MODES = ("none", "explicit", "poll")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,10 @@ class ServeConfig:
     `frontends` processes take requests, decode images and pass rows to the engine's process, each through `ring_bytes` of
     shared memory; 0 does all in one process, and None decides by the number of cores.
     `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
+    `model_control_mode` is Triton's: "none" serves what is there at the start; "explicit" loads `load_models` ("*" is all)
+    and then what clients ask for; "poll" looks at the folder every `repository_poll_seconds` and follows it.
+    `rate_limit` is how many inference requests a second one client may send; None is as many as it likes.
+    `response_cache_bytes` of outputs are kept for inputs that come again; 0 keeps none.
     `ready_file` is written as JSON with the chosen ports once every model was tried. Raises ValueError naming the field.
     """
 
@@ -43,6 +48,12 @@ class ServeConfig:
     default_timeout_seconds: float = 30.0
     body_timeout_seconds: float = 60.0
     drain_seconds: float = 30.0
+
+    model_control_mode: str = "none"
+    load_models: tuple[str, ...] = ()
+    repository_poll_seconds: float = 15.0
+    response_cache_bytes: int = 0
+    rate_limit: float | None = None
 
     instances: int | None = None
     threads: int | None = None
@@ -75,7 +86,16 @@ class ServeConfig:
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
         if self.frontends is not None and (isinstance(self.frontends, bool) or not 0 <= self.frontends <= _MAX_FRONTENDS):
             raise ValueError(f"frontends must be a number of processes from 0 to {_MAX_FRONTENDS}, got {self.frontends!r}")
-        for name in ("default_timeout_seconds", "body_timeout_seconds", "drain_seconds"):
+        if self.rate_limit is not None and not (math.isfinite(self.rate_limit) and self.rate_limit > 0):
+            raise ValueError(f"rate_limit must be a positive number of requests a second, got {self.rate_limit!r}")
+        cache = self.response_cache_bytes
+        if isinstance(cache, bool) or not isinstance(cache, int) or cache < 0:
+            raise ValueError(f"response_cache_bytes must be a number of bytes, 0 for no cache, got {cache!r}")
+        if self.model_control_mode not in _CONTROL_MODES:
+            raise ValueError(f"model_control_mode must be one of {', '.join(_CONTROL_MODES)}, got {self.model_control_mode!r}")
+        if self.load_models and self.model_control_mode != "explicit":
+            raise ValueError("load_models needs model_control_mode explicit; the other modes load every model")
+        for name in ("default_timeout_seconds", "body_timeout_seconds", "drain_seconds", "repository_poll_seconds"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number of seconds, got {getattr(self, name)!r}")
         if not (math.isfinite(self.max_queue_delay_seconds) and self.max_queue_delay_seconds >= 0):

@@ -13,7 +13,7 @@ from ..errors import InputError, UnsupportedError
 from .codec import binary_to_tensor, tensor_to_binary
 from .messages import DATATYPES, InferenceRequest, InferenceResponse, RequestedOutput, Tensor, bytes_array, parse_parameters
 
-__all__ = ["decode_infer", "encode_infer", "fill"]
+__all__ = ["control_parameters", "decode_infer", "encode_infer", "fill"]
 
 # Which field of InferTensorContents carries a datatype; FP16 and BF16 have none and go as raw contents.
 _CONTENTS = {
@@ -52,6 +52,11 @@ def encode_infer(response: InferenceResponse) -> Any:
         message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
         message.raw_output_contents.append(tensor_to_binary(tensor))
     return message
+
+
+def control_parameters(message: Any) -> dict[str, Any]:
+    """The parameters of a load or unload request, by name."""
+    return _parameters(message.parameters)
 
 
 def fill(message: Any, values: Mapping[str, Any]) -> Any:

@@ -15,8 +15,9 @@ from tritonclient.grpc import service_pb2_grpc as stubs
 from ..errors import PenstockError, RequestError
 from .config_json import config_message
 from .dataplane import DataPlane
-from .grpc_codec import decode_infer, encode_infer, fill
+from .grpc_codec import control_parameters, decode_infer, encode_infer, fill
 from .grpc_health import health_handler
+from .rate_limit import client_of_peer
 
 __all__ = ["GrpcServer"]
 
@@ -31,6 +32,7 @@ _CODES = {
     404: grpc.StatusCode.NOT_FOUND,
     500: grpc.StatusCode.INTERNAL,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     501: grpc.StatusCode.UNIMPLEMENTED,
     503: grpc.StatusCode.UNAVAILABLE,
 }
@@ -144,13 +146,22 @@ class _Service(stubs.GRPCInferenceServiceServicer):  # type: ignore[misc]
         return fill(pb.RepositoryIndexResponse(), {"models": self._plane.repository.index(ready_only=request.ready)})
 
     async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
-        return await _answered(context, lambda: self._plane.refuse_control(request.model_name))
+        async def answer() -> Any:
+            await self._plane.load_model(request.model_name, control_parameters(request))
+            return pb.RepositoryModelLoadResponse()
+
+        return await _awaited(context, answer)
 
     async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
-        return await _answered(context, lambda: self._plane.refuse_control(request.model_name))
+        async def answer() -> Any:
+            await self._plane.unload_model(request.model_name, control_parameters(request))
+            return pb.RepositoryModelUnloadResponse()
+
+        return await _awaited(context, answer)
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         async def answer() -> Any:
+            self._plane.count_request(client_of_peer(context.peer()))
             self._plane.repository.get(request.model_name, request.model_version)
             return encode_infer(await self._plane.infer(request.model_name, request.model_version, decode_infer(request)))
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 
-from ..errors import ArtifactError
 from .announce import say, serving_line, write_ready
 from .config import ServeConfig
 from .dataplane import DataPlane
@@ -74,9 +73,6 @@ class SingleProcess:
         await loading
         if self._stop.is_set():
             return
-        if not self._repository.ready:
-            reasons = "\n".join(f"  {entry.name}: {entry.reason}" for entry in self._repository.entries)
-            raise ArtifactError(f"none of the models in {self._config.models} can be served:\n{reasons}")
         say(serving_line((model.name for model in self._repository.ready_models()), self._config.host, self._ports))
         if self._config.ready_file is not None:
             write_ready(self._config.ready_file, {**self._ports, "pid": os.getpid()})
