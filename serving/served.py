@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from .models import Model
@@ -16,6 +17,18 @@ class Repository(Protocol):
     @property
     def ready(self) -> bool:
         """Every model was tried, at least one serves, and the server is not shutting down."""
+        ...
+
+    def use(self, name: str, version: str = "") -> AbstractContextManager[Model]:
+        """The model that `get` gives, which is not closed before the block ends, whatever is loaded or unloaded meanwhile."""
+        ...
+
+    async def load_model(self, name: str, config: str | None = None) -> None:
+        """Load or renew a model. Raises UnsupportedError unless control is explicit, InputError when it cannot be loaded."""
+        ...
+
+    async def unload_model(self, name: str, *, dependents: bool = False) -> None:
+        """Have a model serve no longer; raises as `load_model` does."""
         ...
 
     def ready_models(self) -> list[Model]:

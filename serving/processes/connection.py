@@ -25,9 +25,9 @@ from ...errors import (
 from ..batcher import Rows, Ticket
 from .channel import Channel
 from .ring import Arena, BlockLayout
-from .wire import Admit, Cancel, Done, Expire, Failed, Message, Refuse, Submit
+from .wire import Admit, Cancel, Done, Expire, Failed, Message, Refuse, Settled, Submit
 
-__all__ = ["Connection", "RemoteTicket", "engine_gone"]
+__all__ = ["Connection", "RemoteTicket", "engine_gone", "error_of"]
 
 # What clients are asked to wait when the engine is gone; a small model is back by then.
 _RESTART_SECONDS = 2
@@ -199,7 +199,7 @@ class Connection:
             if isinstance(message, Done):
                 ticket.future.set_result(outputs)
             else:
-                ticket.future.set_exception(_error(message))
+                ticket.future.set_exception(error_of(message))
 
     def _end(self) -> None:
         with self._lock:
@@ -218,7 +218,8 @@ def engine_gone() -> OverloadedError:
     return OverloadedError("the engine is starting again; try again soon", retry_after=_RESTART_SECONDS)
 
 
-def _error(message: Failed) -> RequestError:
+def error_of(message: Failed | Settled) -> RequestError:
+    """The error that the engine has raised."""
     if message.status == OverloadedError.status:
         return OverloadedError(message.text, retry_after=message.retry_after)
     return _ERRORS.get(message.status, ExecutionError)(message.text)

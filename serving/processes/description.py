@@ -15,6 +15,7 @@ from ..latency import LatencyTable
 from ..loading import preprocessor_of
 from ..models import ClassifyModel, DecodeModel, Model, TensorModel
 from ..request_queue import RequestQueue
+from ..response_cache import ResponseCache
 from ..statistics import ModelStatistics
 
 __all__ = ["describe", "model_of"]
@@ -39,6 +40,8 @@ def describe(model: Model, number_of: Callable[[Model], int]) -> dict[str, Any]:
             "signature": model.signature.to_json(),
             "preprocessing": model.preprocessing.to_json() if model.preprocessing else None,
             "probabilities": model.probabilities,
+            "instances": model.instances,
+            "cached": model.cache is not None,
             "seconds": {str(bucket): seconds for bucket, seconds in _profile(model.batcher.table).items()},
         }
     elif isinstance(model, DecodeModel):
@@ -55,6 +58,7 @@ def model_of(
     config: ServeConfig,
     statistics: ModelStatistics,
     queue: MakeQueue,
+    cache: ResponseCache | None,
 ) -> Model:
     """The model that `describe` described. `queue` makes what stands for its batcher; `others` holds its target by number."""
     common: dict[str, Any] = {
@@ -79,6 +83,8 @@ def model_of(
         preprocessing=preprocessing,
         preprocessor=preprocessor_of(preprocessing, signature, config),
         probabilities=said["probabilities"],
+        instances=said["instances"],
+        cache=cache.of_model() if cache is not None and said["cached"] else None,
         input_names=tuple(spec.name for spec in signature.inputs),
         output_names=tuple(spec.name for spec in signature.outputs),
         **common,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import mmap
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
@@ -15,12 +15,15 @@ import numpy as np
 from ...errors import ExecutionError, OverloadedError, PenstockError, RequestError
 from ..batcher import Batcher, Rows, Ticket
 from ..models import Model
+from ..statistics import ModelStatistics
 from .channel import Channel
 from .ring import ALIGNMENT, BlockLayout
 from .wire import (
     Admit,
     AskStatistics,
     Cancel,
+    Catalogue,
+    Control,
     Count,
     Counted,
     Done,
@@ -28,6 +31,8 @@ from .wire import (
     Failed,
     Message,
     Refuse,
+    Released,
+    Seen,
     Statistics,
     Submit,
 )
@@ -38,7 +43,10 @@ log = logging.getLogger("penstock.serving")
 
 
 class Served(NamedTuple):
-    """A model under the number by which front ends call it; companions have no batcher and no layout, they are only counted."""
+    """A model under the number by which front ends call it; companions have no batcher and no layout, they are only counted.
+
+    It is in use, by its `uses`, for as long as it has a number.
+    """
 
     model: Model
     batcher: Batcher | None = None
@@ -55,8 +63,9 @@ class _Job(NamedTuple):
 class Desk:
     """Serves one front end until it ends, and then gives up what it had asked for.
 
-    `models` is looked up for every request, so that it may change. All is called on the event loop but `_answered`, which a
-    batcher's thread may call.
+    `models` is looked up for every request, so that it may change. `held` are the numbers that the front end may still use, and
+    `seen` is the last catalogue it has acknowledged; `on_change` is called when either changes, and `control` for what clients
+    ask of the repository. All is called on the event loop but `_answered`, which a batcher's thread may call.
     """
 
     def __init__(
@@ -66,14 +75,25 @@ class Desk:
         models: Mapping[int, Served],
         *,
         statistics: Callable[[], str],
+        control: Callable[[Desk, Control], None],
+        on_change: Callable[[], None],
         on_end: Callable[[Desk], None],
     ) -> None:
+        self.held: set[int] = set()
+        self.seen = 0
+        self._control = control
+        self._on_change = on_change
         self._memory = memory
         self._models = models
         self._statistics = statistics
         self._jobs: dict[int, _Job] = {}
         self._on_end = on_end
         self.channel = Channel(connected, self._on_message, self._ended)
+
+    def publish(self, catalogue: Catalogue, numbers: Iterable[int]) -> None:
+        """Tell the front end what is served now: the models of these numbers."""
+        self.held.update(numbers)
+        self.channel.send(catalogue)
 
     def _on_message(self, message: Message) -> None:
         match message:
@@ -93,12 +113,17 @@ class Desk:
                     job.batcher.refuse(job.ticket, PenstockError("the front end refused it"))
             case Count(number, what, rows, ns):
                 if served := self._models.get(number):
-                    if what == Counted.COMPOSED:
-                        served.model.statistics.composed(rows, ns)
-                    else:
-                        served.model.statistics.failed(ns)
+                    _count(served.model.statistics, what, rows, ns)
             case AskStatistics(question):
                 self.channel.send(Statistics(question, self._statistics()))
+            case Seen(serial):
+                self.seen = serial
+                self._on_change()
+            case Released(number):
+                self.held.discard(number)
+                self._on_change()
+            case Control():
+                self._control(self, message)
             case _:
                 log.error("a front end sent a %s", type(message).__name__)
 
@@ -143,3 +168,17 @@ class Desk:
         for job in list(self._jobs.values()):
             job.ticket.future.cancel()  # what runs already runs on, and its answer goes nowhere
         self._on_end(self)
+
+
+def _count(statistics: ModelStatistics, what: int, rows: int, ns: int) -> None:
+    match what:
+        case Counted.FAILED:
+            statistics.failed(ns)
+        case Counted.COMPOSED:
+            statistics.composed(rows, ns)
+        case Counted.CACHED:
+            statistics.cached(ns)
+        case Counted.MISSED:
+            statistics.missed(ns)
+        case _:
+            log.error("a front end counts what nobody knows: %d", what)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import mmap
@@ -12,7 +13,7 @@ from typing import Any
 
 import uvloop
 
-from ...errors import ArtifactError, PenstockError
+from ...errors import ArtifactError, ExecutionError, OverloadedError, PenstockError, RequestError
 from ..announce import say
 from ..batcher import Batcher
 from ..config import ServeConfig
@@ -25,13 +26,14 @@ from .control import ControlLink
 from .description import describe
 from .desk import Desk, Served
 from .ring import BlockLayout, map_memory
-from .wire import Catalogue
+from .wire import Catalogue, Control, Settled
 
 __all__ = ["Engine"]
 
 log = logging.getLogger("penstock.serving")
 
-_NAMED, _REASON_LENGTH = 100, 8000
+_NAMED, _FAILURE_LENGTH = 100, 8000
+_SEEN_SECONDS = 5.0
 
 
 class Engine:
@@ -41,40 +43,42 @@ class Engine:
         self._config = config
         self._control = control
         self._metrics = metrics
-        self._repository = ModelRepository(config)
+        self._loop = asyncio.get_running_loop()
+        self._repository = ModelRepository(config, self._on_change)
         self._stop = asyncio.Event()
+        self._loaded = False
         self._desks: set[Desk] = set()
-        # A version keeps its number for as long as it is served, so that requests on their way find it.
+        self._serial = 0
+        # A version keeps its number until no front end can have a request to it any more, and stays open as long.
         self._served: dict[int, Served] = {}
+        self._numbers = itertools.count(1)
+        self._current: list[int] = []
+        self._seen_by_all = asyncio.Event()
+        self._settling: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Load, serve until the supervisor says stop, answer what was admitted, end."""
-        loop = asyncio.get_running_loop()
         self._control.listen(self._on_command, on_end=orphaned)
         endpoints = Endpoints(self._config)
         if self._metrics is not None:
             endpoints.add_http(metrics_app(self._repository), self._metrics)
         await endpoints.start()
-
-        def progress(line: str) -> None:
-            say(line)
-            loop.call_soon_threadsafe(self._announce)
-
         try:
+            failure = ""
             try:
-                await loop.run_in_executor(None, self._repository.load, progress)
+                await self._loop.run_in_executor(None, self._repository.load, say)
             except PenstockError as error:
-                self._report(str(error))
-            else:
-                self._report()
+                failure = str(error)
+            self._loaded = True
+            self._report(failure)
             self._announce()
             await self._stop.wait()
         finally:
             self._repository.drain()
             await endpoints.stop()
-            await loop.run_in_executor(None, self._repository.close)
             for desk in list(self._desks):
                 desk.channel.close()
+            await self._loop.run_in_executor(None, self._repository.close)
 
     def _on_command(self, command: dict[str, Any], descriptors: list[int]) -> None:
         match command["do"]:
@@ -86,15 +90,44 @@ class Engine:
                 self._stop.set()
 
     def _connect(self, connected: socket.socket, memory: mmap.mmap) -> None:
-        desk = Desk(connected, memory, self._served, statistics=self._statistics, on_end=self._desks.discard)
+        desk = Desk(
+            connected,
+            memory,
+            self._served,
+            statistics=self._statistics,
+            control=self._on_control,
+            on_change=self._tidy,
+            on_end=self._leave,
+        )
         self._desks.add(desk)
-        desk.channel.send(Catalogue(json.dumps(self._catalogue())))
+        self._announce()
+
+    def _leave(self, desk: Desk) -> None:
+        self._desks.discard(desk)
+        self._tidy()
+
+    def _on_change(self) -> None:
+        """What serves has changed; called in any thread."""
+        self._loop.call_soon_threadsafe(self._announce)
 
     def _announce(self) -> None:
         """Tell every front end what is served now."""
-        text = json.dumps(self._catalogue())
+        catalogue = self._catalogue()
+        self._serial += 1
+        self._seen_by_all.clear()
+        self._current = [model["number"] for model in catalogue["models"]]
+        record = Catalogue(self._serial, json.dumps(catalogue))
         for desk in self._desks:
-            desk.channel.send(Catalogue(text))
+            desk.publish(record, self._current)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Let go of the versions that nobody uses any more, and notice when every front end has seen the last catalogue."""
+        used = {*self._current, *(number for desk in self._desks for number in desk.held)}
+        for number in self._served.keys() - used:
+            self._served.pop(number).model.uses.leave()
+        if all(desk.seen == self._serial for desk in self._desks):
+            self._seen_by_all.set()
 
     def _catalogue(self) -> dict[str, Any]:
         models, refused = [], {}
@@ -108,7 +141,8 @@ class Engine:
             for entry in self._repository.index()
             for key in [(entry["name"], entry["version"])]
         ]
-        return {"ready": self._repository.ready and bool(models), "index": index, "models": models}
+        ready = self._repository.ready and bool(models or not refused)
+        return {"loaded": self._loaded, "ready": ready, "index": index, "models": models}
 
     def _number(self, model: Model) -> int:
         """The number by which front ends call a model; ArtifactError when its requests cannot be passed between processes."""
@@ -126,21 +160,53 @@ class Engine:
             served = Served(model, model.batcher, layout)
         else:
             served = Served(model)
-        number = max(self._served, default=0) + 1
+        if not model.uses.enter():  # it was exchanged a moment ago, of which the next announcement tells
+            raise ArtifactError("it is being exchanged for another version")
+        number = next(self._numbers)
         self._served[number] = served
         return number
 
     def _statistics(self) -> str:
         return json.dumps({number: served.model.statistics.snapshot() for number, served in self._served.items()})
 
-    def _report(self, reasons: str = "") -> None:
+    def _on_control(self, desk: Desk, asked: Control) -> None:
+        task = asyncio.ensure_future(self._settle(desk, asked))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _settle(self, desk: Desk, asked: Control) -> None:
+        """Load or unload, and answer once requests find it so at every front end."""
+        command = json.loads(asked.text)
+        try:
+            if command["do"] == "load":
+                await self._repository.load_model(command["name"], command["config"])
+            else:
+                await self._repository.unload_model(command["name"], dependents=command["dependents"])
+            async with asyncio.timeout(_SEEN_SECONDS):
+                await self._seen_by_all.wait()
+        except TimeoutError:
+            log.warning("a front end has not answered for %g s", _SEEN_SECONDS)
+        except RequestError as error:
+            retry_after = error.retry_after if isinstance(error, OverloadedError) else 0
+            desk.channel.send(Settled(asked.question, error.status, retry_after, str(error)))
+            return
+        except Exception as error:  # whatever it was, the client is not left waiting
+            log.error("control of model %s failed", command["name"], exc_info=error)
+            text = "internal error; the server's log says more"
+            desk.channel.send(Settled(asked.question, ExecutionError.status, 0, text))
+            return
+        desk.channel.send(Settled(asked.question, 0, 0, ""))
+
+    def _report(self, failure: str) -> None:
         """Tell the supervisor how loading ended, in few enough words for one message."""
         catalogue = self._catalogue()
         names = list(dict.fromkeys(model["name"] for model in catalogue["models"]))
         if len(names) > _NAMED:
             names[_NAMED:] = [f"{len(names) - _NAMED} more"]
-        reasons = reasons or "\n".join(f"  {entry['name']}: {entry['reason']}" for entry in catalogue["index"])
-        self._control.send({"event": "loaded", "models": names, "reasons": reasons[:_REASON_LENGTH]})
+        if not failure and self._repository.ready_models() and not catalogue["models"]:
+            reasons = "\n".join(f"  {entry['name']}: {entry['reason']}" for entry in catalogue["index"])
+            failure = f"none of the models in {self._config.models} can be served:\n{reasons}"
+        self._control.send({"event": "loaded", "models": names, "failure": failure[:_FAILURE_LENGTH]})
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ class FrontEnd:
         self._decoder = DecodePool(self._config.decoders, limit=config.max_queue)
         self._plane = DataPlane(self._repository, self._decoder, self._config)
         self._stop = asyncio.Event()
-        self._was_ready = False
+        self._serving = False
 
     async def run(self) -> None:
         """Serve until the supervisor says stop, answer what was accepted, end."""
@@ -61,10 +61,10 @@ class FrontEnd:
                 self._stop.set()
 
     def _on_change(self) -> None:
-        """Tell the supervisor whether this front end serves."""
-        if self._repository.ready != self._was_ready:
-            self._was_ready = self._repository.ready
-            self._control.send({"event": "ready", "ready": self._was_ready})
+        """Tell the supervisor, once, that this front end answers for what the engine has loaded."""
+        if self._repository.loaded and not self._serving:
+            self._serving = True
+            self._control.send({"event": "serving"})
 
 
 def _share_of(config: ServeConfig) -> ServeConfig:
@@ -73,6 +73,7 @@ def _share_of(config: ServeConfig) -> ServeConfig:
     return dataclasses.replace(
         config,
         decode_threads=max(1, config.decoders // count),
+        response_cache_bytes=config.response_cache_bytes // count,
         max_inflight_bytes=max(config.max_body_bytes, config.max_inflight_bytes // count),
     )
 

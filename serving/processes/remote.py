@@ -3,135 +3,92 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import logging
 import mmap
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from ...errors import InputError, NotFoundError, OverloadedError, PenstockError
-from ...specs import Signature
-from ..batcher import Ticket
+from ...errors import NotFoundError, OverloadedError
 from ..config import ServeConfig
-from ..latency import LatencyTable
-from ..models import Model
+from ..models import Model, TensorModel
+from ..response_cache import ResponseCache
 from ..statistics import ModelStatistics
-from .connection import Connection, RemoteTicket, engine_gone
+from .connection import Connection, engine_gone, error_of
 from .description import model_of
-from .ring import BlockLayout
-from .wire import AskStatistics, Catalogue, Count, Counted, Message, Statistics
+from .remote_model import RemoteQueue, RemoteStatistics
+from .wire import AskStatistics, Catalogue, Control, Message, Released, Seen, Settled, Statistics
 
-__all__ = ["RemoteQueue", "RemoteRepository", "RemoteStatistics"]
+__all__ = ["RemoteRepository"]
 
 log = logging.getLogger("penstock.serving")
 
 _STATISTICS_SECONDS = 10.0
 
 
-class RemoteQueue:
-    """One model's queue in the engine, as a `RequestQueue`."""
+class _Known:
+    """A model that the engine has described: its number, the requests that use it, and whether it is still in the catalogue."""
 
-    def __init__(self, connection: Connection, number: int, name: str, signature: Signature, table: LatencyTable) -> None:
-        self.table = table
-        self._connection = connection
-        self._number = number
-        self._name = name
-        self._layout = BlockLayout(signature)
+    __slots__ = ("current", "model", "number", "uses")
 
-    @property
-    def depth(self) -> int:
-        """This front end's requests in the engine, those that run included; of the others' it knows nothing."""
-        return self._connection.waiting
-
-    def admit(self, rows: int, *, timeout: float, priority: int = 0) -> Ticket:
-        """See `RequestQueue.admit`; raises OverloadedError when the engine is gone or the shared memory is full."""
-        if not 1 <= rows <= self.table.largest:
-            raise InputError(f"a request may hold 1 to {self.table.largest} rows for model '{self._name}', got {rows}")
-        return self._connection.admit(self._number, self._layout, rows, timeout, priority)
-
-    def slot(self, ticket: Ticket) -> AbstractContextManager[list[np.ndarray] | None]:
-        """The shared memory itself."""
-        assert isinstance(ticket, RemoteTicket)
-        return self._connection.slot(ticket)
-
-    def submit(self, ticket: Ticket, inputs: list[np.ndarray]) -> None:
-        """See `RequestQueue.submit`."""
-        assert isinstance(ticket, RemoteTicket)
-        self._connection.submit(ticket, inputs)
-
-    def expire(self, ticket: Ticket) -> None:
-        """See `RequestQueue.expire`."""
-        assert isinstance(ticket, RemoteTicket)
-        self._connection.expire(ticket)
-
-    def refuse(self, ticket: Ticket, error: PenstockError) -> None:
-        """See `RequestQueue.refuse`."""
-        assert isinstance(ticket, RemoteTicket)
-        self._connection.refuse(ticket, error)
-
-    def close(self, *, drain: bool = True) -> None:
-        """Nothing: the queue is the engine's to close."""
-
-
-class RemoteStatistics(ModelStatistics):
-    """Counts in the engine, where all front ends' counts add up; nothing is kept here."""
-
-    def __init__(self, connection: Connection, number: int) -> None:
-        super().__init__()
-        self._connection = connection
-        self._number = number
-
-    def composed(self, rows: int, total_ns: int) -> None:
-        """See `ModelStatistics.composed`."""
-        self._connection.channel.send(Count(self._number, Counted.COMPOSED, rows, total_ns))
-
-    def failed(self, total_ns: int) -> None:
-        """See `ModelStatistics.failed`."""
-        self._connection.channel.send(Count(self._number, Counted.FAILED, 0, total_ns))
+    def __init__(self, number: int, model: Model) -> None:
+        self.number = number
+        self.model = model
+        self.uses = 0
+        self.current = True
 
 
 class RemoteRepository:
-    """The engine's models, as it last described them; while there is no engine, a repository that asks to come back soon."""
+    """The engine's models, as it last described them; while there is no engine, a repository that asks to come back soon.
+
+    All is called on the event loop.
+    """
 
     def __init__(self, config: ServeConfig, on_change: Callable[[], None] = lambda: None) -> None:
         self._config = config
         self._on_change = on_change
+        self._cache = ResponseCache(config.response_cache_bytes) if config.response_cache_bytes else None
         self._connection: Connection | None = None
         self._index: list[dict[str, str]] = []
         self._models: dict[str, dict[str, Model]] = {}
-        self._numbers: dict[int, Model] = {}
-        self._loaded = False
-        self._draining = False
-        self._questions: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._known: dict[int, _Known] = {}
+        self._described = self._loaded = self._serves = self._draining = False
+        self._questions: dict[int, asyncio.Future[Statistics | Settled]] = {}
         self._next_question = itertools.count()
 
     def connect(self, connected: socket.socket, memory: mmap.mmap) -> None:
-        """Talk to this engine from now on; to be called on the event loop."""
+        """Talk to this engine from now on."""
         before = self._connection
         self._connection = Connection(connected, memory, on_message=self._on_message, on_end=self._on_end)
-        # Numbers are one engine's; the models stay known until this one describes its own, and refuse until then.
-        self._numbers = {}
-        self._loaded = False
         if before is not None:
             before.channel.close()
+        # Numbers are one engine's; the models stay known until this one describes its own, and refuse until then.
+        self._known = {}
+        self._loaded = self._serves = False
+
+    @property
+    def loaded(self) -> bool:
+        """The engine has tried every model that it was to load at the start."""
+        return self._loaded
 
     @property
     def ready(self) -> bool:
-        """The engine has loaded and serves something, and this process is not shutting down."""
-        return self._loaded and not self._draining
+        """The engine has loaded and serves, and this process is not shutting down."""
+        return self._loaded and self._serves and not self._draining
 
     def ready_models(self) -> list[Model]:
         """The models that serve, every version of them."""
         return [model for versions in self._models.values() for model in versions.values()]
 
     def get(self, name: str, version: str = "") -> Model:
-        """The model of that name. Raises NotFoundError, or OverloadedError while it is still loading or the engine is gone."""
+        """The model of that name, its newest version that serves unless one is named.
+
+        Raises NotFoundError, or OverloadedError while it is still loading or there is no engine.
+        """
         if self._connection is None:
             raise engine_gone()
         versions = self._models.get(name, {})
@@ -139,18 +96,34 @@ class RemoteRepository:
         if model is not None:
             return model
         own = [entry for entry in self._index if entry["name"] == name]
-        if not own and self._index:
-            raise NotFoundError(f"unknown model '{name[:100]}'; POST /v2/repository/index lists what is served")
-        if not own or any(entry["state"] == "LOADING" for entry in own):
+        if not self._described or any(
+            entry["state"] == "LOADING" and (not version or entry["version"] in ("", version)) for entry in own
+        ):
             raise OverloadedError(f"model '{name[:100]}' is still loading; try again soon", retry_after=5)
-        if not versions:
-            reasons = "; ".join(entry["reason"] for entry in own if entry["reason"])
-            raise NotFoundError(f"model '{name}' is not served: {reasons}")
-        word = "version" if len(versions) == 1 else "versions"
-        raise NotFoundError(f"model '{name}' has no version '{version[:20]}'; {word} {', '.join(versions)} is served")
+        if versions:
+            word = "version" if len(versions) == 1 else "versions"
+            raise NotFoundError(f"model '{name}' has no version '{version[:20]}'; {word} {', '.join(versions)} is served")
+        if not own:
+            raise NotFoundError(f"unknown model '{name[:100]}'; POST /v2/repository/index lists what is served")
+        reasons = "; ".join(entry["reason"] for entry in own if entry["reason"])
+        raise NotFoundError(f"model '{name}' is not served: {reasons}")
+
+    @contextlib.contextmanager
+    def use(self, name: str, version: str = "") -> Iterator[Model]:
+        """The model that `get` gives, which the engine does not close before the block ends."""
+        model = self.get(name, version)
+        used = [self._known[key] for key in (id(model), id(getattr(model, "target", None))) if key in self._known]
+        for known in used:
+            known.uses += 1
+        try:
+            yield model
+        finally:
+            for known in used:
+                known.uses -= 1
+                self._release(known)
 
     def versions(self, name: str) -> list[str]:
-        """The versions of a model that serve."""
+        """The versions of a model that serve, newest first."""
         self.get(name)
         return list(self._models[name])
 
@@ -158,23 +131,24 @@ class RemoteRepository:
         """The repository extension's list, as the engine last gave it."""
         return [entry for entry in self._index if entry["state"] == "READY"] if ready_only else self._index
 
+    async def load_model(self, name: str, config: str | None = None) -> None:
+        """See `ModelRepository.load_model`; returns once every front end serves it."""
+        await self._control(do="load", name=name, config=config)
+
+    async def unload_model(self, name: str, *, dependents: bool = False) -> None:
+        """See `ModelRepository.unload_model`."""
+        await self._control(do="unload", name=name, dependents=dependents)
+
     async def statistics(self, models: Sequence[Model]) -> list[dict[str, Any]]:
         """What each of the models has counted. Raises OverloadedError when the engine does not say."""
-        connection = self._connection
-        if connection is None:
-            raise engine_gone()
-        question = next(self._next_question)
-        answer = self._questions[question] = asyncio.get_running_loop().create_future()
-        connection.channel.send(AskStatistics(question))
         try:
             async with asyncio.timeout(_STATISTICS_SECONDS):
-                counted = await answer
+                answer = await self._ask(AskStatistics)
         except TimeoutError:
             raise OverloadedError("the engine does not answer; try again later") from None
-        finally:
-            self._questions.pop(question, None)
-        numbers = {id(model): number for number, model in self._numbers.items()}
-        return [counted.get(str(numbers.get(id(model))), ModelStatistics().snapshot()) for model in models]
+        counted = json.loads(answer.text)
+        numbers = {key: str(known.number) for key, known in self._known.items()}
+        return [counted.get(numbers.get(id(model), "")) or ModelStatistics().snapshot() for model in models]
 
     def drain(self) -> None:
         """Say "not ready" from now on; what arrives is still answered."""
@@ -185,44 +159,85 @@ class RemoteRepository:
         if self._connection is not None:
             self._connection.channel.close()
 
+    async def _control(self, **command: Any) -> None:
+        answer = await self._ask(partial(Control, text=json.dumps(command)))
+        if isinstance(answer, Settled) and answer.status:
+            raise error_of(answer)
+
+    async def _ask(self, message: Callable[[int], AskStatistics | Control]) -> Statistics | Settled:
+        if self._connection is None:
+            raise engine_gone()
+        question = next(self._next_question)
+        answer = self._questions[question] = asyncio.get_running_loop().create_future()
+        self._connection.channel.send(message(question))
+        try:
+            return await answer
+        finally:
+            self._questions.pop(question, None)
+
     def _on_message(self, message: Message) -> None:
         match message:
-            case Catalogue(text):
+            case Catalogue(serial, text):
                 self._update(json.loads(text))
+                self._send(Seen(serial))
                 self._on_change()
-            case Statistics(question, text):
-                if (answer := self._questions.get(question)) and not answer.done():
-                    answer.set_result(json.loads(text))
+            case Statistics() | Settled():
+                if (answer := self._questions.get(message.question)) and not answer.done():
+                    answer.set_result(message)
             case _:
                 log.error("the engine sent a %s", type(message).__name__)
 
     def _update(self, catalogue: dict[str, Any]) -> None:
         connection = self._connection
-        if connection is None:
-            return
-        numbers: dict[int, Model] = {}
+        assert connection is not None, "catalogues come over the connection"
+        before = {known.number: known for known in self._known.values()}
+        now: dict[int, Model] = {}
         models: dict[str, dict[str, Model]] = {}
         # Tensor models come first, since the others refer to them.
-        for said in sorted(catalogue["models"], key=lambda said: said["kind"] != "tensor"):
-            number, name, version = said["number"], said["name"], said["version"]
-            model = self._numbers.get(number) or model_of(
-                said,
-                self._numbers | numbers,
-                config=self._config,
-                statistics=RemoteStatistics(connection, number),
-                queue=partial(RemoteQueue, connection, number),
+        for said in sorted(catalogue["models"], key=lambda said: bool(said["kind"] != "tensor")):
+            number = said["number"]
+            known = before.get(number)
+            model = now[number] = (
+                known.model
+                if known
+                else model_of(
+                    said,
+                    now,
+                    config=self._config,
+                    statistics=RemoteStatistics(connection, number),
+                    queue=partial(RemoteQueue, connection, number),
+                    cache=self._cache,
+                )
             )
-            models.setdefault(name, {})[version] = numbers[number] = model
+            if known is None:
+                self._known[id(model)] = _Known(number, model)
+            models.setdefault(said["name"], {})[said["version"]] = model
         self._models = models
-        self._numbers = numbers
         self._index = catalogue["index"]
-        self._loaded = catalogue["ready"]
+        self._described = True
+        self._loaded, self._serves = catalogue["loaded"], catalogue["ready"]
+        for known in [known for known in self._known.values() if known.number not in now]:
+            known.current = False
+            self._release(known)
+
+    def _release(self, known: _Known) -> None:
+        """Let the engine close a model that is neither current nor used; of an earlier engine's nobody hears."""
+        if known.current or known.uses or self._known.get(id(known.model)) is not known:
+            return
+        del self._known[id(known.model)]
+        if isinstance(known.model, TensorModel) and known.model.cache is not None:
+            known.model.cache.clear()
+        self._send(Released(known.number))
+
+    def _send(self, message: Message) -> None:
+        if self._connection is not None:
+            self._connection.channel.send(message)
 
     def _on_end(self, connection: Connection) -> None:
         if self._connection is connection:
             self._connection = None
-            self._loaded = False
-            self._numbers = {}
+            self._loaded = self._serves = False
+            self._known = {}
             for answer in self._questions.values():
                 if not answer.done():
                     answer.set_exception(engine_gone())

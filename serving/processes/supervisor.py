@@ -36,7 +36,7 @@ class _Process:
         self.name = name
         self.running = running
         self.link = link
-        self.ready = False
+        self.serving = False
 
     def send(self, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
         """Send; a process that has just ended, or never reads, is somebody else's matter."""
@@ -152,16 +152,13 @@ class Supervisor:
     def _on_event(self, process: _Process, message: dict[str, Any], _: list[int]) -> None:
         if message["event"] == "loaded":
             self._loaded = message
-            if not message["models"] and not self._serving.is_set():
-                self._fail(ArtifactError(f"none of the models in {self._config.models} can be served:\n{message['reasons']}"))
-        elif message["event"] == "ready":
-            process.ready = message["ready"]
-        if self._loaded and all(self._is_ready(name) for name in self._front_ends):
+            if message["failure"] and not self._serving.is_set():
+                self._fail(ArtifactError(message["failure"]))
+        elif message["event"] == "serving":
+            process.serving = True
+        serving = {process.name for process in self._processes.values() if process.serving}
+        if self._loaded and serving >= set(self._front_ends):
             self._serving.set()
-
-    def _is_ready(self, name: str) -> bool:
-        process = self._processes.get(name)
-        return process is not None and process.ready
 
     def _announce(self) -> None:
         assert self._loaded is not None

@@ -14,6 +14,7 @@ __all__ = [
     "AskStatistics",
     "Cancel",
     "Catalogue",
+    "Control",
     "Count",
     "Counted",
     "Done",
@@ -22,6 +23,9 @@ __all__ = [
     "Message",
     "Reader",
     "Refuse",
+    "Released",
+    "Seen",
+    "Settled",
     "Statistics",
     "Submit",
     "WireError",
@@ -100,8 +104,37 @@ class Failed(NamedTuple):
 
 
 class Catalogue(NamedTuple):
-    """Which models there are, as JSON."""
+    """Which models there are, as JSON; to be answered with `Seen`, and with `Released` for each that is not in it any more."""
 
+    serial: int
+    text: str
+
+
+class Seen(NamedTuple):
+    """From here on the front end begins no request to a model that is not in this catalogue."""
+
+    serial: int
+
+
+class Released(NamedTuple):
+    """The front end has no request to this model any more, and begins none."""
+
+    model: int
+
+
+class Control(NamedTuple):
+    """A client asks to load or unload a model, as JSON; to be answered with `Settled`."""
+
+    question: int
+    text: str
+
+
+class Settled(NamedTuple):
+    """It was done (status 0), and every front end has seen it; or it failed, with an HTTP status and what to say."""
+
+    question: int
+    status: int
+    retry_after: int
     text: str
 
 
@@ -117,9 +150,27 @@ class Counted:
 
     FAILED = 0
     COMPOSED = 1
+    CACHED = 2
+    MISSED = 3
 
 
-Message = Admit | Submit | Cancel | Expire | Refuse | Count | AskStatistics | Done | Failed | Catalogue | Statistics
+Message = (
+    Admit
+    | Submit
+    | Cancel
+    | Expire
+    | Refuse
+    | Count
+    | AskStatistics
+    | Done
+    | Failed
+    | Catalogue
+    | Seen
+    | Released
+    | Statistics
+    | Control
+    | Settled
+)
 
 # Kind of record -> its numbers; those named in _TEXTED end with a text. A record's kind is its place in this table.
 _LAYOUTS: dict[type[Message], struct.Struct] = {
@@ -132,10 +183,14 @@ _LAYOUTS: dict[type[Message], struct.Struct] = {
     AskStatistics: struct.Struct("<Q"),
     Done: struct.Struct("<Q"),
     Failed: struct.Struct("<QHI"),
-    Catalogue: struct.Struct("<"),
+    Catalogue: struct.Struct("<Q"),
+    Seen: struct.Struct("<Q"),
+    Released: struct.Struct("<I"),
     Statistics: struct.Struct("<Q"),
+    Control: struct.Struct("<Q"),
+    Settled: struct.Struct("<QHI"),
 }
-_TEXTED = (Failed, Catalogue, Statistics)
+_TEXTED = (Failed, Catalogue, Statistics, Control, Settled)
 _KINDS = tuple((kind, layout, kind in _TEXTED) for kind, layout in _LAYOUTS.items())
 _NUMBERS = {kind: number for number, kind in enumerate(_LAYOUTS)}
 _HEAD = struct.Struct("<BI")

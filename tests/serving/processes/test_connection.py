@@ -79,6 +79,8 @@ class Pair:
             map_memory(os.dup(descriptor)),
             {5: Served(model, self.batcher, LAYOUT)},
             statistics=lambda: '{"5": 1}',
+            control=lambda *_: None,
+            on_change=lambda: None,
             on_end=lambda _: self.ended.append("desk"),
         )
         self.connection = Connection(
@@ -302,6 +304,8 @@ async def test_the_end_of_a_front_end_gives_its_places_up(pair):
 async def test_counts_and_questions(pair):
     pair.connection.channel.send(Count(5, Counted.FAILED, 0, 10))
     pair.connection.channel.send(Count(5, Counted.COMPOSED, 3, 10))
+    pair.connection.channel.send(Count(5, Counted.CACHED, 0, 10))
+    pair.connection.channel.send(Count(5, Counted.MISSED, 0, 10))
     pair.connection.channel.send(Count(6, Counted.FAILED, 0, 10))  # a model that is gone
     pair.connection.channel.send(AskStatistics(7))
     await _until(lambda: pair.passed_on)
@@ -309,6 +313,8 @@ async def test_counts_and_questions(pair):
     snapshot = pair.batcher.statistics.snapshot()
     assert snapshot["inference_count"] == 3
     assert snapshot["inference_stats"]["fail"]["count"] == 1
+    assert snapshot["inference_stats"]["cache_hit"]["count"] == 1
+    assert snapshot["inference_stats"]["cache_miss"]["count"] == 1
 
 
 @with_pair(memory=1 << 20)

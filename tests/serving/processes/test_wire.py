@@ -15,7 +15,11 @@ MESSAGES = st.one_of(
     *(st.builds(kind, U64) for kind in (wire.Submit, wire.Cancel, wire.Expire, wire.Refuse, wire.AskStatistics, wire.Done)),
     st.builds(wire.Count, U32, U8, U32, U64),
     st.builds(wire.Failed, U64, U16, U32, st.text(max_size=50)),
-    st.builds(wire.Catalogue, st.text(max_size=50)),
+    st.builds(wire.Catalogue, U64, st.text(max_size=50)),
+    st.builds(wire.Seen, U64),
+    st.builds(wire.Released, U32),
+    st.builds(wire.Control, U64, st.text(max_size=50)),
+    st.builds(wire.Settled, U64, U16, U32, st.text(max_size=50)),
     st.builds(wire.Statistics, U64, st.text(max_size=50)),
 )
 
@@ -34,7 +38,7 @@ def test_messages_arrive_in_order_however_the_stream_is_cut(messages, cuts):
 
 def test_every_kind_of_message_is_tried_above():
     # hypothesis tries each branch of one_of; a kind that is added must be added there too.
-    assert len(wire._LAYOUTS) == 11
+    assert len(wire._LAYOUTS) == 15
 
 
 @pytest.mark.parametrize("data", [b"\xff\0\0\0\0", b"\0\1\0\0\0", struct.pack("<BI", 9, 1 << 31)], ids=["kind", "text", "size"])

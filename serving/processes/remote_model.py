@@ -1,0 +1,91 @@
+"""What stands in a front end for the parts of a model that are in the engine: its queue and its statistics."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from ...errors import InputError, PenstockError
+from ...specs import Signature
+from ..batcher import Ticket
+from ..latency import LatencyTable
+from ..statistics import ModelStatistics
+from .connection import Connection, RemoteTicket
+from .ring import BlockLayout
+from .wire import Count, Counted
+
+__all__ = ["RemoteQueue", "RemoteStatistics"]
+
+
+class RemoteQueue:
+    """One model's queue in the engine, as a `RequestQueue`."""
+
+    def __init__(self, connection: Connection, number: int, name: str, signature: Signature, table: LatencyTable) -> None:
+        self.table = table
+        self._connection = connection
+        self._number = number
+        self._name = name
+        self._layout = BlockLayout(signature)
+
+    @property
+    def depth(self) -> int:
+        """This front end's requests in the engine, those that run included; of the others' it knows nothing."""
+        return self._connection.waiting
+
+    def admit(self, rows: int, *, timeout: float, priority: int = 0) -> Ticket:
+        """See `RequestQueue.admit`; raises OverloadedError when the engine is gone or the shared memory is full."""
+        if not 1 <= rows <= self.table.largest:
+            raise InputError(f"a request may hold 1 to {self.table.largest} rows for model '{self._name}', got {rows}")
+        return self._connection.admit(self._number, self._layout, rows, timeout, priority)
+
+    def slot(self, ticket: Ticket) -> AbstractContextManager[list[np.ndarray] | None]:
+        """The shared memory itself."""
+        assert isinstance(ticket, RemoteTicket)
+        return self._connection.slot(ticket)
+
+    def submit(self, ticket: Ticket, inputs: list[np.ndarray]) -> None:
+        """See `RequestQueue.submit`."""
+        assert isinstance(ticket, RemoteTicket)
+        self._connection.submit(ticket, inputs)
+
+    def expire(self, ticket: Ticket) -> None:
+        """See `RequestQueue.expire`."""
+        assert isinstance(ticket, RemoteTicket)
+        self._connection.expire(ticket)
+
+    def refuse(self, ticket: Ticket, error: PenstockError) -> None:
+        """See `RequestQueue.refuse`."""
+        assert isinstance(ticket, RemoteTicket)
+        self._connection.refuse(ticket, error)
+
+    def close(self, *, drain: bool = True) -> None:
+        """Nothing: the queue is the engine's to close."""
+
+
+class RemoteStatistics(ModelStatistics):
+    """Counts in the engine, where all front ends' counts add up; nothing is kept here."""
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        super().__init__()
+        self._connection = connection
+        self._number = number
+
+    def composed(self, rows: int, total_ns: int) -> None:
+        """See `ModelStatistics.composed`."""
+        self._count(Counted.COMPOSED, total_ns, rows)
+
+    def cached(self, lookup_ns: int) -> None:
+        """See `ModelStatistics.cached`."""
+        self._count(Counted.CACHED, lookup_ns)
+
+    def missed(self, lookup_ns: int) -> None:
+        """See `ModelStatistics.missed`."""
+        self._count(Counted.MISSED, lookup_ns)
+
+    def failed(self, total_ns: int) -> None:
+        """See `ModelStatistics.failed`."""
+        self._count(Counted.FAILED, total_ns)
+
+    def _count(self, what: int, ns: int, rows: int = 0) -> None:
+        self._connection.channel.send(Count(self._number, what, rows, ns))
