@@ -308,6 +308,20 @@ def serve(
     threads: Annotated[int | None, typer.Option(help="CPU threads of each session; by default as the plan measured.")] = None,
     max_queue: Annotated[int, typer.Option(help="Requests that may wait, per model, before new ones are refused.")] = 256,
     timeout: Annotated[float, typer.Option(help="Deadline in seconds of a request that names none.")] = 30.0,
+    token_file: Annotated[
+        Path | None, typer.Option(help="TOML or JSON with lists of bearer tokens under infer, admin and metrics.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate chain; all ports then speak TLS only.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its PEM key, unencrypted.")] = None,
+    tls_client_ca: Annotated[Path | None, typer.Option(help="Clients must show a certificate of this authority.")] = None,
+    shared_memory: Annotated[
+        bool, typer.Option("--shared-memory", help="Let clients on this machine pass tensors in shared memory.")
+    ] = False,
+    allow_settings: Annotated[
+        bool, typer.Option("--allow-settings", help="Let clients change log settings over the network.")
+    ] = False,
+    log_format: Annotated[str, typer.Option(help="text or json; the log goes to stderr.")] = "text",
+    access_log: Annotated[bool, typer.Option("--access-log", help="Log a line per request.")] = False,
 ) -> None:
     """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
     from .serving.config import ServeConfig
@@ -325,6 +339,14 @@ def serve(
             threads=threads,
             max_queue=max_queue,
             default_timeout_seconds=timeout,
+            token_file=token_file,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_client_ca=tls_client_ca,
+            shared_memory=shared_memory,
+            allow_settings=allow_settings,
+            log_format=log_format,
+            access_log=access_log,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

@@ -22,6 +22,10 @@ class ServeConfig:
     a request has all cores either way; under load, one batch may use the moments in which the other waits for its slowest
     thread, is collated, or is handed back.
     `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
+    `token_file` holds the bearer tokens that calls then need. `tls_cert` and `tls_key` are PEM files, used by all ports; with
+    `tls_client_ca` clients must show a certificate of that authority. `shared_memory` and `allow_settings` (logging, tracing)
+    open what lets clients reach beyond their own requests. `log_format` is "text" or "json"; `access_log` adds a line per
+    request.
     `ready_file` is written as JSON with the chosen ports once every model was tried. Raises ValueError naming the field.
     """
 
@@ -32,9 +36,19 @@ class ServeConfig:
     metrics_port: int | None = 8002
     ready_file: Path | None = None
 
+    token_file: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    shared_memory: bool = False
+    allow_settings: bool = False
+    log_format: str = "text"
+    access_log: bool = False
+
     max_queue: int = 256
     max_queue_delay_seconds: float = 0.01
     default_timeout_seconds: float = 30.0
+    head_timeout_seconds: float = 20.0
     body_timeout_seconds: float = 60.0
     drain_seconds: float = 30.0
 
@@ -65,9 +79,15 @@ class ServeConfig:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        for name in ("default_timeout_seconds", "body_timeout_seconds", "drain_seconds"):
+        for name in ("default_timeout_seconds", "head_timeout_seconds", "body_timeout_seconds", "drain_seconds"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number of seconds, got {getattr(self, name)!r}")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together; give both or neither")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("tls_client_ca needs tls_cert and tls_key")
+        if self.log_format not in ("text", "json"):
+            raise ValueError(f"log_format must be text or json, got {self.log_format!r}")
         if not (math.isfinite(self.max_queue_delay_seconds) and self.max_queue_delay_seconds >= 0):
             raise ValueError(f"max_queue_delay_seconds must be a number of seconds >= 0, got {self.max_queue_delay_seconds!r}")
 

@@ -18,14 +18,19 @@ import uvicorn
 import uvloop
 
 from ..errors import ArtifactError, PenstockError
+from .access import load_access
 from .config import ServeConfig
 from .dataplane import DataPlane
 from .decode import DecodePool
 from .grpc_server import GrpcServer
 from .http import create_app
+from .http_edge import Edge
 from .http_protocol import options
+from .logs import LogSettings, log_output
 from .metrics import metrics_app
 from .repository import ModelRepository
+from .settings import Settings
+from .tls import load_tls
 
 __all__ = ["serve"]
 
@@ -39,8 +44,8 @@ def serve(config: ServeConfig) -> None:
     Raises ArtifactError when no model can be served and PenstockError when a port is taken.
     """
     repository = ModelRepository(config)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_Server(config, repository).run())
+    with log_output(config.log_format) as log_settings, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_Server(config, repository, log_settings).run())
 
 
 class _Http(uvicorn.Server):
@@ -52,11 +57,13 @@ class _Http(uvicorn.Server):
 
 
 class _Server:
-    def __init__(self, config: ServeConfig, repository: ModelRepository) -> None:
+    def __init__(self, config: ServeConfig, repository: ModelRepository, log_settings: LogSettings) -> None:
         self._config = config
+        self._access = load_access(config.token_file) if config.token_file else None
+        self._tls = load_tls(config)
         self._repository = repository
         self._decoder = DecodePool(config.decoders, limit=config.max_queue)
-        self._plane = DataPlane(repository, self._decoder, config)
+        self._plane = DataPlane(repository, self._decoder, config, settings=Settings(log_settings))
         self._stop = asyncio.Event()
         self._ports: dict[str, int] = {}
 
@@ -73,10 +80,11 @@ class _Server:
                 if port is not None:
                     sockets.append(_bind(config.host, port, name))
                     self._ports[name] = sockets[-1].getsockname()[1]
-                    settings = options(config.max_header_bytes)
-                    servers.append(_Http(uvicorn.Config(app, timeout_graceful_shutdown=int(config.drain_seconds), **settings)))
+                    edge = Edge(app, access=self._access, log=config.access_log and name == "http")
+                    settings = options(config, self._tls)
+                    servers.append(_Http(uvicorn.Config(edge, timeout_graceful_shutdown=int(config.drain_seconds), **settings)))
             if config.grpc_port is not None:
-                grpc = GrpcServer(self._plane)
+                grpc = GrpcServer(self._plane, access=self._access, tls=self._tls)
                 self._ports["grpc"] = grpc.bind(config.host, config.grpc_port)
         except BaseException:
             for opened in sockets:
@@ -115,7 +123,8 @@ class _Server:
             raise ArtifactError(f"none of the models in {self._config.models} can be served:\n{reasons}")
         ready = ", ".join(model.name for model in self._repository.ready_models())
         host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
-        schemes = {"http": "http://", "metrics": "metrics http://", "grpc": "gRPC "}
+        scheme = "https" if self._tls else "http"
+        schemes = {"http": f"{scheme}://", "metrics": f"metrics {scheme}://", "grpc": "gRPC "}
         paths = {"metrics": "/metrics"}
         where = [f"{schemes[name]}{host}:{port}{paths.get(name, '')}" for name, port in self._ports.items()]
         _say(f"serving {ready} at {', '.join(where)}; try {where[0]}/docs")

@@ -140,11 +140,12 @@ class Server:
         code = (
             "import json, sys, pathlib; from penstock.serving.server import serve; "
             "from penstock.serving.config import ServeConfig; c = json.loads(sys.argv[1]); "
-            "c['models'] = pathlib.Path(c['models']); c['ready_file'] = pathlib.Path(c['ready_file']); serve(ServeConfig(**c))"
+            "paths = ('models', 'ready_file', 'token_file', 'tls_cert', 'tls_key', 'tls_client_ca'); "
+            "serve(ServeConfig(**{k: pathlib.Path(v) if v and k in paths else v for k, v in c.items()}))"
         )
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", code, json.dumps(settings)],
+                [sys.executable, "-c", code, json.dumps(settings, default=str)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
