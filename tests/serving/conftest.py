@@ -1,5 +1,6 @@
 """A models folder with small ONNX models whose right answers are known, and real servers on free ports."""
 
+import contextlib
 import io
 import json
 import os
@@ -188,6 +189,24 @@ def start(tmp_path_factory):
     for server in started:
         server.process.kill()
         server.process.wait()
+
+
+@pytest.fixture(scope="session")
+def launch(tmp_path_factory):
+    """A server for a `with` block, which must not have died by its end: launch(models, shared_memory=True, ...)."""
+
+    @contextlib.contextmanager
+    def run(models: Path, **config):
+        started = Server(models, tmp_path_factory.mktemp("server"), **config)
+        try:
+            yield started
+            assert started.process.poll() is None, started.output
+            assert started.stop() == 0, started.output
+        finally:
+            started.process.kill()
+            started.process.wait()
+
+    return run
 
 
 @pytest.fixture(scope="module")
