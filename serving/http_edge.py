@@ -76,7 +76,7 @@ class Edge:
             if self._log:
                 log_request(
                     "http",
-                    f"{scope['method']} {scope['raw_path'].decode('latin-1')}",
+                    f"{scope['method']} {scope['raw_path'].decode('ascii', 'backslashreplace')}",
                     status,
                     model=scope.get("path_params", {}).get("model", ""),
                     begin=begin,
