@@ -322,6 +322,19 @@ def serve(
     ] = False,
     log_format: Annotated[str, typer.Option(help="text or json; the log goes to stderr.")] = "text",
     access_log: Annotated[bool, typer.Option("--access-log", help="Log a line per request.")] = False,
+    model_control_mode: Annotated[
+        str, typer.Option(help="none: fixed at the start; explicit: clients load and unload; poll: the folder is followed.")
+    ] = "none",
+    load_model: Annotated[
+        list[str] | None, typer.Option(help="Under explicit control, loaded at the start; '*' is all. Repeatable.")
+    ] = None,
+    rate_limit: Annotated[
+        float | None, typer.Option(help="Inference requests a second that one client may send; by default any number.")
+    ] = None,
+    response_cache_bytes: Annotated[
+        int, typer.Option(help="Memory for outputs that are given again when the same input comes again; 0 keeps none.")
+    ] = 0,
+    repository_poll_secs: Annotated[float, typer.Option(help="Seconds between two looks at the folder in poll mode.")] = 15.0,
 ) -> None:
     """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
     from .serving.config import ServeConfig
@@ -347,6 +360,11 @@ def serve(
             allow_settings=allow_settings,
             log_format=log_format,
             access_log=access_log,
+            model_control_mode=model_control_mode,
+            load_models=tuple(load_model or ()),
+            repository_poll_seconds=repository_poll_secs,
+            response_cache_bytes=response_cache_bytes,
+            rate_limit=rate_limit,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

@@ -20,6 +20,7 @@
         ├── ExecutionError      500: the model failed on it; details stay in the server's log
         ├── UnsupportedError    501: the protocol allows it, this server does not
         └── OverloadedError     503: queue full, deadline passed, or shutting down
+            └── RateLimitError  429: this client sends more than it may
 
 This module imports nothing of the package.
 """
@@ -47,6 +48,7 @@ __all__ = [
     "OverloadedError",
     "ParityError",
     "PenstockError",
+    "RateLimitError",
     "RequestError",
     "SandboxError",
     "TooLargeError",
@@ -188,3 +190,9 @@ class OverloadedError(RequestError):
     def __init__(self, message: str, *, retry_after: int = 1) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class RateLimitError(OverloadedError):
+    """This client sends more requests a second than one client may."""
+
+    status = 429

@@ -16,6 +16,7 @@ from ..specs import Signature, TensorSpec
 
 FILE = "config.pbtxt"
 _MAX_BYTES = 1 << 20
+_MAX_DEPTH = 20  # of JSON; the message itself is no deeper
 
 # Tensor dtype -> the Open Inference Protocol's name; Triton's own enum is the same with "TYPE_" in front.
 DATATYPES: Mapping[str, str] = {
@@ -121,7 +122,7 @@ def read_config(path: str | Path) -> ModelConfig:
 
 def parse_config(text: str, *, where: str = FILE) -> ModelConfig:
     """Read the text format; `where` names the file in errors. Raises ArtifactError with the line."""
-    from google.protobuf import json_format, text_format
+    from google.protobuf import text_format
     from tritonclient.grpc import model_config_pb2 as schema
 
     try:
@@ -130,6 +131,25 @@ def parse_config(text: str, *, where: str = FILE) -> ModelConfig:
         at = f"{where}:{error.GetLine()}" if error.GetLine() else where
         reason = str(error).partition(" : ")[2] or str(error)
         raise ArtifactError(f"{at}: not a Triton model configuration: {reason}") from error
+    return _of_message(config, where)
+
+
+def parse_config_json(text: str, *, where: str) -> ModelConfig:
+    """Read the JSON form, as the protocol's load request carries it. Raises ArtifactError naming the field."""
+    from google.protobuf import json_format
+    from tritonclient.grpc import model_config_pb2 as schema
+
+    try:
+        config = json_format.Parse(text, schema.ModelConfig(), max_recursion_depth=_MAX_DEPTH)
+    except json_format.ParseError as error:
+        raise ArtifactError(f"{where} is not a Triton model configuration in JSON: {error}") from error
+    return _of_message(config, where)
+
+
+def _of_message(config: Any, where: str) -> ModelConfig:
+    from google.protobuf import json_format
+    from tritonclient.grpc import model_config_pb2 as schema
+
     if config.max_batch_size < 0:
         raise ArtifactError(f"{where}: max_batch_size must not be negative, got {config.max_batch_size}")
     return ModelConfig(

@@ -18,7 +18,7 @@ from .json_limits import parse_json
 from .messages import DATATYPES, InferenceRequest, InferenceResponse, RequestedOutput, SharedInput, Tensor, bytes_array
 from .request_fields import check_names, read_output, read_parameters, read_place, read_tensor
 
-__all__ = ["binary_to_tensor", "decode_request", "encode_response", "tensor_to_binary"]
+__all__ = ["binary_to_tensor", "control_parameters", "decode_request", "encode_response", "tensor_to_binary"]
 
 _KINDS = {"BOOL": "b", "FP32": "fiu", "FP64": "fiu"}
 
@@ -64,6 +64,14 @@ def decode_request(body: bytes, header_length: int | None, *, max_depth: int = 3
         binary_output=binary_output,
         shared_inputs=shared,
     )
+
+
+def control_parameters(body: bytes, *, max_depth: int = 32) -> dict[str, Any]:
+    """The parameters of a load or unload request, whose body may also be empty."""
+    message = parse_json(body, max_depth=max_depth) if body.strip() else {}
+    if not isinstance(message, dict):
+        raise InputError("the request must be a JSON object")
+    return _parameters(message, "the request")
 
 
 def encode_response(response: InferenceResponse, request: InferenceRequest) -> tuple[list[bytes], int | None]:

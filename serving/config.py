@@ -11,6 +11,7 @@ from ..runtime.session import default_threads
 __all__ = ["ServeConfig"]
 
 MIB = 1 << 20
+_CONTROL_MODES = ("none", "explicit", "poll")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,10 @@ class ServeConfig:
     `tls_client_ca` clients must show a certificate of that authority. `shared_memory` and `allow_settings` (logging, tracing)
     open what lets clients reach beyond their own requests. `log_format` is "text" or "json"; `access_log` adds a line per
     request.
+    `model_control_mode` is Triton's: "none" serves what is there at the start; "explicit" loads `load_models` ("*" is all)
+    and then what clients ask for; "poll" looks at the folder every `repository_poll_seconds` and follows it.
+    `rate_limit` is how many inference requests a second one client may send; None is as many as it likes.
+    `response_cache_bytes` of outputs are kept for inputs that come again; 0 keeps none.
     `ready_file` is written as JSON with the chosen ports once every model was tried. Raises ValueError naming the field.
     """
 
@@ -51,6 +56,12 @@ class ServeConfig:
     head_timeout_seconds: float = 20.0
     body_timeout_seconds: float = 60.0
     drain_seconds: float = 30.0
+
+    model_control_mode: str = "none"
+    load_models: tuple[str, ...] = ()
+    repository_poll_seconds: float = 15.0
+    response_cache_bytes: int = 0
+    rate_limit: float | None = None
 
     instances: int | None = None
     threads: int | None = None
@@ -79,7 +90,20 @@ class ServeConfig:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        for name in ("default_timeout_seconds", "head_timeout_seconds", "body_timeout_seconds", "drain_seconds"):
+        if self.rate_limit is not None and not (math.isfinite(self.rate_limit) and self.rate_limit > 0):
+            raise ValueError(f"rate_limit must be a positive number of requests a second, got {self.rate_limit!r}")
+        cache = self.response_cache_bytes
+        if isinstance(cache, bool) or not isinstance(cache, int) or cache < 0:
+            raise ValueError(f"response_cache_bytes must be a number of bytes, 0 for no cache, got {cache!r}")
+        if self.model_control_mode not in _CONTROL_MODES:
+            raise ValueError(f"model_control_mode must be one of {', '.join(_CONTROL_MODES)}, got {self.model_control_mode!r}")
+        if self.load_models and self.model_control_mode != "explicit":
+            raise ValueError("load_models needs model_control_mode explicit; the other modes load every model")
+        seconds = (
+            "default_timeout_seconds", "head_timeout_seconds", "body_timeout_seconds", "drain_seconds",
+            "repository_poll_seconds",
+        )  # fmt: skip
+        for name in seconds:
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number of seconds, got {getattr(self, name)!r}")
         if (self.tls_cert is None) != (self.tls_key is None):

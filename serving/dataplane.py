@@ -6,8 +6,9 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,7 +24,9 @@ from .config_json import config_json
 from .decode import DecodePool, decode_rows
 from .messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
+from .rate_limit import RateLimiter
 from .repository import ModelRepository
+from .response_cache import fingerprint
 from .results import requested_outputs, top_labels
 from .settings import Settings
 from .shared_memory import SharedMemory
@@ -35,6 +38,8 @@ EXTENSIONS = ("classification", "model_configuration", "statistics", "binary_ten
 
 # Below this, copying from or to shared memory takes less than handing it to another thread.
 _LONG_COPY = 1 << 20
+# Below this, hashing an input takes less than handing it to another thread.
+_LONG_HASH = 256 * 1024
 
 T = TypeVar("T")
 log = logging.getLogger("penstock.serving")
@@ -52,6 +57,13 @@ class DataPlane:
         self.bytes = ByteBudget(config.max_inflight_bytes)
         self._shared_memory = SharedMemory(limit=config.max_body_bytes) if config.shared_memory else None
         self._settings = settings if config.allow_settings else None
+
+        self._limiter = RateLimiter(config.rate_limit) if config.rate_limit else None
+
+    def count_request(self, client: str) -> None:
+        """Count an inference request of a client, before its body is read. Raises RateLimitError when it sends too many."""
+        if self._limiter is not None:
+            self._limiter.admit(client)
 
     @property
     def shared_memory(self) -> SharedMemory:
@@ -96,22 +108,48 @@ class DataPlane:
         return {**config_json(model.config), "name": model.name}
 
     def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
-        """The statistics extension's answer for one model, or for all when no name is given."""
-        models = [self.repository.get(name, version)] if name else self.repository.ready_models()
+        """The statistics extension's answer for one model, or one version, or for all when no name is given."""
+        if version:
+            models = [self.repository.get(name, version)]
+        elif name:
+            models = [self.repository.get(name, ready) for ready in self.repository.versions(name)]
+        else:
+            models = self.repository.ready_models()
         return {
             "model_stats": [{"name": m.name, "version": m.version, **m.statistics.snapshot()} for m in models],
         }
 
-    def refuse_control(self, name: str) -> None:
-        """Loading and unloading over the network: always refused, because this server's models are fixed at its start."""
-        raise UnsupportedError(f"cannot load or unload '{name[:100]}': model control is not enabled on this server")
+    async def load_model(self, name: str, parameters: Mapping[str, Any]) -> None:
+        """Load or renew a model; `parameters` may hold "config", JSON to use instead of its `config.pbtxt`.
+
+        Returns once it serves. Raises as `ModelRepository.start_load` and its future do.
+        """
+        if files := [key for key in parameters if key.startswith("file:")]:
+            raise UnsupportedError(
+                f"parameter '{files[0][:100]}': files are not taken over the network; put them into the models folder"
+            )
+        config = parameters.get("config")
+        if unknown := sorted(set(parameters) - {"config"}):
+            raise InputError(f"unknown parameter '{unknown[0][:100]}'; load takes 'config'")
+        if config is not None and not isinstance(config, str):
+            raise InputError("parameter 'config' must be a string, a model configuration in JSON")
+        await self.repository.load_model(name, config)
+
+    async def unload_model(self, name: str, parameters: Mapping[str, Any]) -> None:
+        """Unload a model; returns once no new request finds it. `parameters` may hold "unload_dependents", true or false."""
+        dependents = parameters.get("unload_dependents", False)
+        if unknown := sorted(set(parameters) - {"unload_dependents"}):
+            raise InputError(f"unknown parameter '{unknown[0][:100]}'; unload takes 'unload_dependents'")
+        if not isinstance(dependents, bool):
+            raise InputError("parameter 'unload_dependents' must be true or false")
+        await self.repository.unload_model(name, dependents=dependents)
 
     async def infer(self, name: str, version: str, request: InferenceRequest) -> InferenceResponse:
         """Answer one request. Raises a RequestError that says what is wrong, or ExecutionError when the model failed."""
-        model = self.repository.get(name, version)
-        if request.shared_inputs or any(output.place for output in request.outputs or ()):
-            return await self._infer_in_shared_memory(model, request)
-        return await self._infer(model, request)
+        with self.repository.use(name, version) as model:
+            if request.shared_inputs or any(output.place for output in request.outputs or ()):
+                return await self._infer_in_shared_memory(model, request)
+            return await self._infer(model, request)
 
     async def _infer_in_shared_memory(self, model: Model, request: InferenceRequest) -> InferenceResponse:
         """Inputs are copied before the model runs, and outputs after: clients may change their memory at any moment."""
@@ -163,7 +201,11 @@ class DataPlane:
         self, name: str, image: bytes, *, version: str = "", count: int = 5, timeout: float | None = None
     ) -> dict[str, Any]:
         """The most probable labels of one encoded image."""
-        model = self.repository.get(name, version)
+        with self.repository.use(name, version) as model:
+            return await self._classify(model, image, count, timeout)
+
+    async def _classify(self, model: Model, image: bytes, count: int, timeout: float | None) -> dict[str, Any]:
+        name = model.name
         target = model.target if isinstance(model, (ClassifyModel, DecodeModel)) else model
         if not isinstance(target, TensorModel) or target.preprocessor is None:
             raise UnsupportedError(
@@ -190,10 +232,38 @@ class DataPlane:
     async def _run(
         self, model: TensorModel, tensors: Sequence[Tensor], rows: int, request: InferenceRequest
     ) -> list[np.ndarray]:
-        ticket = model.batcher.admit(rows, timeout=self._timeout(request.timeout), priority=request.priority)
         given = {tensor.name: tensor.data for tensor in tensors}
-        model.batcher.submit(ticket, [given[name] for name in model.input_names])
-        return await self._answer(model.batcher, ticket)
+        inputs = [given[name] for name in model.input_names]
+
+        async def compute() -> list[np.ndarray]:
+            ticket = model.batcher.admit(rows, timeout=self._timeout(request.timeout), priority=request.priority)
+            model.batcher.submit(ticket, inputs)
+            return await self._answer(model.batcher, ticket)
+
+        return await self._cached(model, inputs, sum(array.nbytes for array in inputs), compute)
+
+    async def _cached(
+        self,
+        model: TensorModel,
+        inputs: Sequence[np.ndarray] | Sequence[bytes],
+        size: int,
+        compute: Callable[[], Awaitable[list[np.ndarray]]],
+    ) -> list[np.ndarray]:
+        """What the model answered to the same input of `size` bytes before, else what it computes now."""
+        if (cache := model.cache) is None:
+            return await compute()
+        begin = time.perf_counter_ns()
+        key = await self.in_pool(partial(fingerprint, inputs)) if size > _LONG_HASH else fingerprint(inputs)
+        outputs = cache.get(key)
+        looked = time.perf_counter_ns()
+        if outputs is not None:
+            model.statistics.cached(looked - begin)
+            return outputs
+        outputs = await compute()
+        computed = time.perf_counter_ns()
+        cache.put(key, outputs)
+        model.statistics.missed(looked - begin + time.perf_counter_ns() - computed)
+        return outputs
 
     async def _composed(
         self, model: Model, images: Tensor, rows: int, request: InferenceRequest, begin: float
@@ -218,6 +288,11 @@ class DataPlane:
         return arrays
 
     async def _images(self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int) -> list[np.ndarray]:
+        """What the model says of these images, which are hashed as they came, so that one that comes again is not decoded."""
+        size = sum(len(image) for image in images)
+        return await self._cached(model, images, size, partial(self._decoded, model, images, timeout, priority))
+
+    async def _decoded(self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int) -> list[np.ndarray]:
         """Admit first, decode then, so that what cannot be answered in time costs no decoding."""
         preprocessor, batcher = model.preprocessor, model.batcher
         if preprocessor is None:

@@ -14,7 +14,15 @@ from .codec import binary_to_tensor, tensor_to_binary
 from .messages import DATATYPES, InferenceRequest, InferenceResponse, SharedInput, Tensor, bytes_array
 from .request_fields import check_names, read_output, read_parameters, read_place, read_tensor
 
-__all__ = ["decode_infer", "encode_infer", "fill", "log_settings_message", "read_settings", "trace_settings_message"]
+__all__ = [
+    "control_parameters",
+    "decode_infer",
+    "encode_infer",
+    "fill",
+    "log_settings_message",
+    "read_settings",
+    "trace_settings_message",
+]
 
 # Which field of InferTensorContents carries a datatype; FP16 and BF16 have none and go as raw contents.
 _CONTENTS = {
@@ -60,6 +68,11 @@ def encode_infer(response: InferenceResponse) -> Any:
         output.parameters["shared_memory_byte_size"].int64_param = tensor.place.byte_size
         message.raw_output_contents.append(b"")  # raw contents count by position
     return message
+
+
+def control_parameters(message: Any) -> dict[str, Any]:
+    """The parameters of a load or unload request, by name."""
+    return _parameters(message.parameters)
 
 
 def fill(message: Any, values: Mapping[str, Any]) -> Any:

@@ -34,6 +34,7 @@ _CODES = {
     403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     500: grpc.StatusCode.INTERNAL,
     501: grpc.StatusCode.UNIMPLEMENTED,
     503: grpc.StatusCode.UNAVAILABLE,
@@ -76,13 +77,15 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 class Methods:
     """Handlers for the methods of a service object, which has one coroutine method of each RPC's name.
 
-    The one method of streams, ModelStreamInfer, answers each of its requests by the object's `ModelInfer`.
+    The one method of streams, ModelStreamInfer, answers each of its requests by the object's `ModelInfer`. `count` is called
+    with the peer's name for each inference request, and may refuse it.
     """
 
-    def __init__(self, service: Any, *, budget: ByteBudget, log_calls: bool) -> None:
+    def __init__(self, service: Any, *, budget: ByteBudget, log_calls: bool, count: Callable[[str], None]) -> None:
         self._service = service
         self._budget = budget
         self._log_calls = log_calls
+        self._count = count
 
     def handler(self) -> Any:
         """A handler of `inference.GRPCInferenceService` for a grpc.aio server, from the protocol's own description."""
@@ -100,6 +103,8 @@ class Methods:
         async def call(data: bytes, context: Any) -> bytes:
             own_id = _begin(context)
             try:
+                if name == "ModelInfer":
+                    self._count(context.peer())
                 return await self._answer(name, request_class, method, data, own_id)
             except RequestError as error:
                 if isinstance(error, OverloadedError):
@@ -151,6 +156,7 @@ class Methods:
                 return pb.ModelStreamInferResponse(infer_response=response)
 
             try:
+                self._count(context.peer())
                 return await self._answer("ModelStreamInfer", pb.ModelInferRequest, infer, data, own_id)
             except RequestError as error:
                 text = str(error)

@@ -14,8 +14,17 @@ from ..errors import PenstockError, RequestError
 from .access import Access
 from .config_json import config_message
 from .dataplane import DataPlane
-from .grpc_codec import decode_infer, encode_infer, fill, log_settings_message, read_settings, trace_settings_message
+from .grpc_codec import (
+    control_parameters,
+    decode_infer,
+    encode_infer,
+    fill,
+    log_settings_message,
+    read_settings,
+    trace_settings_message,
+)
 from .grpc_methods import AccessInterceptor, Methods
+from .rate_limit import client_of_peer
 from .tls import Tls
 
 __all__ = ["GrpcServer"]
@@ -32,7 +41,12 @@ class GrpcServer:
             interceptors=[AccessInterceptor(access)] if access else [],
             options=_options(plane),
         )
-        methods = Methods(_Service(plane), budget=plane.bytes, log_calls=plane.config.access_log)
+        methods = Methods(
+            _Service(plane),
+            budget=plane.bytes,
+            log_calls=plane.config.access_log,
+            count=lambda peer: plane.count_request(client_of_peer(peer)),
+        )
         self._server.add_generic_rpc_handlers([methods.handler()])
         health_pb2_grpc.add_HealthServicer_to_server(_Health(plane), self._server)
         reflection.enable_server_reflection((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
@@ -124,11 +138,11 @@ class _Service:
         return fill(pb.RepositoryIndexResponse(), {"models": self._plane.repository.index(ready_only=request.ready)})
 
     async def RepositoryModelLoad(self, request: Any) -> Any:
-        self._plane.refuse_control(request.model_name)
+        await self._plane.load_model(request.model_name, control_parameters(request))
         return pb.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(self, request: Any) -> Any:
-        self._plane.refuse_control(request.model_name)
+        await self._plane.unload_model(request.model_name, control_parameters(request))
         return pb.RepositoryModelUnloadResponse()
 
     async def ModelInfer(self, request: Any) -> Any:

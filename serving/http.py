@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import zlib
 from functools import partial
@@ -15,11 +16,12 @@ from starlette.requests import ClientDisconnect
 
 from .. import __version__
 from ..errors import OverloadedError, RequestError
-from .codec import decode_request, encode_response
+from .codec import control_parameters, decode_request, encode_response
 from .dataplane import DataPlane
 from .http_body import BodyReader, decompress, header_length, image_of_form, while_connected
 from .http_control import add_control_routes
 from .json_limits import parse_json
+from .rate_limit import client_of_address
 
 __all__ = ["create_app"]
 
@@ -92,10 +94,19 @@ def create_app(plane: DataPlane) -> FastAPI:
         return JSONResponse(plane.repository.index(ready_only=isinstance(asked, dict) and asked.get("ready") is True))
 
     @app.post("/v2/repository/models/{model}/load", tags=["repository"])
+    async def load(request: Request, model: str) -> Response:
+        """Load or renew a model; answered once it serves. Only under explicit model control."""
+        async with bodies.read(request) as body:
+            parameters = await asyncio.to_thread(control_parameters, body, max_depth=config.max_json_depth)
+        await plane.load_model(model, parameters)
+        return Response()
+
     @app.post("/v2/repository/models/{model}/unload", tags=["repository"])
-    async def control(model: str) -> Response:
-        """Refused: this server's models are fixed at its start."""
-        plane.refuse_control(model)
+    async def unload(request: Request, model: str) -> Response:
+        """Unload a model; answered once no new request finds it. Only under explicit model control."""
+        async with bodies.read(request) as body:
+            parameters = await asyncio.to_thread(control_parameters, body, max_depth=config.max_json_depth)
+        await plane.unload_model(model, parameters)
         return Response()
 
     @app.get("/v2/models/stats", tags=["models"])
@@ -132,6 +143,7 @@ def create_app(plane: DataPlane) -> FastAPI:
     @app.post("/v2/models/{model}/versions/{version}/infer", tags=["inference"], openapi_extra=_INFER_BODY)
     async def infer(request: Request, model: str, version: str = "") -> Response:
         """Tensors in, tensors out: JSON, or JSON followed by binary tensors (Inference-Header-Content-Length)."""
+        plane.count_request(_client(request))
         plane.repository.get(model, version)
         length = header_length(request)
         async with bodies.read(request) as sent:
@@ -154,6 +166,7 @@ def create_app(plane: DataPlane) -> FastAPI:
         timeout_ms: Annotated[float | None, Query(gt=0, le=3_600_000, description="answer within so many milliseconds")] = None,
     ) -> Response:
         """The most probable labels of an image: its bytes as the body, or one file of a multipart form."""
+        plane.count_request(_client(request))
         plane.repository.get(model)
         async with bodies.read(request) as body:
             form = request.headers.get("content-type", "").lower().startswith("multipart/")
@@ -163,6 +176,10 @@ def create_app(plane: DataPlane) -> FastAPI:
 
     add_control_routes(app, plane, bodies)
     return app
+
+
+def _client(request: Request) -> str:
+    return client_of_address(request.client.host) if request.client else ""
 
 
 def _packed(request: Request, parts: list[bytes], json_length: int | None) -> Response:

@@ -3,42 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from ..errors import ArtifactError
 from ..runtime.artifact import Artifact, load_artifact
-from ..runtime.model_config import ModelConfig, read_config
+from ..runtime.model_config import ModelConfig, check_config, read_config
 from ..runtime.plan import Choice, Plan
 from ..runtime.preprocessing import Preprocessor
 from .batcher import Batcher, Runner
 from .config import ServeConfig
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .policy import BatchPolicy
+from .response_cache import ResponseCache
 from .statistics import ModelStatistics
-from .warmup import warm_up
+from .warmup import close, warm_up
 
-__all__ = ["load_companion", "load_tensor_model"]
+__all__ = ["companion_target", "load_companion", "load_tensor_model"]
 
 
-def load_tensor_model(folder: Path, config: ServeConfig, progress: Callable[[str], None]) -> TensorModel | None:
-    """Open, warm up and profile the newest version; None when the folder holds a companion of another model."""
-    if read_config(folder).backend in ("ensemble", "python"):
-        return None
-    artifact = load_artifact(folder)
+def load_tensor_model(
+    folder: Path,
+    config: ServeConfig,
+    progress: Callable[[str], None],
+    *,
+    version: int,
+    override: ModelConfig | None = None,
+    before: TensorModel | None = None,
+    cache: ResponseCache | None = None,
+) -> TensorModel:
+    """Open, warm up, try out and profile one version. Raises ArtifactError or BackendError, leaving nothing open.
+
+    `override` is used instead of the folder's config. `before` is the model that serves meanwhile, whose place this one takes:
+    its number of instances is kept, since measuring it beside live traffic would disturb both. It has a part of `cache`, unless
+    its config says `response_cache { enable: false }`.
+    """
+    artifact = load_artifact(folder, version=version)
+    if override is not None:
+        check_config(override, artifact.signature, name=artifact.name, where="the given config")
+        artifact = replace(artifact, config=override)
     declared = artifact.config
     plan = artifact.plan_here()
     progress(f"{artifact.name}: loading version {artifact.version} ({_described(plan)})")
     instances, table = warm_up(
-        partial(_open, artifact, plan, declared.max_batch_size, config.threads), artifact.signature, count=config.instances
+        partial(_open, artifact, plan, declared.max_batch_size, config.threads),
+        artifact.signature,
+        count=config.instances or (before.instances if before else None),
     )
     timings = ", ".join(f"batch {bucket} {milliseconds:.3g} ms" for bucket, milliseconds in table.to_json().items())
-    progress(f"{artifact.name}: ready, {len(instances)} instance{'s' * (len(instances) > 1)}, {timings}")
-    statistics = ModelStatistics()
+    progress(f"{artifact.name}: version {artifact.version} is ready, {_counted(len(instances))}, {timings}")
     preprocessor = None
     if artifact.preprocessing is not None:
         steps, pixels = artifact.preprocessing.to_json()["steps"], artifact.signature.takes_pixels
         preprocessor = Preprocessor(steps, max_pixels=config.max_pixels, pixels=pixels)
+    # A version that is loaded again goes on counting where it was: to Prometheus it is the same one.
+    again = before is not None and before.version == str(artifact.version)
+    statistics = before.statistics if before is not None and again else ModelStatistics()
     return TensorModel(
         name=artifact.name,
         version=str(artifact.version),
@@ -55,9 +76,21 @@ def load_tensor_model(folder: Path, config: ServeConfig, progress: Callable[[str
         ),
         preprocessor=preprocessor,
         probabilities=artifact.probabilities,
+        instances=len(instances),
+        cache=cache.of_model() if cache is not None and _cacheable(declared) else None,
         input_names=tuple(spec.name for spec in artifact.signature.inputs),
         output_names=tuple(spec.name for spec in artifact.signature.outputs),
     )
+
+
+def companion_target(name: str, declared: ModelConfig) -> str | None:
+    """The tensor model that a folder's model is a companion of; None when it is a tensor model itself."""
+    if declared.backend == "python":
+        return name.removesuffix("_decode")
+    if declared.backend != "ensemble":
+        return None
+    steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
+    return str(steps[-1].get("model_name", name)) if steps else name
 
 
 def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> Model:
@@ -67,7 +100,7 @@ def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> M
     if declared.backend == "python":
         target = _target(folder.name.removesuffix("_decode"), targets, folder.name)
         _one_image_input(declared, folder.name)
-        return DecodeModel(name=folder.name, version=version, config=declared, target=target)
+        return DecodeModel(name=folder.name, version=version, config=declared, target=target, uses=target.uses)
     steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
     if len(steps) != 2 or not str(steps[0].get("model_name", "")).endswith("_decode"):
         raise ArtifactError(
@@ -89,6 +122,7 @@ def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> M
         config=declared,
         labels=target.labels,
         target=target,
+        uses=target.uses,
         outputs={tensor.name: outputs[tensor.name] for tensor in declared.outputs},
     )
 
@@ -99,12 +133,24 @@ def _open(artifact: Artifact, plan: Plan, max_batch_size: int, threads: int | No
     planned = [1 << power for power in range(max_batch_size.bit_length())] if plan.portable else plan.buckets
     opened: dict[Choice, Runner] = {}
     sessions: dict[int, Runner] = {}
-    for bucket in [*(bucket for bucket in planned if bucket < max_batch_size), max_batch_size]:
-        choice = plan.choice(bucket)
-        if choice not in opened:
-            opened[choice] = artifact.open(bucket, threads=threads)
-        sessions[bucket] = opened[choice]
+    try:
+        for bucket in [*(bucket for bucket in planned if bucket < max_batch_size), max_batch_size]:
+            choice = plan.choice(bucket)
+            if choice not in opened:
+                opened[choice] = artifact.open(bucket, threads=threads)
+            sessions[bucket] = opened[choice]
+    except BaseException:
+        close(sessions)
+        raise
     return sessions
+
+
+def _cacheable(declared: ModelConfig) -> bool:
+    return bool(declared.message.get("response_cache", {"enable": True}).get("enable"))
+
+
+def _counted(instances: int) -> str:
+    return f"{instances} instance{'s' * (instances > 1)}"
 
 
 def _described(plan: Plan) -> str:

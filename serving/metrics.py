@@ -43,6 +43,22 @@ _COUNTERS: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
         "Cumulative duration of running the model in microseconds",
         lambda s: s["inference_stats"]["compute_infer"]["ns"] / _MICROSECONDS,
     ),
+    "nv_cache_num_hits_per_model": (
+        "Number of requests answered from the response cache",
+        lambda s: s["inference_stats"]["cache_hit"]["count"],
+    ),
+    "nv_cache_num_misses_per_model": (
+        "Number of requests that the response cache could not answer",
+        lambda s: s["inference_stats"]["cache_miss"]["count"],
+    ),
+    "nv_cache_hit_duration_per_model": (
+        "Cumulative duration of look-ups that found an answer in microseconds",
+        lambda s: s["inference_stats"]["cache_hit"]["ns"] / _MICROSECONDS,
+    ),
+    "nv_cache_miss_duration_per_model": (
+        "Cumulative duration of look-ups that found none, and of keeping the answer, in microseconds",
+        lambda s: s["inference_stats"]["cache_miss"]["ns"] / _MICROSECONDS,
+    ),
     "nv_inference_compute_output_duration_us": (
         "Cumulative duration of splitting outputs in microseconds",
         lambda s: s["inference_stats"]["compute_output"]["ns"] / _MICROSECONDS,

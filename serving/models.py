@@ -10,20 +10,26 @@ from ..runtime.model_config import ConfigTensor, ModelConfig
 from ..runtime.preprocessing import Preprocessor
 from .batcher import Batcher
 from .messages import InferenceRequest, Tensor
+from .response_cache import ModelCache
 from .statistics import ModelStatistics
+from .uses import Uses
 
 __all__ = ["ClassifyModel", "DecodeModel", "Model", "TensorModel"]
 
 
 @dataclass(kw_only=True)
 class Model:
-    """One version of a model. `config` declares its tensors; `labels` name the entries of its first output."""
+    """One version of a model. `config` declares its tensors; `labels` name the entries of its first output.
+
+    Whoever sends it a request does so between `uses.enter()` and `uses.leave()`, as `ModelRepository.use` does.
+    """
 
     name: str
     version: str
     config: ModelConfig
     labels: tuple[str, ...] = ()
     statistics: ModelStatistics = field(default_factory=ModelStatistics)
+    uses: Uses = field(default_factory=Uses, repr=False)
 
     def check_inputs(self, request: InferenceRequest) -> tuple[list[Tensor], int]:
         """The request's tensors in the config's order, and how many rows they have; raises InputError on what does not fit."""
@@ -59,12 +65,15 @@ class Model:
 class TensorModel(Model):
     """Tensors in, tensors out, through the batcher. `preprocessor` makes its input from images, where that is known.
 
-    `probabilities` says that outputs already are probabilities.
+    `probabilities` says that outputs already are probabilities. `instances` counts the sessions side by side. `cache` keeps
+    outputs for inputs that come again, where that is wanted.
     """
 
     batcher: Batcher
     preprocessor: Preprocessor | None = None
     probabilities: bool = False
+    instances: int = 1
+    cache: ModelCache | None = None
     # Sessions take and give tensors in the signature's order, which an edited config need not follow.
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
@@ -73,6 +82,12 @@ class TensorModel(Model):
     def image_input(self) -> ConfigTensor:
         """The input that images become."""
         return self.config.inputs[0]
+
+    def close(self, *, drain: bool = True) -> None:
+        """Answer what was admitted (or with drain=False refuse it), then end the model's threads and free its sessions."""
+        self.batcher.close(drain=drain)
+        if self.cache is not None:
+            self.cache.clear()
 
 
 @dataclass(kw_only=True)

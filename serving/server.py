@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from ..errors import ArtifactError, PenstockError
+from ..errors import PenstockError
 from .access import load_access
 from .config import ServeConfig
 from .dataplane import DataPlane
@@ -118,10 +118,7 @@ class _Server:
         await loading
         if self._stop.is_set():
             return
-        if not self._repository.ready:
-            reasons = "\n".join(f"  {entry.name}: {entry.reason}" for entry in self._repository.entries)
-            raise ArtifactError(f"none of the models in {self._config.models} can be served:\n{reasons}")
-        ready = ", ".join(model.name for model in self._repository.ready_models())
+        ready = ", ".join(dict.fromkeys(model.name for model in self._repository.ready_models())) or "no model yet"
         host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
         scheme = "https" if self._tls else "http"
         schemes = {"http": f"{scheme}://", "metrics": f"metrics {scheme}://", "grpc": "gRPC "}

@@ -83,6 +83,18 @@ class ModelStatistics:
             self.last_inference_ms = time.time_ns() // 1_000_000
             self.durations["success"].add(total_ns)
 
+    def cached(self, lookup_ns: int) -> None:
+        """One request was answered from the cache, so long after it came: it succeeded, and counts as no inference."""
+        with self._lock:
+            self.last_inference_ms = time.time_ns() // 1_000_000
+            self.durations["success"].add(lookup_ns)
+            self.durations["cache_hit"].add(lookup_ns)
+
+    def missed(self, lookup_ns: int) -> None:
+        """The cache did not have what a request asks for; looking it up and keeping it then took so long."""
+        with self._lock:
+            self.durations["cache_miss"].add(lookup_ns)
+
     def failed(self, total_ns: int) -> None:
         """One request ended without an answer, that long after it arrived."""
         with self._lock:

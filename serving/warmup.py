@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from ..errors import BackendError
-from ..specs import Signature
+from ..specs import Signature, TensorSpec
 from .batcher import Runner
 from .latency import LatencyTable
 
@@ -29,12 +29,16 @@ Instance = Mapping[int, Runner]
 def sample_inputs(signature: Signature, rows: int) -> list[np.ndarray]:
     """Inputs of that many rows: small noise, since constant inputs let some kernels take shortcuts."""
     random = np.random.default_rng(0)
-    return [
-        random.random((rows, *spec.row_shape)).astype(spec.dtype)
-        if spec.dtype.startswith("float")
-        else np.ones((rows, *spec.row_shape), dtype=spec.dtype)
-        for spec in signature.inputs
-    ]
+
+    def sample(spec: TensorSpec) -> np.ndarray:
+        shape = (rows, *spec.row_shape)
+        if spec.dtype.startswith("float"):
+            return random.random(shape).astype(spec.dtype)
+        if spec.dtype == "uint8":
+            return random.integers(0, 256, shape, dtype=np.uint8)
+        return np.ones(shape, dtype=spec.dtype)  # it may be an index, of which nobody says how far it may go
+
+    return [sample(spec) for spec in signature.inputs]
 
 
 def warm_up(
@@ -43,21 +47,28 @@ def warm_up(
     """Open `count` instances (None: two where two measurably serve more than one), all hot, and profile a batch alone.
 
     How much slower batches are beside others, the table learns from them. Raises BackendError when a session fails or gives
-    outputs that do not fit the signature.
+    outputs that do not fit the signature or are not finite; nothing stays open then.
     """
-    instances = [open_instance() for _ in range(count or 1)]
-    for instance in instances:
-        _heat(instance, signature)
-    table = LatencyTable(
-        {bucket: statistics.median(_times(instances[0][bucket], sample_inputs(signature, bucket))) for bucket in instances[0]}
-    )
-    if count is None:
-        second = open_instance()
-        _heat(second, signature)
-        if _gain_of_two([instances[0], second], signature, table) >= _WORTH_A_SECOND:
-            instances.append(second)
-        else:
-            close(second)
+    instances: list[Instance] = []
+    try:
+        while len(instances) < (count or 1):
+            instances.append(open_instance())
+            _heat(instances[-1], signature)
+        table = LatencyTable(
+            {
+                bucket: statistics.median(_times(instances[0][bucket], sample_inputs(signature, bucket)))
+                for bucket in instances[0]
+            }
+        )
+        if count is None:
+            instances.append(open_instance())
+            _heat(instances[-1], signature)
+            if _gain_of_two(instances, signature, table) < _WORTH_A_SECOND:
+                close(instances.pop())
+    except BaseException:
+        for instance in instances:
+            close(instance)
+        raise
     return instances, table
 
 
@@ -76,6 +87,11 @@ def _heat(instance: Instance, signature: Signature) -> None:
         expected = [(bucket, *spec.row_shape) for spec in signature.outputs]
         if [output.shape for output in outputs] != expected:
             raise BackendError(f"outputs have shapes {[output.shape for output in outputs]}, the signature says {expected}")
+        for spec, output in zip(signature.outputs, outputs, strict=True):
+            if output.dtype.kind == "f" and not np.isfinite(output).all():
+                raise BackendError(
+                    f"output '{spec.name}' of a batch of noise is not finite; export the model again and compare"
+                )
 
 
 def _times(session: Runner, inputs: Sequence[np.ndarray]) -> list[float]:

@@ -32,10 +32,10 @@ SIGNATURE = Signature(
 WEIGHTS = np.random.default_rng(7).normal(0, 0.05, (3 * SIDE * SIDE, CLASSES)).astype(np.float32)
 
 
-def _onnx(path: Path, *, loops: int = 0, broken: bool = False) -> None:
-    """scores = flatten(images) @ WEIGHTS. `loops` adds that many small matrix products first, whose result does not matter."""
+def _onnx(path: Path, *, loops: int = 0, broken: bool = False, scale: float = 1.0) -> None:
+    """scores = scale * flatten(images) @ WEIGHTS, after `loops` small matrix products whose result does not matter."""
     nodes = [helper.make_node("Flatten", ["images"], ["flat"], axis=1)]
-    initializers = [numpy_helper.from_array(WEIGHTS, "weights")]
+    initializers = [numpy_helper.from_array(np.float32(scale) * WEIGHTS, "weights")]
     if loops:
         square = np.eye(3 * SIDE * SIDE, dtype=np.float32)
         body = helper.make_graph(
@@ -80,7 +80,7 @@ def _onnx(path: Path, *, loops: int = 0, broken: bool = False) -> None:
 
 def _package(models: Path, name: str, tmp: Path, **options) -> None:
     files = tmp / f"files-{name}"
-    files.mkdir()
+    files.mkdir(parents=True)
     _onnx(files / "model.onnx", **options)
     write_package(
         models / name,
@@ -110,6 +110,38 @@ def models(tmp_path_factory) -> Path:
     data[len(data) // 2] ^= 1
     damaged.write_bytes(data)
     return folder
+
+
+class Repository:
+    """A models folder of one's own whose answers tell the version that gave them: scores are `scale` times the reference's."""
+
+    def __init__(self, tmp: Path):
+        self.tmp = tmp
+        self.path = tmp / "models"
+        self.path.mkdir()
+        self._count = 0
+
+    def package(self, name: str, *, scale: float = 1.0, **options) -> None:
+        """Write (or replace) a model with its companions, as the command line does."""
+        self._count += 1
+        _package(self.path, name, self.tmp / str(self._count), scale=scale, **options)
+
+    def add(self, name: str, version: int, *, scale: float, **options) -> Path:
+        """Put one more version beside those that are there, in one step."""
+        self._count += 1
+        aside = self.tmp / str(self._count)
+        _package(aside / "models", name, aside, scale=scale, **options)
+        return (aside / "models" / name / "1").rename(self.path / name / str(version))
+
+    def configure(self, name: str, text: str) -> None:
+        """Add lines to a model's config.pbtxt."""
+        path = self.path / name / "config.pbtxt"
+        path.write_text(f"{path.read_text()}\n{text}\n")
+
+
+@pytest.fixture
+def repository(tmp_path) -> Repository:
+    return Repository(tmp_path)
 
 
 @pytest.fixture(scope="session")
