@@ -313,6 +313,20 @@ def serve(
         typer.Option(help="Processes that take requests and decode images; 0 is one process for all. By default by the cores."),
     ] = None,
     ring_mib: Annotated[int, typer.Option(help="Shared memory of each front end for requests on their way, in MiB.")] = 256,
+    token_file: Annotated[
+        Path | None, typer.Option(help="TOML or JSON with lists of bearer tokens under infer, admin and metrics.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate chain; all ports then speak TLS only.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its PEM key, unencrypted.")] = None,
+    tls_client_ca: Annotated[Path | None, typer.Option(help="Clients must show a certificate of this authority.")] = None,
+    shared_memory: Annotated[
+        bool, typer.Option("--shared-memory", help="Let clients on this machine pass tensors in shared memory.")
+    ] = False,
+    allow_settings: Annotated[
+        bool, typer.Option("--allow-settings", help="Let clients change log settings over the network.")
+    ] = False,
+    log_format: Annotated[str, typer.Option(help="text or json; the log goes to stderr.")] = "text",
+    access_log: Annotated[bool, typer.Option("--access-log", help="Log a line per request.")] = False,
     model_control_mode: Annotated[
         str, typer.Option(help="none: fixed at the start; explicit: clients load and unload; poll: the folder is followed.")
     ] = "none",
@@ -345,6 +359,14 @@ def serve(
             default_timeout_seconds=timeout,
             frontends=frontends,
             ring_bytes=ring_mib << 20,
+            token_file=token_file,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            tls_client_ca=tls_client_ca,
+            shared_memory=shared_memory,
+            allow_settings=allow_settings,
+            log_format=log_format,
+            access_log=access_log,
             model_control_mode=model_control_mode,
             load_models=tuple(load_model or ()),
             repository_poll_seconds=repository_poll_secs,

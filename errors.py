@@ -13,6 +13,8 @@
     ├── BenchError              a benchmark could not be run to its end
     └── RequestError            a caller's request cannot be answered; carries the HTTP status
         ├── InputError          400: wrong name, dtype, shape, encoding or image
+        ├── UnauthorizedError   401: no token, or none that is known
+        ├── ForbiddenError      403: the token is for something else
         ├── NotFoundError       404: no such model or version
         ├── TooLargeError       413: over a stated limit
         ├── ExecutionError      500: the model failed on it; details stay in the server's log
@@ -37,6 +39,7 @@ __all__ = [
     "CaptureError",
     "DigestError",
     "ExecutionError",
+    "ForbiddenError",
     "InputError",
     "MigrateError",
     "NotFoundError",
@@ -49,6 +52,7 @@ __all__ = [
     "RequestError",
     "SandboxError",
     "TooLargeError",
+    "UnauthorizedError",
     "UnsupportedError",
 ]
 
@@ -140,6 +144,18 @@ class InputError(RequestError):
     """A tensor or an image is not what the model takes: name, dtype, shape, encoding."""
 
     status = 400
+
+
+class UnauthorizedError(RequestError):
+    """The caller gave no token, or none that is known."""
+
+    status = 401
+
+
+class ForbiddenError(RequestError):
+    """The caller's token is for something else, or what it asks for is open to nobody."""
+
+    status = 403
 
 
 class NotFoundError(RequestError):

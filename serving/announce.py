@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .config import ServeConfig
+
 __all__ = ["say", "serving_line", "write_ready"]
 
-_SCHEMES = {"http": "http://", "metrics": "metrics http://", "grpc": "gRPC "}
 _PATHS = {"metrics": "/metrics"}
 
 
@@ -21,10 +22,12 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def serving_line(models: Iterable[str], host: str, ports: Mapping[str, int]) -> str:
+def serving_line(models: Iterable[str], config: ServeConfig, ports: Mapping[str, int]) -> str:
     """Which models are served where. `ports` has "http" first."""
-    host = f"[{host}]" if ":" in host else host
-    where = [f"{_SCHEMES[name]}{host}:{port}{_PATHS.get(name, '')}" for name, port in ports.items()]
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    scheme = "http" if config.tls_cert is None else "https"
+    schemes = {"http": f"{scheme}://", "metrics": f"metrics {scheme}://", "grpc": "gRPC "}
+    where = [f"{schemes[name]}{host}:{port}{_PATHS.get(name, '')}" for name, port in ports.items()]
     names = ", ".join(dict.fromkeys(models)) or "no model yet"
     return f"serving {names} at {', '.join(where)}; try {where[0]}/docs"
 

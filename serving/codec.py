@@ -13,21 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError
 from .json_limits import parse_json
-from .messages import (
-    DATATYPES,
-    InferenceRequest,
-    InferenceResponse,
-    RequestedOutput,
-    Tensor,
-    bytes_array,
-    parse_parameters,
-)
+from .messages import DATATYPES, InferenceRequest, InferenceResponse, RequestedOutput, SharedInput, Tensor, bytes_array
+from .request_fields import check_names, read_output, read_parameters, read_place, read_tensor
 
 __all__ = ["binary_to_tensor", "control_parameters", "decode_request", "encode_response", "tensor_to_binary"]
 
-_MAX_TENSORS = 64
 _KINDS = {"BOOL": "b", "FP32": "fiu", "FP64": "fiu"}
 
 
@@ -47,19 +39,30 @@ def decode_request(body: bytes, header_length: int | None, *, max_depth: int = 3
     request_id = message.get("id", "")
     if not isinstance(request_id, str):
         raise InputError("'id' must be a string")
-    priority, timeout, binary_output = parse_parameters(_parameters(message, "the request"))
-    inputs, at = [], 0
+    priority, timeout, binary_output = read_parameters(_parameters(message, "the request"))
+    inputs: list[Tensor] = []
+    shared: list[SharedInput] = []
+    at = 0
     for entry in _entries(message, "inputs"):
         tensor, used = _decode_input(entry, binary[at:])
-        inputs.append(tensor)
+        if isinstance(tensor, SharedInput):
+            shared.append(tensor)
+        else:
+            inputs.append(tensor)
         at += used
     if at != len(binary):
         raise InputError(f"the request carries {len(binary)} bytes of binary data, but its inputs account for {at}")
-    if not inputs:
+    if not (inputs or shared):
         raise InputError("'inputs' must name at least one tensor")
     outputs = [_decode_output(entry) for entry in _entries(message, "outputs")] if message.get("outputs") else None
     return InferenceRequest(
-        inputs=inputs, outputs=outputs, id=request_id, priority=priority, timeout=timeout, binary_output=binary_output
+        inputs=inputs,
+        outputs=outputs,
+        id=request_id,
+        priority=priority,
+        timeout=timeout,
+        binary_output=binary_output,
+        shared_inputs=shared,
     )
 
 
@@ -78,7 +81,13 @@ def encode_response(response: InferenceResponse, request: InferenceRequest) -> t
     for tensor in response.outputs:
         entry: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
         wanted = asked.get(tensor.name)
-        if request.binary_output if wanted is None or wanted.binary is None else wanted.binary:
+        if tensor.place is not None:
+            entry["parameters"] = {
+                "shared_memory_region": tensor.place.region,
+                "shared_memory_offset": tensor.place.offset,
+                "shared_memory_byte_size": tensor.place.byte_size,
+            }
+        elif request.binary_output if wanted is None or wanted.binary is None else wanted.binary:
             data = tensor_to_binary(tensor)
             entry["parameters"] = {"binary_data_size": len(data)}
             binary.append(data)
@@ -136,18 +145,17 @@ def _split_bytes(name: str, count: int, data: memoryview) -> list[bytes]:
     return values
 
 
-def _decode_input(entry: dict[str, Any], binary: memoryview) -> tuple[Tensor, int]:
+def _decode_input(entry: dict[str, Any], binary: memoryview) -> tuple[Tensor | SharedInput, int]:
     """One entry of "inputs", and how many of the binary bytes it took."""
-    name = _name(entry, "inputs")
-    datatype, shape = entry.get("datatype"), entry.get("shape")
-    if not isinstance(datatype, str) or datatype not in DATATYPES:
-        raise InputError(f"input '{name}': 'datatype' must be one of {', '.join(DATATYPES)}, got {str(datatype)[:50]!r}")
-    if not isinstance(shape, list) or not all(type(size) is int and 0 <= size < 1 << 40 for size in shape) or len(shape) > 16:
-        raise InputError(f"input '{name}': 'shape' must be a list of non-negative integers")
+    name = entry["name"]
+    datatype, shape = read_tensor(name, entry.get("datatype"), entry.get("shape"))
     parameters = _parameters(entry, f"input '{name}'")
-    if "shared_memory_region" in parameters:
-        raise UnsupportedError(f"input '{name}': shared memory is not enabled on this server; send the data in the request")
+    place = read_place(f"input '{name}'", parameters)
     size = parameters.get("binary_data_size")
+    if place is not None:
+        if "data" in entry or size is not None:
+            raise InputError(f"input '{name}': give either its data or 'shared_memory_region', not both")
+        return SharedInput(name, datatype, shape, place), 0
     if size is None:
         if "data" not in entry:
             raise InputError(f"input '{name}': give 'data' or the parameter 'binary_data_size'")
@@ -162,16 +170,7 @@ def _decode_input(entry: dict[str, Any], binary: memoryview) -> tuple[Tensor, in
 
 
 def _decode_output(entry: dict[str, Any]) -> RequestedOutput:
-    name = _name(entry, "outputs")
-    parameters = _parameters(entry, f"output '{name}'")
-    if "shared_memory_region" in parameters:
-        raise UnsupportedError(f"output '{name}': shared memory is not enabled on this server")
-    classification, binary = parameters.get("classification", 0), parameters.get("binary_data")
-    if type(classification) is not int or classification < 0:
-        raise InputError(f"output '{name}': 'classification' must be a non-negative integer")
-    if binary is not None and not isinstance(binary, bool):
-        raise InputError(f"output '{name}': 'binary_data' must be true or false")
-    return RequestedOutput(name, classification, binary)
+    return read_output(entry["name"], _parameters(entry, f"output '{entry['name']}'"))
 
 
 def _from_json_data(name: str, datatype: str, shape: list[int], data: Any) -> np.ndarray:
@@ -229,19 +228,8 @@ def _entries(message: dict[str, Any], field: str) -> list[dict[str, Any]]:
     entries = message.get(field)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InputError(f"'{field}' must be a list of objects")
-    if len(entries) > _MAX_TENSORS:
-        raise InputError(f"'{field}' may have at most {_MAX_TENSORS} entries, got {len(entries)}")
-    names = [entry.get("name") for entry in entries]
-    if len({str(name) for name in names}) != len(names):
-        raise InputError(f"'{field}' names a tensor twice")
+    check_names(field, [entry.get("name") for entry in entries])
     return entries
-
-
-def _name(entry: dict[str, Any], field: str) -> str:
-    name = entry.get("name")
-    if not isinstance(name, str) or not name or len(name) > 1024:
-        raise InputError(f"every entry of '{field}' needs a 'name'")
-    return name
 
 
 def _parameters(entry: dict[str, Any], what: str) -> dict[str, Any]:

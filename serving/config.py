@@ -15,6 +15,8 @@ _MAX_FRONTENDS = 64
 # By default so many cores get one front end; fewer than twice as many get none, since the ring and the engine's own process
 # cost more there than one event loop that shares a process with its batcher.
 _CORES_PER_FRONTEND = 8
+# What a client sets at one front end the others would not know.
+_OF_ONE_PROCESS = ("shared_memory", "allow_settings")
 _CONTROL_MODES = ("none", "explicit", "poll")
 
 
@@ -29,6 +31,10 @@ class ServeConfig:
     `frontends` processes take requests, decode images and pass rows to the engine's process, each through `ring_bytes` of
     shared memory; 0 does all in one process, and None decides by the number of cores.
     `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
+    `token_file` holds the bearer tokens that calls then need. `tls_cert` and `tls_key` are PEM files, used by all ports; with
+    `tls_client_ca` clients must show a certificate of that authority. `shared_memory` and `allow_settings` (logging, tracing)
+    open what lets clients reach beyond their own requests. `log_format` is "text" or "json"; `access_log` adds a line per
+    request.
     `model_control_mode` is Triton's: "none" serves what is there at the start; "explicit" loads `load_models` ("*" is all)
     and then what clients ask for; "poll" looks at the folder every `repository_poll_seconds` and follows it.
     `rate_limit` is how many inference requests a second one client may send; None is as many as it likes.
@@ -43,9 +49,19 @@ class ServeConfig:
     metrics_port: int | None = 8002
     ready_file: Path | None = None
 
+    token_file: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    shared_memory: bool = False
+    allow_settings: bool = False
+    log_format: str = "text"
+    access_log: bool = False
+
     max_queue: int = 256
     max_queue_delay_seconds: float = 0.01
     default_timeout_seconds: float = 30.0
+    head_timeout_seconds: float = 20.0
     body_timeout_seconds: float = 60.0
     drain_seconds: float = 30.0
 
@@ -86,6 +102,8 @@ class ServeConfig:
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
         if self.frontends is not None and (isinstance(self.frontends, bool) or not 0 <= self.frontends <= _MAX_FRONTENDS):
             raise ValueError(f"frontends must be a number of processes from 0 to {_MAX_FRONTENDS}, got {self.frontends!r}")
+        if self.frontends and (one := next((name for name in _OF_ONE_PROCESS if getattr(self, name)), None)):
+            raise ValueError(f"{one} is a matter of one process, so that it needs frontends 0, got {self.frontends}")
         if self.rate_limit is not None and not (math.isfinite(self.rate_limit) and self.rate_limit > 0):
             raise ValueError(f"rate_limit must be a positive number of requests a second, got {self.rate_limit!r}")
         cache = self.response_cache_bytes
@@ -95,9 +113,19 @@ class ServeConfig:
             raise ValueError(f"model_control_mode must be one of {', '.join(_CONTROL_MODES)}, got {self.model_control_mode!r}")
         if self.load_models and self.model_control_mode != "explicit":
             raise ValueError("load_models needs model_control_mode explicit; the other modes load every model")
-        for name in ("default_timeout_seconds", "body_timeout_seconds", "drain_seconds", "repository_poll_seconds"):
+        seconds = (
+            "default_timeout_seconds", "head_timeout_seconds", "body_timeout_seconds", "drain_seconds",
+            "repository_poll_seconds",
+        )  # fmt: skip
+        for name in seconds:
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number of seconds, got {getattr(self, name)!r}")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together; give both or neither")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("tls_client_ca needs tls_cert and tls_key")
+        if self.log_format not in ("text", "json"):
+            raise ValueError(f"log_format must be text or json, got {self.log_format!r}")
         if not (math.isfinite(self.max_queue_delay_seconds) and self.max_queue_delay_seconds >= 0):
             raise ValueError(f"max_queue_delay_seconds must be a number of seconds >= 0, got {self.max_queue_delay_seconds!r}")
 
@@ -111,5 +139,7 @@ class ServeConfig:
         """Processes that take requests beside the engine's; 0 is everything in one process."""
         if self.frontends is not None:
             return self.frontends
+        if any(getattr(self, name) for name in _OF_ONE_PROCESS):
+            return 0
         cores = default_threads()
         return 0 if cores < 2 * _CORES_PER_FRONTEND else min(_MAX_FRONTENDS, cores // _CORES_PER_FRONTEND)

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import __version__
-from ..errors import ExecutionError, InputError, OverloadedError, UnsupportedError
+from ..errors import ExecutionError, InputError, OverloadedError, RequestError, UnsupportedError
 from ..runtime.model_config import ConfigTensor
 from .batcher import Ticket
+from .byte_budget import ByteBudget
 from .codec import binary_to_tensor
 from .config import ServeConfig
 from .config_json import config_json
@@ -28,12 +29,16 @@ from .request_queue import RequestQueue
 from .response_cache import fingerprint
 from .results import requested_outputs, top_labels
 from .served import Repository
+from .settings import Settings
+from .shared_memory import SharedMemory
 
 __all__ = ["EXTENSIONS", "SERVER_NAME", "DataPlane"]
 
 SERVER_NAME = "penstock"
 EXTENSIONS = ("classification", "model_configuration", "statistics", "binary_tensor_data", "parameters", "model_repository")
 
+# Below this, copying from or to shared memory takes less than handing it to another thread.
+_LONG_COPY = 1 << 20
 # Below this, hashing an input takes less than handing it to another thread.
 _LONG_HASH = 256 * 1024
 
@@ -44,10 +49,16 @@ log = logging.getLogger("penstock.serving")
 class DataPlane:
     """All of the protocol's meaning over one repository. Coroutines run on the front ends' event loop and never block it."""
 
-    def __init__(self, repository: Repository, decoder: DecodePool, config: ServeConfig) -> None:
+    def __init__(
+        self, repository: Repository, decoder: DecodePool, config: ServeConfig, *, settings: Settings | None = None
+    ) -> None:
         self.repository = repository
         self.decoder = decoder
         self.config = config
+        self.bytes = ByteBudget(config.max_inflight_bytes)
+        self._shared_memory = SharedMemory(limit=config.max_body_bytes) if config.shared_memory else None
+        self._settings = settings if config.allow_settings else None
+
         self._limiter = RateLimiter(config.rate_limit) if config.rate_limit else None
 
     def count_request(self, client: str) -> None:
@@ -55,9 +66,31 @@ class DataPlane:
         if self._limiter is not None:
             self._limiter.admit(client)
 
+    @property
+    def shared_memory(self) -> SharedMemory:
+        """The registered regions. Raises UnsupportedError unless the server was started to have them."""
+        if self._shared_memory is None:
+            raise UnsupportedError("shared memory is not enabled on this server; start it with --shared-memory")
+        return self._shared_memory
+
+    def no_cuda_shared_memory(self) -> UnsupportedError:
+        """What every call of that extension is answered with."""
+        return UnsupportedError("CUDA shared memory is not supported by this server; use system shared memory or send the data")
+
+    def settings(self, what: str) -> Settings:
+        """The log and trace settings. Raises UnsupportedError unless the server was started to have them changed."""
+        if self._settings is None:
+            raise UnsupportedError(f"{what} is not enabled on this server; start it with --allow-settings")
+        return self._settings
+
     def server_metadata(self) -> dict[str, Any]:
         """Name, version and extensions of this server."""
-        return {"name": SERVER_NAME, "version": __version__, "extensions": list(EXTENSIONS)}
+        optional = {
+            "system_shared_memory": self.config.shared_memory,
+            "logging": self._settings is not None,
+        }
+        extensions = [*EXTENSIONS, *(name for name, enabled in optional.items() if enabled)]
+        return {"name": SERVER_NAME, "version": __version__, "extensions": extensions}
 
     def model_metadata(self, name: str, version: str = "") -> dict[str, Any]:
         """A model's versions, platform and tensors; -1 is the batch dimension."""
@@ -119,7 +152,36 @@ class DataPlane:
     async def infer(self, name: str, version: str, request: InferenceRequest) -> InferenceResponse:
         """Answer one request. Raises a RequestError that says what is wrong, or ExecutionError when the model failed."""
         with self.repository.use(name, version) as model:
+            if request.shared_inputs or any(output.place for output in request.outputs or ()):
+                return await self._infer_in_shared_memory(model, request)
             return await self._infer(model, request)
+
+    async def _infer_in_shared_memory(self, model: Model, request: InferenceRequest) -> InferenceResponse:
+        """Inputs are copied before the model runs, and outputs after: clients may change their memory at any moment."""
+        begin, copied = time.monotonic(), False
+        try:
+            memory = self.shared_memory
+            size = memory.size(request)
+            with self.bytes.hold(size):
+                request.inputs += await self._copied(size, lambda: [memory.read(tensor) for tensor in request.shared_inputs])
+                copied = True
+                answer = await self._infer(model, request)
+                places = {output.name: output.place for output in request.outputs or () if output.place}
+                answer.outputs = await self._copied(
+                    sum(tensor.data.nbytes for tensor in answer.outputs),
+                    lambda: [
+                        memory.write(tensor, places[tensor.name]) if tensor.name in places else tensor
+                        for tensor in answer.outputs
+                    ],
+                )
+                return answer
+        except RequestError:
+            if not copied:  # what comes as far as the model is counted there
+                model.statistics.failed(int((time.monotonic() - begin) * 1e9))
+            raise
+
+    async def _copied(self, size: int, copy: Callable[[], T]) -> T:
+        return copy() if size < _LONG_COPY else await self.in_pool(copy)
 
     async def _infer(self, model: Model, request: InferenceRequest) -> InferenceResponse:
         begin = time.monotonic()

@@ -14,10 +14,13 @@ from typing import Any
 import uvicorn
 
 from ..errors import PenstockError
+from .access import load_access
 from .config import ServeConfig
 from .dataplane import DataPlane
 from .grpc_server import GrpcServer
+from .http_edge import Edge
 from .http_protocol import options
+from .tls import load_tls
 
 __all__ = ["Endpoints", "listen", "refuse_connections"]
 
@@ -63,24 +66,33 @@ def refuse_connections(listening: socket.socket) -> None:
 
 
 class Endpoints:
-    """The servers of one process, on sockets that are bound already; all on the running event loop."""
+    """The servers of one process, on sockets that are bound already; all on the running event loop.
+
+    Tokens and certificates are read when this is made. Raises PenstockError when a file of theirs cannot be used.
+    """
 
     def __init__(self, config: ServeConfig) -> None:
         self._config = config
+        self._access = load_access(config.token_file) if config.token_file else None
+        self._tls = load_tls(config)
         self._listening: list[tuple[_Http, socket.socket]] = []
         self._grpc: GrpcServer | None = None
         self._serving: list[asyncio.Task[None]] = []
 
-    def add_http(self, app: App, bound: socket.socket) -> int:
-        """Serve an ASGI application on a listening socket, which is closed at the end; returns its port."""
-        settings = options(self._config.max_header_bytes)
-        config = uvicorn.Config(app, timeout_graceful_shutdown=int(self._config.drain_seconds), **settings)
+    def add_http(self, app: App, bound: socket.socket, *, log: bool = False) -> int:
+        """Serve an ASGI application on a listening socket, which is closed at the end; returns its port.
+
+        With `log`, every request has its line in the access log.
+        """
+        settings = options(self._config, self._tls)
+        edge = Edge(app, access=self._access, log=log)
+        config = uvicorn.Config(edge, timeout_graceful_shutdown=int(self._config.drain_seconds), **settings)
         self._listening.append((_Http(config), bound))
         return int(bound.getsockname()[1])
 
     def add_grpc(self, plane: DataPlane, host: str, port: int, *, shared: bool = False) -> int:
         """Serve the data plane over gRPC; returns the port. With `shared`, other processes of ours listen on it too."""
-        self._grpc = GrpcServer(plane, shared=shared)
+        self._grpc = GrpcServer(plane, access=self._access, tls=self._tls, shared=shared)
         return self._grpc.bind(host, port)
 
     async def start(self) -> None:

@@ -9,11 +9,20 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 
-from ..errors import InputError, UnsupportedError
+from ..errors import InputError
 from .codec import binary_to_tensor, tensor_to_binary
-from .messages import DATATYPES, InferenceRequest, InferenceResponse, RequestedOutput, Tensor, bytes_array, parse_parameters
+from .messages import DATATYPES, InferenceRequest, InferenceResponse, SharedInput, Tensor, bytes_array
+from .request_fields import check_names, read_output, read_parameters, read_place, read_tensor
 
-__all__ = ["control_parameters", "decode_infer", "encode_infer", "fill"]
+__all__ = [
+    "control_parameters",
+    "decode_infer",
+    "encode_infer",
+    "fill",
+    "log_settings_message",
+    "read_settings",
+    "trace_settings_message",
+]
 
 # Which field of InferTensorContents carries a datatype; FP16 and BF16 have none and go as raw contents.
 _CONTENTS = {
@@ -26,31 +35,38 @@ _CONTENTS = {
 
 def decode_infer(message: Any) -> InferenceRequest:
     """Read a ModelInferRequest. Raises InputError naming the field that is wrong."""
-    priority, timeout, _ = parse_parameters(_parameters(message.parameters))
-    raw = list(message.raw_input_contents)
-    if raw and len(raw) != len(message.inputs):
-        raise InputError(
-            f"raw_input_contents has {len(raw)} entries for {len(message.inputs)} inputs; give one for each, or none"
-        )
+    priority, timeout, _ = read_parameters(_parameters(message.parameters))
+    check_names("inputs", [item.name for item in message.inputs])
+    check_names("outputs", [item.name for item in message.outputs])
     if not message.inputs:
         raise InputError("'inputs' must name at least one tensor")
-    for side, names in (
-        ("inputs", [item.name for item in message.inputs]),
-        ("outputs", [item.name for item in message.outputs]),
-    ):
-        if len(set(names)) != len(names):
-            raise InputError(f"'{side}' names a tensor twice")
-    inputs = [_decode_input(item, raw[number] if raw else None) for number, item in enumerate(message.inputs)]
-    outputs = [_decode_output(item) for item in message.outputs] or None
-    return InferenceRequest(inputs=inputs, outputs=outputs, id=message.id, priority=priority, timeout=timeout)
+    sent = [item for item in message.inputs if "shared_memory_region" not in item.parameters]
+    raw = list(message.raw_input_contents)
+    if raw and len(raw) != len(sent):
+        raise InputError(f"raw_input_contents has {len(raw)} entries for {len(sent)} inputs; give one for each, or none")
+    return InferenceRequest(
+        inputs=[_decode_input(item, raw[number] if raw else None) for number, item in enumerate(sent)],
+        outputs=[read_output(item.name, _parameters(item.parameters)) for item in message.outputs] or None,
+        id=message.id,
+        priority=priority,
+        timeout=timeout,
+        binary_output=True,
+        shared_inputs=[_shared_input(item) for item in message.inputs if "shared_memory_region" in item.parameters],
+    )
 
 
 def encode_infer(response: InferenceResponse) -> Any:
     """A ModelInferResponse with raw contents."""
     message = pb.ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
     for tensor in response.outputs:
-        message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
-        message.raw_output_contents.append(tensor_to_binary(tensor))
+        output = message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        if tensor.place is None:
+            message.raw_output_contents.append(tensor_to_binary(tensor))
+            continue
+        output.parameters["shared_memory_region"].string_param = tensor.place.region
+        output.parameters["shared_memory_offset"].int64_param = tensor.place.offset
+        output.parameters["shared_memory_byte_size"].int64_param = tensor.place.byte_size
+        message.raw_output_contents.append(b"")  # raw contents count by position
     return message
 
 
@@ -66,16 +82,31 @@ def fill(message: Any, values: Mapping[str, Any]) -> Any:
     return json_format.ParseDict(dict(values), message)
 
 
+def read_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain values of a LogSettingsRequest; None where none was given."""
+    chosen = {name: setting.WhichOneof("parameter_choice") for name, setting in settings.items()}
+    return {name: getattr(settings[name], choice) if choice else None for name, choice in chosen.items()}
+
+
+def log_settings_message(settings: Mapping[str, Any]) -> Any:
+    """A LogSettingsResponse."""
+    message = pb.LogSettingsResponse()
+    for name, value in settings.items():
+        kind = "bool_param" if isinstance(value, bool) else "uint32_param" if isinstance(value, int) else "string_param"
+        setattr(message.settings[name], kind, value)
+    return message
+
+
+def trace_settings_message(settings: Mapping[str, Any]) -> Any:
+    """A TraceSettingResponse."""
+    message = pb.TraceSettingResponse()
+    for name, value in settings.items():
+        message.settings[name].value.extend(value if isinstance(value, list) else [value])
+    return message
+
+
 def _decode_input(item: Any, raw: bytes | None) -> Tensor:
-    if item.datatype not in DATATYPES:
-        raise InputError(f"input '{item.name}': datatype must be one of {', '.join(DATATYPES)}, got {item.datatype[:50]!r}")
-    shape = list(item.shape)
-    if any(size < 0 for size in shape) or len(shape) > 16:
-        raise InputError(f"input '{item.name}': shape must hold non-negative integers, got {shape[:16]}")
-    if "shared_memory_region" in item.parameters:
-        raise UnsupportedError(
-            f"input '{item.name}': shared memory is not enabled on this server; send the data in the request"
-        )
+    _, shape = read_tensor(item.name, item.datatype, list(item.shape))
     if raw is not None:
         if item.HasField("contents"):
             raise InputError(f"input '{item.name}': give either 'contents' or raw_input_contents, not both")
@@ -102,14 +133,13 @@ def _array(name: str, datatype: str, shape: list[int], values: Iterable[Any]) ->
         raise InputError(f"input '{name}': {datatype} goes from {limits.min} to {limits.max}") from None
 
 
-def _decode_output(item: Any) -> RequestedOutput:
-    parameters = _parameters(item.parameters)
-    if "shared_memory_region" in parameters:
-        raise UnsupportedError(f"output '{item.name}': shared memory is not enabled on this server")
-    count = parameters.get("classification", 0)
-    if type(count) is not int or count < 0:
-        raise InputError(f"output '{item.name}': 'classification' must be a non-negative integer")
-    return RequestedOutput(item.name, count, True)
+def _shared_input(item: Any) -> SharedInput:
+    datatype, shape = read_tensor(item.name, item.datatype, list(item.shape))
+    place = read_place(f"input '{item.name}'", _parameters(item.parameters))
+    assert place is not None
+    if item.HasField("contents"):
+        raise InputError(f"input '{item.name}': give either its data or 'shared_memory_region', not both")
+    return SharedInput(item.name, datatype, shape, place)
 
 
 def _parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,63 +4,64 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
 from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc import service_pb2_grpc as stubs
 
 from ..errors import PenstockError, RequestError
+from .access import Access
 from .config_json import config_message
 from .dataplane import DataPlane
-from .grpc_codec import control_parameters, decode_infer, encode_infer, fill
-from .grpc_health import health_handler
+from .grpc_codec import (
+    control_parameters,
+    decode_infer,
+    encode_infer,
+    fill,
+    log_settings_message,
+    read_settings,
+    trace_settings_message,
+)
+from .grpc_methods import AccessInterceptor, Methods
 from .rate_limit import client_of_peer
+from .tls import Tls
 
 __all__ = ["GrpcServer"]
 
-log = logging.getLogger("penstock.serving")
-
+_SERVICE = "inference.GRPCInferenceService"
 # How long calls are gathered before the server stops, and how long it then takes for clients to hear of that.
 _LAST_CALL_SECONDS, _GOODBYE_SECONDS = 0.1, 0.05
-
-# HTTP statuses of RequestError as gRPC's codes.
-_CODES = {
-    400: grpc.StatusCode.INVALID_ARGUMENT,
-    404: grpc.StatusCode.NOT_FOUND,
-    500: grpc.StatusCode.INTERNAL,
-    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    501: grpc.StatusCode.UNIMPLEMENTED,
-    503: grpc.StatusCode.UNAVAILABLE,
-}
 
 
 class GrpcServer:
     """A grpc.aio server of one data plane, on the running event loop. Several processes listen on one port when `shared`."""
 
-    def __init__(self, plane: DataPlane, *, shared: bool = False) -> None:
-        limit = plane.config.max_body_bytes
+    def __init__(self, plane: DataPlane, *, access: Access | None = None, tls: Tls | None = None, shared: bool = False) -> None:
+        self._tls = tls
         self._last_call = _LastCall()
         self._server = grpc.aio.server(
-            interceptors=[self._last_call],
-            options=[
-                ("grpc.so_reuseport", int(shared)),  # or a second server would take half of the requests, silently
-                ("grpc.max_receive_message_length", limit),
-                ("grpc.max_send_message_length", -1),
-                ("grpc.max_metadata_size", plane.config.max_header_bytes),
-            ],
+            interceptors=[self._last_call, *([AccessInterceptor(access)] if access else [])],
+            options=_options(plane, shared),
         )
-        stubs.add_GRPCInferenceServiceServicer_to_server(_Service(plane), self._server)
-        known = ("", "inference.GRPCInferenceService")
-        self._server.add_generic_rpc_handlers([health_handler(lambda name: plane.repository.ready if name in known else None)])
+        methods = Methods(
+            _Service(plane),
+            budget=plane.bytes,
+            log_calls=plane.config.access_log,
+            count=lambda peer: plane.count_request(client_of_peer(peer)),
+        )
+        self._server.add_generic_rpc_handlers([methods.handler()])
+        health_pb2_grpc.add_HealthServicer_to_server(_Health(plane), self._server)
+        reflection.enable_server_reflection((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
 
     def bind(self, host: str, port: int) -> int:
         """Take the port; the one that was taken is returned. Raises PenstockError when it is in use."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
+            if self._tls is not None:
+                return self._server.add_secure_port(address, self._tls.grpc_credentials())
             return self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise PenstockError(
@@ -104,83 +105,113 @@ class _LastCall(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._free.set()
 
 
-class _Service(stubs.GRPCInferenceServiceServicer):  # type: ignore[misc]
+def _options(plane: DataPlane, shared: bool) -> list[tuple[str, int]]:
+    config = plane.config
+    return [
+        ("grpc.so_reuseport", int(shared)),  # or a second server would take half of the requests, silently
+        ("grpc.max_receive_message_length", config.max_body_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", config.max_header_bytes),
+        ("grpc.absolute_max_metadata_size", config.max_header_bytes),
+        # Slow or silent clients: a handshake takes no longer than an HTTP head, and who is gone is noticed.
+        ("grpc.server_handshake_timeout_ms", int(config.head_timeout_seconds * 1000)),
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        ("grpc.max_concurrent_streams", 1024),
+    ]
+
+
+class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+    """grpc.health.v1, which load balancers and Kubernetes probe; "" is the whole server."""
+
     def __init__(self, plane: DataPlane) -> None:
         self._plane = plane
 
-    async def ServerLive(self, request: Any, context: Any) -> Any:
+    async def Check(self, request: Any, context: Any) -> Any:
+        if request.service not in ("", _SERVICE):
+            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+        status = health_pb2.HealthCheckResponse
+        return status(status=status.SERVING if self._plane.repository.ready else status.NOT_SERVING)
+
+
+class _Service:
+    """The protocol's methods, messages in and out. RequestErrors become gRPC's codes in grpc_methods."""
+
+    def __init__(self, plane: DataPlane) -> None:
+        self._plane = plane
+
+    async def ServerLive(self, request: Any) -> Any:
         return pb.ServerLiveResponse(live=True)
 
-    async def ServerReady(self, request: Any, context: Any) -> Any:
+    async def ServerReady(self, request: Any) -> Any:
         return pb.ServerReadyResponse(ready=self._plane.repository.ready)
 
-    async def ModelReady(self, request: Any, context: Any) -> Any:
+    async def ModelReady(self, request: Any) -> Any:
         try:
             self._plane.repository.get(request.name, request.version)
         except RequestError:
             return pb.ModelReadyResponse(ready=False)
         return pb.ModelReadyResponse(ready=True)
 
-    async def ServerMetadata(self, request: Any, context: Any) -> Any:
+    async def ServerMetadata(self, request: Any) -> Any:
         return fill(pb.ServerMetadataResponse(), self._plane.server_metadata())
 
-    async def ModelMetadata(self, request: Any, context: Any) -> Any:
-        return await _answered(
-            context, lambda: fill(pb.ModelMetadataResponse(), self._plane.model_metadata(request.name, request.version))
-        )
+    async def ModelMetadata(self, request: Any) -> Any:
+        return fill(pb.ModelMetadataResponse(), self._plane.model_metadata(request.name, request.version))
 
-    async def ModelConfig(self, request: Any, context: Any) -> Any:
-        def answer() -> Any:
-            model = self._plane.repository.get(request.name, request.version)
-            return pb.ModelConfigResponse(config=config_message(model.config, model.name))
+    async def ModelConfig(self, request: Any) -> Any:
+        model = self._plane.repository.get(request.name, request.version)
+        return pb.ModelConfigResponse(config=config_message(model.config, model.name))
 
-        return await _answered(context, answer)
+    async def ModelStatistics(self, request: Any) -> Any:
+        return fill(pb.ModelStatisticsResponse(), await self._plane.model_statistics(request.name, request.version))
 
-    async def ModelStatistics(self, request: Any, context: Any) -> Any:
-        async def answer() -> Any:
-            return fill(pb.ModelStatisticsResponse(), await self._plane.model_statistics(request.name, request.version))
-
-        return await _awaited(context, answer)
-
-    async def RepositoryIndex(self, request: Any, context: Any) -> Any:
+    async def RepositoryIndex(self, request: Any) -> Any:
         return fill(pb.RepositoryIndexResponse(), {"models": self._plane.repository.index(ready_only=request.ready)})
 
-    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:
-        async def answer() -> Any:
-            await self._plane.load_model(request.model_name, control_parameters(request))
-            return pb.RepositoryModelLoadResponse()
+    async def RepositoryModelLoad(self, request: Any) -> Any:
+        await self._plane.load_model(request.model_name, control_parameters(request))
+        return pb.RepositoryModelLoadResponse()
 
-        return await _awaited(context, answer)
+    async def RepositoryModelUnload(self, request: Any) -> Any:
+        await self._plane.unload_model(request.model_name, control_parameters(request))
+        return pb.RepositoryModelUnloadResponse()
 
-    async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:
-        async def answer() -> Any:
-            await self._plane.unload_model(request.model_name, control_parameters(request))
-            return pb.RepositoryModelUnloadResponse()
+    async def ModelInfer(self, request: Any) -> Any:
+        self._plane.repository.get(request.model_name, request.model_version)
+        return encode_infer(await self._plane.infer(request.model_name, request.model_version, decode_infer(request)))
 
-        return await _awaited(context, answer)
+    async def SystemSharedMemoryStatus(self, request: Any) -> Any:
+        regions = {region["name"]: region for region in self._plane.shared_memory.status(request.name)}
+        return fill(pb.SystemSharedMemoryStatusResponse(), {"regions": regions})
 
-    async def ModelInfer(self, request: Any, context: Any) -> Any:
-        async def answer() -> Any:
-            self._plane.count_request(client_of_peer(context.peer()))
-            self._plane.repository.get(request.model_name, request.model_version)
-            return encode_infer(await self._plane.infer(request.model_name, request.model_version, decode_infer(request)))
+    async def SystemSharedMemoryRegister(self, request: Any) -> Any:
+        self._plane.shared_memory.register(request.name, request.key, request.byte_size, request.offset)
+        return pb.SystemSharedMemoryRegisterResponse()
 
-        return await _awaited(context, answer)
+    async def SystemSharedMemoryUnregister(self, request: Any) -> Any:
+        self._plane.shared_memory.unregister(request.name)
+        return pb.SystemSharedMemoryUnregisterResponse()
 
+    async def CudaSharedMemoryStatus(self, request: Any) -> Any:
+        raise self._plane.no_cuda_shared_memory()
 
-async def _answered(context: Any, answer: Callable[[], Any]) -> Any:
-    async def awaitable() -> Any:
-        return answer()
+    async def CudaSharedMemoryRegister(self, request: Any) -> Any:
+        raise self._plane.no_cuda_shared_memory()
 
-    return await _awaited(context, awaitable)
+    async def CudaSharedMemoryUnregister(self, request: Any) -> Any:
+        raise self._plane.no_cuda_shared_memory()
 
+    async def LogSettings(self, request: Any) -> Any:
+        settings = self._plane.settings("logging").log
+        changes = read_settings(request.settings)
+        return log_settings_message(settings.update(changes) if changes else settings.to_json())
 
-async def _awaited(context: Any, answer: Callable[[], Awaitable[Any]]) -> Any:
-    """The answer, or the call aborted with the error's code and message; details nobody foresaw stay in the log."""
-    try:
-        return await answer()
-    except RequestError as error:
-        await context.abort(_CODES.get(error.status, grpc.StatusCode.INVALID_ARGUMENT), str(error))
-    except Exception as error:
-        log.error("a gRPC call failed", exc_info=error)
-        await context.abort(grpc.StatusCode.INTERNAL, "internal error; the server's log says more")
+    async def TraceSetting(self, request: Any) -> Any:
+        settings = self._plane.settings("trace")
+        if request.model_name:
+            self._plane.repository.get(request.model_name)
+        changes = {name: list(setting.value) or None for name, setting in request.settings.items()}
+        return trace_settings_message(settings.trace(changes))

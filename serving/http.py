@@ -15,10 +15,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from .. import __version__
-from ..errors import OverloadedError, RequestError, UnsupportedError
+from ..errors import OverloadedError, RequestError
 from .codec import control_parameters, decode_request, encode_response
 from .dataplane import DataPlane
 from .http_body import BodyReader, decompress, header_length, image_of_form, while_connected
+from .http_control import add_control_routes
 from .json_limits import parse_json
 from .rate_limit import client_of_address
 
@@ -65,8 +66,9 @@ def create_app(plane: DataPlane) -> FastAPI:
         title="Penstock",
         version=__version__,
         description="Image classification over the Open Inference Protocol (KServe v2) with Triton's extensions.",
+        redirect_slashes=False,  # the redirect would name whatever host the request's header claims
     )
-    bodies = BodyReader(limit=config.max_body_bytes, inflight=config.max_inflight_bytes, timeout=config.body_timeout_seconds)
+    bodies = BodyReader(limit=config.max_body_bytes, budget=plane.bytes, timeout=config.body_timeout_seconds)
     _add_error_handlers(app)
 
     @app.get("/v2", tags=["server"])
@@ -172,13 +174,7 @@ def create_app(plane: DataPlane) -> FastAPI:
             timeout = None if timeout_ms is None else timeout_ms / 1000
             return JSONResponse(await while_connected(request, plane.classify(model, image, count=k, timeout=timeout)))
 
-    @app.api_route("/v2/systemsharedmemory/{rest:path}", methods=["GET", "POST"], include_in_schema=False)
-    @app.api_route("/v2/cudasharedmemory/{rest:path}", methods=["GET", "POST"], include_in_schema=False)
-    @app.api_route("/v2/logging", methods=["GET", "POST"], include_in_schema=False)
-    @app.api_route("/v2/trace/setting", methods=["GET", "POST"], include_in_schema=False)
-    async def not_enabled(request: Request) -> Response:
-        raise UnsupportedError(f"{request.url.path.split('/')[2]} is not enabled on this server")
-
+    add_control_routes(app, plane, bodies)
     return app
 
 

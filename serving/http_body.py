@@ -14,7 +14,8 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
-from ..errors import InputError, OverloadedError, TooLargeError, UnsupportedError
+from ..errors import InputError, TooLargeError, UnsupportedError
+from .byte_budget import ByteBudget
 
 __all__ = ["BodyReader", "decompress", "header_length", "image_of_form", "while_connected"]
 
@@ -22,16 +23,15 @@ T = TypeVar("T")
 
 
 class BodyReader:
-    """Reads bodies, counting all that are in memory together: `limit` bytes each, `inflight` bytes in all.
+    """Reads bodies of at most `limit` bytes each, held on `budget`.
 
     A body has `timeout` seconds to arrive, or slow senders would hold memory and connections for as long as they like.
     """
 
-    def __init__(self, *, limit: int, inflight: int, timeout: float) -> None:
+    def __init__(self, *, limit: int, budget: ByteBudget, timeout: float) -> None:
         self._limit = limit
         self._timeout = timeout
-        self._inflight = inflight
-        self._held = 0
+        self._budget = budget
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytes]:
@@ -43,23 +43,22 @@ class BodyReader:
         if declared.isdecimal() and int(declared) > self._limit:
             raise TooLargeError(f"the body has {int(declared):,} bytes; at most {self._limit:,} are taken")
         chunks: list[bytes] = []
-        size = 0
+        size = held = 0
         try:
             try:
                 async with asyncio.timeout(self._timeout):
                     async for chunk in request.stream():
                         size += len(chunk)
-                        self._held += len(chunk)
                         if size > self._limit:
                             raise TooLargeError(f"the body has more than {self._limit:,} bytes, the most that are taken")
-                        if self._held > self._inflight:
-                            raise OverloadedError("too many bytes of requests are in memory; try again later")
+                        self._budget.take(len(chunk))
+                        held = size
                         chunks.append(chunk)
             except TimeoutError:
                 raise InputError(f"the body did not arrive within {self._timeout:g} s") from None
             yield chunks[0] if len(chunks) == 1 else b"".join(chunks)
         finally:
-            self._held -= size
+            self._budget.give(held)
 
 
 def decompress(body: bytes, encoding: str, limit: int) -> bytes:

@@ -13,12 +13,11 @@ __all__ = [
     "InferenceRequest",
     "InferenceResponse",
     "RequestedOutput",
+    "SharedInput",
+    "SharedPlace",
     "Tensor",
     "bytes_array",
-    "parse_parameters",
 ]
-
-from ..errors import InputError, UnsupportedError
 
 # Datatypes of the Open Inference Protocol and numpy's names for them; BYTES are object arrays of bytes.
 DATATYPES: dict[str, str] = {
@@ -28,13 +27,26 @@ DATATYPES: dict[str, str] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class SharedPlace:
+    """`byte_size` bytes in a registered region of shared memory, from `offset` on, counted from the region's beginning."""
+
+    region: str
+    offset: int
+    byte_size: int
+
+
 @dataclass(slots=True)
 class Tensor:
-    """One named tensor: `data` is C-contiguous and has the shape; BYTES have numpy dtype object."""
+    """One named tensor: `data` is C-contiguous and has the shape; BYTES have numpy dtype object.
+
+    An answer's tensor with a `place` was written there, and is not sent.
+    """
 
     name: str
     datatype: str
     data: np.ndarray
+    place: SharedPlace | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -42,15 +54,26 @@ class Tensor:
 
 
 @dataclass(slots=True)
+class SharedInput:
+    """An input whose bytes the client left in shared memory."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    place: SharedPlace
+
+
+@dataclass(slots=True)
 class RequestedOutput:
     """An output a request asks for: as it is, or (classification > 0) its so many largest entries as BYTES.
 
-    `binary` is how HTTP sends it; None leaves that to the request's default.
+    `binary` is how HTTP sends it; None leaves that to the request's default. With a `place` it goes into shared memory.
     """
 
     name: str
     classification: int = 0
     binary: bool | None = None
+    place: SharedPlace | None = None
 
 
 @dataclass(slots=True)
@@ -67,6 +90,7 @@ class InferenceRequest:
     timeout: float | None = None
     binary_output: bool = False
     raw: bytes | None = None
+    shared_inputs: list[SharedInput] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -85,17 +109,3 @@ def bytes_array(values: Sequence[bytes], shape: Sequence[int]) -> np.ndarray:
     array: np.ndarray = np.empty(len(values), dtype=object)
     array[:] = values
     return array.reshape(tuple(shape))
-
-
-def parse_parameters(parameters: dict[str, Any]) -> tuple[int, float | None, bool]:
-    """(priority, timeout in seconds, binary_data_output) of a request's parameters; raises InputError naming the wrong one."""
-    priority, timeout = parameters.get("priority", 0), parameters.get("timeout", 0)
-    binary = parameters.get("binary_data_output", False)
-    for name, value in (("priority", priority), ("timeout", timeout)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-            raise InputError(f"parameter '{name}' must be a non-negative integer, got {str(value)[:50]!r}")
-    if not isinstance(binary, bool):
-        raise InputError("parameter 'binary_data_output' must be true or false")
-    if parameters.get("sequence_id", 0) not in (0, ""):
-        raise UnsupportedError("sequence_id: these models keep no state between requests; leave it out")
-    return priority, timeout / 1e6 or None, binary

@@ -25,7 +25,8 @@ def serve(config: ServeConfig) -> None:
         return
     import uvloop
 
+    from .logs import log_output
     from .single import SingleProcess
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(SingleProcess(config, repository).run())
+    with log_output(config.log_format) as log_settings, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(SingleProcess(config, repository, log_settings).run())

@@ -12,8 +12,10 @@ from .dataplane import DataPlane
 from .decode import DecodePool
 from .endpoints import Endpoints, listen
 from .http import create_app
+from .logs import LogSettings
 from .metrics import metrics_app
 from .repository import ModelRepository
+from .settings import Settings
 
 __all__ = ["SingleProcess"]
 
@@ -21,11 +23,11 @@ __all__ = ["SingleProcess"]
 class SingleProcess:
     """Front ends, data plane, decode pool and models on one event loop and its threads."""
 
-    def __init__(self, config: ServeConfig, repository: ModelRepository) -> None:
+    def __init__(self, config: ServeConfig, repository: ModelRepository, log_settings: LogSettings) -> None:
         self._config = config
         self._repository = repository
         self._decoder = DecodePool(config.decoders, limit=config.max_queue)
-        self._plane = DataPlane(repository, self._decoder, config)
+        self._plane = DataPlane(repository, self._decoder, config, settings=Settings(log_settings))
         self._stop = asyncio.Event()
         self._ports: dict[str, int] = {}
 
@@ -55,7 +57,8 @@ class SingleProcess:
             )
             for name, port, app in apps:
                 if port is not None:
-                    self._ports[name] = endpoints.add_http(app, listen(config.host, port, name))
+                    bound = listen(config.host, port, name)
+                    self._ports[name] = endpoints.add_http(app, bound, log=config.access_log and name == "http")
             if config.grpc_port is not None:
                 self._ports["grpc"] = endpoints.add_grpc(self._plane, config.host, config.grpc_port)
         except BaseException:
@@ -73,7 +76,7 @@ class SingleProcess:
         await loading
         if self._stop.is_set():
             return
-        say(serving_line((model.name for model in self._repository.ready_models()), self._config.host, self._ports))
+        say(serving_line((model.name for model in self._repository.ready_models()), self._config, self._ports))
         if self._config.ready_file is not None:
             write_ready(self._config.ready_file, {**self._ports, "pid": os.getpid()})
 

@@ -18,6 +18,7 @@ from ..announce import say
 from ..batcher import Batcher
 from ..config import ServeConfig
 from ..endpoints import Endpoints
+from ..logs import log_output
 from ..metrics import metrics_app
 from ..models import Model, TensorModel
 from ..repository import ModelRepository
@@ -213,10 +214,11 @@ def main() -> None:
     """What the supervisor starts as `python -m penstock.serving.processes.engine`."""
     control, start, descriptors = begin(sys.argv)
     metrics = socket.socket(fileno=descriptors[0]) if descriptors else None
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    config = config_from_json(start["config"])
+    with log_output(config.log_format), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
         async def run() -> None:
-            await Engine(config_from_json(start["config"]), control, metrics).run()
+            await Engine(config, control, metrics).run()
 
         runner.run(run())
 

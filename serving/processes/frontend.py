@@ -16,6 +16,8 @@ from ..dataplane import DataPlane
 from ..decode import DecodePool
 from ..endpoints import Endpoints, listen
 from ..http import create_app
+from ..logs import LogSettings, log_output
+from ..settings import Settings
 from .child import begin, config_from_json, orphaned
 from .control import ControlLink
 from .remote import RemoteRepository
@@ -27,20 +29,21 @@ __all__ = ["FrontEnd"]
 class FrontEnd:
     """One of several that share the ports. It serves whatever engine the supervisor connects it to."""
 
-    def __init__(self, config: ServeConfig, control: ControlLink, ports: Mapping[str, int]) -> None:
+    def __init__(self, config: ServeConfig, control: ControlLink, ports: Mapping[str, int], log_settings: LogSettings) -> None:
         self._control = control
         self._ports = ports
         self._config = _share_of(config)
         self._repository = RemoteRepository(self._config, self._on_change)
         self._decoder = DecodePool(self._config.decoders, limit=config.max_queue)
-        self._plane = DataPlane(self._repository, self._decoder, self._config)
+        self._plane = DataPlane(self._repository, self._decoder, self._config, settings=Settings(log_settings))
         self._stop = asyncio.Event()
         self._serving = False
 
     async def run(self) -> None:
         """Serve until the supervisor says stop, answer what was accepted, end."""
         endpoints, host = Endpoints(self._config), self._config.host
-        endpoints.add_http(create_app(self._plane), listen(host, self._ports["http"], "http", shared=True))
+        bound = listen(host, self._ports["http"], "http", shared=True)
+        endpoints.add_http(create_app(self._plane), bound, log=self._config.access_log)
         if "grpc" in self._ports:
             endpoints.add_grpc(self._plane, host, self._ports["grpc"], shared=True)
         await endpoints.start()
@@ -81,10 +84,11 @@ def _share_of(config: ServeConfig) -> ServeConfig:
 def main() -> None:
     """What the supervisor starts as `python -m penstock.serving.processes.frontend`."""
     control, start, _ = begin(sys.argv)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    config = config_from_json(start["config"])
+    with log_output(config.log_format) as log_settings, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
         async def run() -> None:
-            await FrontEnd(config_from_json(start["config"]), control, start["ports"]).run()
+            await FrontEnd(config, control, start["ports"], log_settings).run()
 
         runner.run(run())
 

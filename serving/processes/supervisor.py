@@ -13,8 +13,10 @@ from functools import partial
 from typing import Any
 
 from ...errors import ArtifactError, PenstockError
+from ..access import load_access
 from ..announce import say, serving_line, write_ready
 from ..config import ServeConfig
+from ..tls import load_tls
 from .child import config_to_json
 from .control import ControlLink
 from .ports import Ports
@@ -45,9 +47,15 @@ class _Process:
 
 
 class Supervisor:
-    """Binds the ports, keeps one engine and the front ends running, and connects each front end with the engine."""
+    """Binds the ports, keeps one engine and the front ends running, and connects each front end with the engine.
+
+    Raises PenstockError when a port is taken, or a file of tokens or certificates cannot be used.
+    """
 
     def __init__(self, config: ServeConfig) -> None:
+        if config.token_file is not None:
+            load_access(config.token_file)
+        load_tls(config)
         self._config = config
         self._ports = Ports(config)
         self._stop = asyncio.Event()
@@ -162,7 +170,7 @@ class Supervisor:
 
     def _announce(self) -> None:
         assert self._loaded is not None
-        say(serving_line(self._loaded["models"], self._config.host, self._ports.numbers))
+        say(serving_line(self._loaded["models"], self._config, self._ports.numbers))
         if self._config.ready_file is not None:
             write_ready(self._config.ready_file, {**self._ports.numbers, "pid": os.getpid()})
 

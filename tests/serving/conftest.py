@@ -1,5 +1,6 @@
 """A models folder with small ONNX models whose right answers are known, and real servers on free ports."""
 
+import contextlib
 import io
 import json
 import os
@@ -172,11 +173,12 @@ class Server:
         code = (
             "import json, sys, pathlib; from penstock.serving.server import serve; "
             "from penstock.serving.config import ServeConfig; c = json.loads(sys.argv[1]); "
-            "c['models'] = pathlib.Path(c['models']); c['ready_file'] = pathlib.Path(c['ready_file']); serve(ServeConfig(**c))"
+            "paths = ('models', 'ready_file', 'token_file', 'tls_cert', 'tls_key', 'tls_client_ca'); "
+            "serve(ServeConfig(**{k: pathlib.Path(v) if v and k in paths else v for k, v in c.items()}))"
         )
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", code, json.dumps(settings)],
+                [sys.executable, "-c", code, json.dumps(settings, default=str)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -225,6 +227,24 @@ def start(tmp_path_factory):
     for server in started:
         server.process.kill()
         server.process.wait()
+
+
+@pytest.fixture(scope="session")
+def launch(tmp_path_factory):
+    """A server for a `with` block, which must not have died by its end: launch(models, shared_memory=True, ...)."""
+
+    @contextlib.contextmanager
+    def run(models: Path, **config):
+        started = Server(models, tmp_path_factory.mktemp("server"), **config)
+        try:
+            yield started
+            assert started.process.poll() is None, started.output
+            assert started.stop() == 0, started.output
+        finally:
+            started.process.kill()
+            started.process.wait()
+
+    return run
 
 
 @pytest.fixture(scope="module")

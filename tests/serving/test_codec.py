@@ -8,10 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import InputError, RequestError, UnsupportedError
+from penstock.errors import InputError, RequestError
 from penstock.serving.codec import binary_to_tensor, decode_request, encode_response, tensor_to_binary
 from penstock.serving.json_limits import parse_json
-from penstock.serving.messages import DATATYPES, InferenceRequest, InferenceResponse, RequestedOutput, Tensor, bytes_array
+from penstock.serving.messages import (
+    DATATYPES,
+    InferenceRequest,
+    InferenceResponse,
+    RequestedOutput,
+    SharedInput,
+    SharedPlace,
+    Tensor,
+    bytes_array,
+)
 
 SHAPES = st.lists(st.integers(0, 4), min_size=1, max_size=4)
 
@@ -136,15 +145,32 @@ def test_strictness():
     ):
         with pytest.raises(InputError, match=datatype):
             of(datatype, data)
-    with pytest.raises(UnsupportedError, match="shared memory"):
-        decode_request(
-            json.dumps(
-                {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "parameters": {"shared_memory_region": "r"}}]}
-            ).encode(),
-            None,
-        )
     with pytest.raises(InputError, match="twice"):
         decode_request(json.dumps({"inputs": [{"name": "x"}, {"name": "x"}]}).encode(), None)
+
+
+def test_shared_memory():
+    place = {"shared_memory_region": "r", "shared_memory_byte_size": 8, "shared_memory_offset": 4}
+    entry = {"name": "x", "datatype": "FP32", "shape": [2], "parameters": place}
+    asked = {"inputs": [entry], "outputs": [{"name": "y", "parameters": place}]}
+    request = decode_request(json.dumps(asked).encode(), None)
+    assert request.inputs == []
+    assert request.shared_inputs == [SharedInput("x", "FP32", [2], SharedPlace("r", 4, 8))]
+    assert request.outputs == [RequestedOutput("y", place=SharedPlace("r", 4, 8))]
+    tensor = Tensor("y", "FP32", np.zeros(2, np.float32), SharedPlace("r", 4, 8))
+    parts, length = encode_response(InferenceResponse(model="m", version="1", outputs=[tensor]), request)
+    assert length is None
+    assert json.loads(parts[0])["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [2], "parameters": place}]
+    for change in (
+        {"data": [1.0, 2.0]},
+        {"parameters": {**place, "binary_data_size": 8}},
+        {"parameters": {**place, "shared_memory_offset": -1}},
+        {"parameters": {**place, "shared_memory_byte_size": True}},
+        {"parameters": {**place, "shared_memory_region": 7}},
+        {"parameters": {"shared_memory_region": "r"}},
+    ):
+        with pytest.raises(InputError, match="shared_memory"):
+            decode_request(json.dumps({"inputs": [entry | change]}).encode(), None)
 
 
 def test_json_depth_is_bounded_and_brackets_in_strings_do_not_count():

@@ -125,7 +125,7 @@ def test_request_level_fields(call):
     for change, status in (
         ({"outputs": [{"name": "nope"}]}, 400),
         ({"outputs": [{"name": "scores", "parameters": {"classification": -1}}]}, 400),
-        ({"outputs": [{"name": "scores", "parameters": {"shared_memory_region": "a"}}]}, 501),
+        ({"outputs": [{"name": "scores", "parameters": {"shared_memory_region": "a", "shared_memory_byte_size": 28}}]}, 501),
         ({"parameters": {"timeout": -1}}, 400),
         ({"parameters": {"timeout": 0.5}}, 400),
         ({"parameters": {"priority": True}}, 400),

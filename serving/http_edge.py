@@ -1,0 +1,95 @@
+"""What every HTTP request meets first, on every port: its id, the token check, and the access log."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from ..errors import RequestError, UnauthorizedError
+from .access import Access
+from .logs import log_request, request_id
+
+__all__ = ["Edge", "request_id_of"]
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+
+_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+
+
+def request_id_of(given: str | None) -> str:
+    """The caller's own X-Request-Id where it is harmless, else a new one."""
+    return given if given and _ID.fullmatch(given) else secrets.token_hex(8)
+
+
+class Edge:
+    """An ASGI application around another, which is only called for requests that `access` lets through (None: all).
+
+    Nothing of a refused request's body is read.
+    """
+
+    def __init__(self, app: Application, *, access: Access | None = None, log: bool = False) -> None:
+        self._app = app
+        self._access = access
+        self._log = log
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"only HTTP is served here, not {scope['type']}")
+        headers = scope["headers"]
+        given = next((value.decode("latin-1") for name, value in headers if name == b"x-request-id"), None)
+        own_id = request_id_of(given)
+        request_id.set(own_id)
+        begin, status, got, sent = time.perf_counter(), 0, 0, 0
+
+        async def counted() -> Message:
+            nonlocal got
+            message = await receive()
+            got += len(message.get("body", b""))
+            return message
+
+        async def answer(message: Message) -> None:
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", own_id.encode())]
+            else:
+                sent += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            if self._access is not None:
+                tokens = [value.decode("latin-1") for name, value in headers if name == b"authorization"]
+                self._access.check_path(scope["path"], tokens)
+        except RequestError as error:
+            await _refuse(answer, error)
+        else:
+            await self._app(scope, counted if self._log else receive, answer)
+        finally:
+            if self._log:
+                log_request(
+                    "http",
+                    f"{scope['method']} {scope['raw_path'].decode('ascii', 'backslashreplace')}",
+                    status,
+                    model=scope.get("path_params", {}).get("model", ""),
+                    begin=begin,
+                    received=got,
+                    sent=sent,
+                    request=own_id,
+                )
+
+
+async def _refuse(send: Send, error: RequestError) -> None:
+    body = json.dumps({"error": str(error)}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if isinstance(error, UnauthorizedError):
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
