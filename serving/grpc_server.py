@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -32,8 +33,9 @@ from .tls import Tls
 __all__ = ["GrpcServer"]
 
 _SERVICE = "inference.GRPCInferenceService"
-# How long calls are gathered before the server stops, and how long it then takes for clients to hear of that.
-_LAST_CALL_SECONDS, _GOODBYE_SECONDS = 0.1, 0.05
+# Calls are gathered before the server stops until none has come for so long, or for so long at most; and how long it then takes
+# for clients to hear of that.
+_QUIET_SECONDS, _GATHER_SECONDS, _GOODBYE_SECONDS = 0.3, 2.0, 0.1
 
 
 class GrpcServer:
@@ -90,15 +92,19 @@ class _LastCall(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     def __init__(self) -> None:
         self._free = asyncio.Event()
         self._free.set()
+        self._latest = 0.0
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        self._latest = time.monotonic()
         await self._free.wait()
         return await continuation(details)
 
     async def gather(self) -> None:
         """Let the next calls of all busy clients arrive."""
         self._free.clear()
-        await asyncio.sleep(_LAST_CALL_SECONDS)
+        begin = self._latest = time.monotonic()
+        while (left := min(self._latest + _QUIET_SECONDS, begin + _GATHER_SECONDS) - time.monotonic()) > 0:
+            await asyncio.sleep(left)
 
     def release(self) -> None:
         """Answer those that were held back."""
