@@ -11,9 +11,9 @@ from ..errors import ArtifactError
 from ..runtime.artifact import Artifact, load_artifact
 from ..runtime.model_config import ModelConfig, check_config, read_config
 from ..runtime.plan import Choice, Plan
-from ..runtime.preprocessing import Preprocessor
 from .batcher import Batcher, Runner
 from .config import ServeConfig
+from .fast_preprocessing import make_preprocessor
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .policy import BatchPolicy
 from .response_cache import ResponseCache
@@ -56,7 +56,7 @@ def load_tensor_model(
     preprocessor = None
     if artifact.preprocessing is not None:
         steps, pixels = artifact.preprocessing.to_json()["steps"], artifact.signature.takes_pixels
-        preprocessor = Preprocessor(steps, max_pixels=config.max_pixels, pixels=pixels)
+        preprocessor = make_preprocessor(steps, decoding=config.decoding, max_pixels=config.max_pixels, pixels=pixels)
     # A version that is loaded again goes on counting where it was: to Prometheus it is the same one.
     again = before is not None and before.version == str(artifact.version)
     statistics = before.statistics if before is not None and again else ModelStatistics()
