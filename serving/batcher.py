@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import ExecutionError, InputError, OverloadedError, PenstockError
 from .collate import Collator, split
 from .latency import LatencyTable
-from .policy import BatchPolicy, Dispatch, Reject, Wait, service_order
+from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait, service_order
 from .statistics import BatchTimes, ModelStatistics
 
 __all__ = ["Batcher", "Runner", "Ticket"]
@@ -111,7 +111,7 @@ class Batcher:
         if not 1 <= rows <= self.table.largest:
             raise InputError(f"a request may hold 1 to {self.table.largest} rows for model '{self._name}', got {rows}")
         now = self._clock()
-        ticket = Ticket(rows, now + timeout, priority, now, next(self._serial))
+        ticket = Ticket(rows, now + timeout, priority or DEFAULT_PRIORITY, now, next(self._serial))
         with self._changed:
             refusal = self._refusal(ticket, now)
             if refusal is None:

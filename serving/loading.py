@@ -67,7 +67,7 @@ def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> M
     if declared.backend == "python":
         target = _target(folder.name.removesuffix("_decode"), targets, folder.name)
         _one_image_input(declared, folder.name)
-        return DecodeModel(name=folder.name, version=version, config=declared, target=target)
+        return DecodeModel(name=folder.name, version=version, config=declared, target=target, statistics=target.decoding)
     steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
     if len(steps) != 2 or not str(steps[0].get("model_name", "")).endswith("_decode"):
         raise ArtifactError(

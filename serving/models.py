@@ -59,12 +59,14 @@ class Model:
 class TensorModel(Model):
     """Tensors in, tensors out, through the batcher. `preprocessor` makes its input from images, where that is known.
 
-    `probabilities` says that outputs already are probabilities.
+    `probabilities` says that outputs already are probabilities. `decoding` counts the images decoded for it, whichever way
+    they came: they are the executions of its decode model.
     """
 
     batcher: Batcher
     preprocessor: Preprocessor | None = None
     probabilities: bool = False
+    decoding: ModelStatistics = field(default_factory=ModelStatistics)
     # Sessions take and give tensors in the signature's order, which an edited config need not follow.
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
