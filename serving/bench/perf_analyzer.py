@@ -43,8 +43,8 @@ class PerfRun:
     """One run of perf_analyzer. `address` is HOST:PORT of the protocol's port.
 
     `images` are files for a model whose input, `image_input`, is encoded images; without any, random tensors are sent.
-    It measures windows of `requests` requests until three of them are within `stability_percent` of each other, ten at most;
-    with None, just so many requests.
+    It measures windows of `window_seconds` until three of them are within `stability_percent` of each other, ten at most. (Its
+    way to send a fixed number of requests, --request-count, sometimes never ends in version 2.51.)
     """
 
     address: str
@@ -54,15 +54,15 @@ class PerfRun:
     image_input: str = "IMAGE"
     concurrency: tuple[int, ...] = (1, 4, 16)
     rows: int = 1
-    requests: int = 500
-    stability_percent: float | None = 20.0
+    window_seconds: float = 2.0
+    stability_percent: float = 20.0
     timeout_seconds: float = 600.0
 
     def __post_init__(self) -> None:
         if self.protocol not in ("http", "grpc"):
             raise ValueError(f"protocol must be 'http' or 'grpc', got {self.protocol!r}")
-        if not self.concurrency or min(*self.concurrency, self.rows, self.requests) < 1:
-            raise ValueError("concurrency, rows and requests must be at least 1")
+        if not self.concurrency or min(*self.concurrency, self.rows) < 1 or self.window_seconds < 0.001:
+            raise ValueError("concurrency and rows must be at least 1, window_seconds at least a thousandth")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ def find(given: Path | None = None) -> Path:
     if found is None:
         where = f"{given} is no program" if given is not None else "perf_analyzer is not on PATH"
         raise BenchError(
-            f"{where}; it is part of NVIDIA's Triton SDK image and of the tritonclient 2.51.0 wheel; name it with --perf-analyzer"
+            f"{where}; it is part of NVIDIA's Triton SDK image and of the tritonclient 2.51.0 wheel; see --perf-analyzer"
         )
     return Path(found)
 
@@ -97,12 +97,8 @@ def run(binary: Path, wanted: PerfRun) -> list[PerfRow]:
     with tempfile.TemporaryDirectory(prefix="perf-analyzer-") as name:
         folder = Path(name)
         base = [str(binary), "-m", wanted.model, "-u", wanted.address, "-i", wanted.protocol, "-b", str(wanted.rows)]
-        base += ["--shared-memory", "none"]
-        if wanted.stability_percent is None:
-            base += ["--request-count", str(wanted.requests)]
-        else:
-            base += ["--measurement-mode", "count_windows", "--measurement-request-count", str(wanted.requests)]
-            base += ["--stability-percentage", f"{wanted.stability_percent:g}"]
+        base += ["--shared-memory", "none", "--measurement-interval", str(round(1e3 * wanted.window_seconds))]
+        base += ["--stability-percentage", f"{wanted.stability_percent:g}"]
         if wanted.images:
             data = folder / "images.json"
             data.write_text(json.dumps(_image_data(wanted.image_input, wanted.images)))
@@ -188,9 +184,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--perf-analyzer", type=Path, help="the binary, where it is not on PATH")
     parser.add_argument("--images", type=Path, action="append", help="image files or folders for the _classify companion")
     parser.add_argument("--concurrency", default="1,4,16", help="requests at a time, comma-separated (default 1,4,16)")
-    parser.add_argument("--requests", type=int, default=500, help="requests per measuring window (default 500)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="length of a measuring window (default 2)")
     parser.add_argument("--stability", type=float, default=20.0, help="percent by which windows may differ (default 20)")
-    parser.add_argument("--once", action="store_true", help="measure that many requests once, however stable")
     parser.add_argument("--out", type=Path, help="also write the figures here, as JSON")
     chosen = parser.parse_args(arguments)
     try:
@@ -234,8 +229,8 @@ def _measure(chosen: argparse.Namespace, binary: Path, levels: tuple[int, ...]) 
                     protocol=protocol,
                     model=chosen.model,
                     concurrency=levels,
-                    requests=chosen.requests,
-                    stability_percent=None if chosen.once else chosen.stability,
+                    window_seconds=chosen.seconds,
+                    stability_percent=chosen.stability,
                 )
                 rows += run(binary, plain)
                 if images:
