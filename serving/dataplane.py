@@ -303,10 +303,13 @@ class DataPlane:
         def decode() -> None:
             if ticket.future.done():  # given up or expired while it waited for a thread
                 return
+            begin = time.monotonic()
             try:
                 batcher.submit(ticket, [decode_rows(preprocessor, images, shape)])
             except InputError as error:
                 batcher.refuse(ticket, error)
+            else:
+                model.decoding.composed(len(images), int((time.monotonic() - begin) * 1e9))
 
         try:
             work = self.decoder.submit(decode)

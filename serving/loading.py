@@ -100,7 +100,9 @@ def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> M
     if declared.backend == "python":
         target = _target(folder.name.removesuffix("_decode"), targets, folder.name)
         _one_image_input(declared, folder.name)
-        return DecodeModel(name=folder.name, version=version, config=declared, target=target, uses=target.uses)
+        return DecodeModel(
+            name=folder.name, version=version, config=declared, target=target, uses=target.uses, statistics=target.decoding
+        )
     steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
     if len(steps) != 2 or not str(steps[0].get("model_name", "")).endswith("_decode"):
         raise ArtifactError(

@@ -22,6 +22,7 @@ from ..config import ServeConfig
 from ..dataplane import DataPlane
 from ..decode import DecodePool
 from ..http import create_app
+from ..http_edge import Edge
 from ..http_protocol import options
 from ..repository import ModelRepository
 
@@ -62,12 +63,12 @@ def main(arguments: Sequence[str]) -> int:
     if kind == "front":
         repository = ModelRepository(config)
         repository.load(lambda line: print(line, flush=True))  # noqa: T201 - the server's log
-        app = create_app(EchoPlane(repository, DecodePool(config.decoders, limit=config.max_queue), config))
+        app = Edge(create_app(EchoPlane(repository, DecodePool(config.decoders, limit=config.max_queue), config)))
     bound = socket.create_server(("127.0.0.1", 0), backlog=2048)
     aside = Path(f"{ready}.tmp")
     aside.write_text(json.dumps({"http": bound.getsockname()[1]}))
     aside.replace(ready)  # it appears whole
-    uvloop.run(uvicorn.Server(uvicorn.Config(app, **options(config.max_header_bytes))).serve([bound]))
+    uvloop.run(uvicorn.Server(uvicorn.Config(app, **options(config, None))).serve([bound]))
     return 0
 
 
