@@ -340,6 +340,9 @@ def serve(
         int, typer.Option(help="Memory for outputs that are given again when the same input comes again; 0 keeps none.")
     ] = 0,
     repository_poll_secs: Annotated[float, typer.Option(help="Seconds between two looks at the folder in poll mode.")] = 15.0,
+    decoding: Annotated[
+        str, typer.Option(help="exact: as Pillow; fast: JPEG within 2 of 255; scaled: large JPEGs decoded smaller.")
+    ] = "fast",
 ) -> None:
     """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
     from .serving.config import ServeConfig
@@ -372,6 +375,7 @@ def serve(
             repository_poll_seconds=repository_poll_secs,
             response_cache_bytes=response_cache_bytes,
             rate_limit=rate_limit,
+            decoding=decoding,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

@@ -17,15 +17,13 @@ import numpy as np
 from ..errors import ExecutionError, InputError, OverloadedError, PenstockError
 from .collate import Collator, split
 from .latency import LatencyTable
-from .policy import BatchPolicy, Dispatch, Reject, Wait
+from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait, service_order
 from .statistics import BatchTimes, ModelStatistics
 
-__all__ = ["DEFAULT_PRIORITY", "Batcher", "Runner", "Ticket"]
+__all__ = ["Batcher", "Runner", "Ticket"]
 
 log = logging.getLogger("penstock.serving")
 
-# Where a request ranks that names no priority; 1 is served first.
-DEFAULT_PRIORITY = 100
 Rows = list[np.ndarray]
 
 
@@ -42,12 +40,13 @@ class Ticket:
     `deadline`, `arrived` and `queued` are seconds on the monotonic clock. Cancelling `future` gives the place up at once.
     """
 
-    __slots__ = ("arrived", "deadline", "future", "inputs", "order", "queued", "rows", "state")
+    __slots__ = ("arrived", "deadline", "future", "inputs", "order", "priority", "queued", "rows", "state")
 
     def __init__(self, rows: int, deadline: float, priority: int, arrived: float, serial: int) -> None:
         self.rows = rows
         self.deadline = deadline
-        self.order = (priority, deadline, serial)
+        self.order = service_order(priority, deadline, serial)
+        self.priority = self.order[0]
         self.arrived = arrived
         self.queued = arrived
         self.inputs: Rows = []
@@ -129,20 +128,29 @@ class Batcher:
     def _refusal(self, ticket: Ticket, now: float) -> OverloadedError | None:
         if self._closing:
             return OverloadedError("the server is shutting down")
-        ahead = sum(other.rows for other in (*self._queue, *self._coming) if other.order < ticket.order)
-        finish = self._policy.finish_estimate(now, ahead, ticket.rows, self._busy_until, self.table)
-        retry = max(1, round(finish - now))
-        if self.depth >= self._max_queue:
+        ahead = [other for other in (*self._queue, *self._coming) if other.order < ticket.order]
+        refusal = self._policy.admit(
+            now,
+            rows=ticket.rows,
+            deadline=ticket.deadline,
+            ahead=ahead,
+            waiting=self.depth,
+            limit=self._max_queue,
+            busy_until=self._busy_until,
+            table=self.table,
+        )
+        if refusal is None:
+            return None
+        retry = max(1, round(refusal.seconds))
+        if refusal.full:
             return OverloadedError(
                 f"the queue of model '{self._name}' is full ({self._max_queue} requests); try again later", retry_after=retry
             )
-        if finish > ticket.deadline:
-            return OverloadedError(
-                f"model '{self._name}' cannot answer within {ticket.deadline - now:.3f} s, "
-                f"about {finish - now:.3f} s are needed; allow more time or try again later",
-                retry_after=retry,
-            )
-        return None
+        return OverloadedError(
+            f"model '{self._name}' cannot answer within {ticket.deadline - now:.3f} s, "
+            f"about {refusal.seconds:.3f} s are needed; allow more time or try again later",
+            retry_after=retry,
+        )
 
     def slot(self, ticket: Ticket) -> AbstractContextManager[Rows | None]:
         """Nowhere in particular: inputs may lie anywhere in this process."""
@@ -214,7 +222,9 @@ class Batcher:
                     free = sum(1 for count in self._running if not count)
                     coming = sum(ticket.rows for ticket in self._coming)
                     now = self._clock()
-                    decision = self._policy.decide(now, self._queue, self.table, free=free, coming=coming)
+                    decision = self._policy.decide(
+                        now, self._queue, self.table, free=free, coming=coming, instances=len(self._running)
+                    )
                     if isinstance(decision, Dispatch):
                         taken, self._queue = self._queue[: decision.count], self._queue[decision.count :]
                         for ticket in taken:
@@ -227,7 +237,7 @@ class Batcher:
                             self._busy_until[number] = now + self.table.seconds(decision.bucket)
                             return batch, decision.bucket
                     elif isinstance(decision, Reject):
-                        rejected = self._queue.pop(0)
+                        rejected = self._queue.pop(decision.index)
                         rejected.state = "done"
                     elif isinstance(decision, Wait):
                         self._changed.wait(None if decision.until is None else decision.until - now)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..runtime.session import default_threads
+from .fast_preprocessing import DECODINGS
 
 __all__ = ["ServeConfig"]
 
@@ -30,6 +31,8 @@ class ServeConfig:
     thread, is collated, or is handed back.
     `frontends` processes take requests, decode images and pass rows to the engine's process, each through `ring_bytes` of
     shared memory; 0 does all in one process, and None decides by the number of cores.
+    `decoding` says how images become tensors: "exact" as Pillow computes it, "fast" with JPEG pixels within 2 of
+    255 of that, "scaled" decoding large JPEGs at a fraction of their size; see docs/decoding.md.
     `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
     `token_file` holds the bearer tokens that calls then need. `tls_cert` and `tls_key` are PEM files, used by all ports; with
     `tls_client_ca` clients must show a certificate of that authority. `shared_memory` and `allow_settings` (logging, tracing)
@@ -76,6 +79,7 @@ class ServeConfig:
     decode_threads: int | None = None
     frontends: int | None = None
     ring_bytes: int = 256 * MIB
+    decoding: str = "fast"
 
     max_body_bytes: int = 64 * MIB
     max_decompressed_bytes: int = 128 * MIB
@@ -104,6 +108,8 @@ class ServeConfig:
             raise ValueError(f"frontends must be a number of processes from 0 to {_MAX_FRONTENDS}, got {self.frontends!r}")
         if self.frontends and (one := next((name for name in _OF_ONE_PROCESS if getattr(self, name)), None)):
             raise ValueError(f"{one} is a matter of one process, so that it needs frontends 0, got {self.frontends}")
+        if self.decoding not in DECODINGS:
+            raise ValueError(f"decoding must be one of {', '.join(DECODINGS)}, got {self.decoding!r}")
         if self.rate_limit is not None and not (math.isfinite(self.rate_limit) and self.rate_limit > 0):
             raise ValueError(f"rate_limit must be a positive number of requests a second, got {self.rate_limit!r}")
         cache = self.response_cache_bytes

@@ -308,12 +308,15 @@ class DataPlane:
         def decode() -> None:
             if ticket.future.done():  # given up or expired while it waited for a thread
                 return
+            begin = time.monotonic()
             try:
                 with batcher.slot(ticket) as slot:
                     rows = decode_rows(preprocessor, images, shape, slot[0] if slot else None)
                 batcher.submit(ticket, [rows])
             except InputError as error:
                 batcher.refuse(ticket, error)
+            else:
+                model.decoding.composed(len(images), int((time.monotonic() - begin) * 1e9))
 
         try:
             work = self.decoder.submit(decode)

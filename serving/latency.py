@@ -11,6 +11,8 @@ __all__ = ["LatencyTable"]
 _TOLERANCE = 1.02
 # The observed speed follows the profile's by this much per batch, and one outlier moves it by at most a factor of two.
 _SMOOTHING, _OUTLIER = 0.1, 2.0
+# The smallest bucket that serves this share of the most rows per second is as good as the best.
+_EFFICIENT = 0.95
 
 
 class LatencyTable:
@@ -18,7 +20,7 @@ class LatencyTable:
 
     Buckets are the only batch sizes that run; fewer rows are padded up. The profile is taken on an idle machine; `observe`
     learns one common factor for how much slower batches are under load, so that deadlines are judged by today's speed while
-    the choice between buckets stays with the profile.
+    the choice between buckets stays with the profile. `recent` is how large batches were of late, on average.
     """
 
     def __init__(self, seconds: Mapping[int, float]) -> None:
@@ -27,9 +29,12 @@ class LatencyTable:
         self.buckets = tuple(sorted(seconds))
         self.largest = self.buckets[-1]
         self.factor = 1.0
+        self.recent = 0.0
         self._profile = {bucket: float(seconds[bucket]) for bucket in self.buckets}
         self._best = max(self.buckets, key=lambda bucket: (bucket / self._profile[bucket], bucket))
         self._total, self._first = self._schedule()
+        most = max(bucket / self._profile[bucket] for bucket in self.buckets)
+        self.efficient = next(bucket for bucket in self.buckets if bucket / self._profile[bucket] >= _EFFICIENT * most)
 
     def _schedule(self) -> tuple[list[float], list[int]]:
         """For every number of rows up to the largest bucket: the least time to run them all, and the bucket to begin with."""
@@ -57,6 +62,19 @@ class LatencyTable:
         """The bucket with which to begin when so many rows wait, so that all are done soonest."""
         return self._first[rows] if rows <= self.largest else self._best
 
+    def steady_batch(self, rows: int, allowed: float, instances: int = 1) -> int:
+        """The bucket that answers most of `rows` per second in time when requests that allow so many seconds never stop coming.
+
+        Those that arrive while a batch runs wait for its end, at any moment of its `seconds` alike, and then take as long
+        again: with long batches, some would be late. Instances end their batches in turn.
+        """
+
+        def in_time(bucket: int) -> float:
+            seconds = self.seconds(bucket)
+            return min(rows, bucket) / seconds * min(1.0, max(0.0, instances * (allowed - seconds) / seconds))
+
+        return max(self.buckets, key=lambda bucket: (in_time(bucket), bucket))
+
     def drain_seconds(self, rows: int) -> float:
         """How long one instance needs for so many rows."""
         if rows <= self.largest:
@@ -66,6 +84,7 @@ class LatencyTable:
 
     def observe(self, bucket: int, seconds: float) -> None:
         """Learn from one batch that ran."""
+        self.recent += _SMOOTHING * (bucket - self.recent)
         seen = seconds / self._profile[bucket]
         seen = min(max(seen, self.factor / _OUTLIER), self.factor * _OUTLIER)
         self.factor += _SMOOTHING * (seen - self.factor)

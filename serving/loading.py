@@ -15,6 +15,7 @@ from ..runtime.preprocessing import Preprocessor
 from ..specs import Preprocessing, Signature
 from .batcher import Batcher, Runner
 from .config import ServeConfig
+from .fast_preprocessing import make_preprocessor
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .policy import BatchPolicy
 from .response_cache import ResponseCache
@@ -86,7 +87,8 @@ def preprocessor_of(preprocessing: Preprocessing | None, signature: Signature, c
     """What makes a model's rows from images, where that is known."""
     if preprocessing is None:
         return None
-    return Preprocessor(preprocessing.to_json()["steps"], max_pixels=config.max_pixels, pixels=signature.takes_pixels)
+    steps, pixels = preprocessing.to_json()["steps"], signature.takes_pixels
+    return make_preprocessor(steps, decoding=config.decoding, max_pixels=config.max_pixels, pixels=pixels)
 
 
 def companion_target(name: str, declared: ModelConfig) -> str | None:
@@ -106,7 +108,9 @@ def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> M
     if declared.backend == "python":
         target = _target(folder.name.removesuffix("_decode"), targets, folder.name)
         _one_image_input(declared, folder.name)
-        return DecodeModel(name=folder.name, version=version, config=declared, target=target, uses=target.uses)
+        return DecodeModel(
+            name=folder.name, version=version, config=declared, target=target, uses=target.uses, statistics=target.decoding
+        )
     steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
     if len(steps) != 2 or not str(steps[0].get("model_name", "")).endswith("_decode"):
         raise ArtifactError(

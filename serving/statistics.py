@@ -76,12 +76,19 @@ class ModelStatistics:
                 self.durations[kind].add(ns, count)
 
     def composed(self, rows: int, total_ns: int) -> None:
-        """One request was answered by other models' executions, as an ensemble's is."""
+        """One request was answered without a batch of its own: an ensemble's, by other models, or a decoded image.
+
+        All of the time counts as computing. The other parts are counted too, since perf_analyzer looks for a model's version by
+        the count of its queue.
+        """
         with self._lock:
             self.execution_count += 1
             self.inference_count += rows
             self.last_inference_ms = time.time_ns() // 1_000_000
-            self.durations["success"].add(total_ns)
+            for kind in ("success", "compute_infer"):
+                self.durations[kind].add(total_ns)
+            for kind in ("queue", "compute_input", "compute_output"):
+                self.durations[kind].add(0)
 
     def cached(self, lookup_ns: int) -> None:
         """One request was answered from the cache, so long after it came: it succeeded, and counts as no inference."""

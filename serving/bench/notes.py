@@ -18,10 +18,13 @@ CLIENT_SHARE = 0.1
 
 
 def count_errors(answers: Mapping[str, LoadResult], measurements: Sequence[Measurement]) -> dict[str, dict[str, int]]:
-    """Failed requests of each contender by reason, at rest and under load together."""
-    counts: dict[str, Counter[str]] = {name: Counter(result.errors) for name, result in answers.items()}
+    """Requests of each contender that were not answered by reason, rejected ones included, at rest and under load together."""
+    counts: dict[str, Counter[str]] = {
+        name: Counter(result.errors) + Counter(result.rejected) for name, result in answers.items()
+    }
     for one in measurements:
         counts[one.contender].update(one.load.errors)
+        counts[one.contender].update(one.load.rejected)
     return {name: dict(counter) for name, counter in counts.items()}
 
 

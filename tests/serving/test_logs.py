@@ -4,6 +4,7 @@ import http.client
 import json
 import logging
 import re
+import time
 
 import numpy as np
 import pytest
@@ -24,8 +25,18 @@ def _infer(client, module, model="tiny", rows=1, headers=None, value=0.0):
     return client.infer(model, [tensor], headers=headers)
 
 
-def _lines(server) -> list[dict]:
-    return [json.loads(line) for line in server.output.splitlines() if line.startswith("{")]
+def _lines(server, *, until=lambda lines: True) -> list[dict]:
+    """The log, once it holds what is waited for: a line is written after its answer was sent."""
+    end = time.monotonic() + 20
+    while True:
+        lines = [json.loads(line) for line in server.output.splitlines(keepends=True) if line[0] == "{" and line[-1] == "\n"]
+        if until(lines) or time.monotonic() > end:
+            return lines
+        time.sleep(0.02)
+
+
+def _has(*ids):
+    return lambda lines: set(ids) <= {line.get("request_id") for line in lines}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +52,8 @@ def test_a_line_per_request(logging_server):
             _infer(client, module, headers={"x-request-id": f"ask-{transport}"})
             with pytest.raises(InferenceServerException):
                 _infer(client, module, rows=9, headers={"x-request-id": f"bad-{transport}"})
-    lines = {line["request_id"]: line for line in _lines(logging_server) if line["logger"] == "penstock.access"}
+    found = _lines(logging_server, until=_has(*(f"{what}-{transport}" for what in ("ask", "bad") for transport in MODULES)))
+    lines = {line["request_id"]: line for line in found if line["logger"] == "penstock.access"}
     for transport, call, ok, bad in (
         ("http", "POST /v2/models/tiny/infer", 200, 400),
         ("grpc", "ModelInfer", "OK", "INVALID_ARGUMENT"),
@@ -70,7 +82,7 @@ def test_the_id_of_a_request_is_its_caller_s_or_new(logging_server):
     assert re.fullmatch("[0-9a-f]{16}", first)
     assert re.fullmatch("[0-9a-f]{16}", second)
     assert first != second
-    ids = [line["request_id"] for line in _lines(logging_server) if line.get("call") == "GET /v2"]
+    ids = [line["request_id"] for line in _lines(logging_server, until=_has(second)) if line.get("call") == "GET /v2"]
     assert ids == ["mine-1", first, second]
 
 
@@ -108,14 +120,13 @@ def test_settings(logging_server, transport):
             client.get_server_metadata()["extensions"] if transport == "http" else client.get_server_metadata().extensions
         )
         assert plain(client.get_log_settings()) == expected
-        before = len(_lines(logging_server))
         assert plain(client.update_log_settings({"log_info": False})) == {**expected, "log_info": False}
-        _infer(client, module)
-        assert plain(client.update_log_settings({"log_info": True, "log_verbose_level": 2})) == {
-            **expected,
-            "log_verbose_level": 2,
-        }
-        assert len(_lines(logging_server)) - before == 1  # of the call that turned it on again
+        _infer(client, module, headers={"x-request-id": f"quiet-{transport}"})
+        again = {**expected, "log_verbose_level": 2}
+        assert plain(client.update_log_settings({"log_info": True, "log_verbose_level": 2})) == again
+        _infer(client, module, headers={"x-request-id": f"loud-{transport}"})
+        lines = _lines(logging_server, until=_has(f"loud-{transport}"))
+        assert not _has(f"quiet-{transport}")(lines)
         for changes, says in (
             ({"log_file": "/tmp/written"}, "cannot be set over the network"),
             ({"log_format": "xml"}, "must be text or json"),

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import math
 import socket
 import subprocess
 import sys
@@ -15,8 +14,9 @@ import pytest
 import uvicorn
 
 from penstock.errors import BenchError
-from penstock.serving.bench import loadgen
-from penstock.serving.bench.loadgen import LoadRequest, LoadResult, percentile, run, top1
+from penstock.serving.bench import http_load
+from penstock.serving.bench.http_load import top1
+from penstock.serving.bench.loadgen import LoadRequest, LoadResult, run
 
 
 def answer(index):
@@ -118,13 +118,31 @@ def test_warm_up_is_not_measured(images):
 
 def test_errors_are_counted_by_status_with_an_example(images):
     async def behave(body, number):
-        return (503, b'{"error": "queue full"}', []) if number % 3 == 0 else (200, answer(0), [])
+        return (500, b'{"error": "it broke"}', []) if number % 3 == 0 else (200, answer(0), [])
 
     with listening(Service(behave)) as url:
         result = run(LoadRequest(url=url, images=images, kind="once"))
-    assert result.errors == {"503": 2}
-    assert "queue full" in result.error_examples["503"]
+    assert result.errors == {"500": 2}
+    assert result.rejected == {}
+    assert "it broke" in result.error_examples["500"]
     assert result.answers == (0, 0, None, 0, 0, None)
+
+
+def test_what_the_service_declines_is_counted_and_timed_apart_from_failures(images):
+    async def behave(body, number):
+        if number % 3 == 1:
+            return 200, answer(0), []
+        await asyncio.sleep(0.02)
+        return (503, b'{"error": "queue full"}', []) if number % 3 else (429, b"{}", [])
+
+    with listening(Service(behave)) as url:
+        result = run(LoadRequest(url=url, images=images, kind="once"))
+    assert result.errors == {}
+    assert result.rejected == {"503": 2, "429": 2}
+    assert result.rejected_ms["p50"] >= 20
+    assert result.samples == 2
+    assert "queue full" in result.error_examples["503"]
+    assert result.rejected_per_second == pytest.approx(4 / result.seconds)
 
 
 def test_an_answer_without_a_label_index_is_an_error(images):
@@ -178,6 +196,40 @@ def test_poisson_times_late_requests_from_when_they_were_due(images):
     assert 30 < timely.sent < 90
 
 
+def test_several_processes_share_the_load_and_merge_what_they_saw(images):
+    async def behave(body, number):
+        await asyncio.sleep(0.01)
+        return (503, b"", []) if body[0] == 5 else (200, answer(body[0]), [])
+
+    service = Service(behave)
+    with listening(service) as url:
+        result = run(
+            LoadRequest(url=url, images=images, connections=5, processes=2, warm_up_seconds=0.2, seconds=1.0, kind="closed")
+        )
+        assert len(service.clients) == 5
+        paced = run(LoadRequest(url=url, images=images, connections=8, processes=2, seconds=1.5, kind="poisson", rate=60.0))
+    assert result.errors == {}
+    assert result.sent == pytest.approx(sum(service.bodies.values()) - paced.sent)
+    assert result.answers == (0, 1, 2, 3, 4, None)
+    assert result.rejected["503"] > 0
+    assert sum(result.histogram["counts"]) == result.samples > 0
+    assert result.latency_ms["p50"] >= 10
+    assert 80 < paced.sent < 220  # 2.5 s of 60 per second
+
+
+def test_shares_add_up_to_the_whole():
+    whole = LoadRequest(url="http://h/", images=("a", "b"), connections=7, processes=3, kind="poisson", rate=30.0)
+    shares = whole.shares()
+    assert [share.connections for share in shares] == [3, 2, 2]
+    assert sum(share.rate for share in shares) == pytest.approx(30.0)
+    assert len({share.seed for share in shares}) == 3
+
+
+def test_a_process_that_fails_ends_the_run(images, tmp_path):
+    with pytest.raises(BenchError, match="before it began"):
+        run(LoadRequest(url="http://127.0.0.1:1/", images=(str(tmp_path / "gone.png"),), connections=2, processes=2))
+
+
 def one_shot(reply):
     """A raw socket that answers every request with the same bytes and hangs up."""
 
@@ -209,11 +261,11 @@ def test_broken_answers_are_errors(images, reply, reason):
 
 
 def test_a_service_that_is_not_there_ends_the_run(images, monkeypatch):
-    monkeypatch.setattr(loadgen, "RECONNECT_SECONDS", 0.01)
+    monkeypatch.setattr(http_load, "RECONNECT_SECONDS", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
     result = run(LoadRequest(url=url, images=images, kind="once", connections=2))
-    assert result.errors == {"connection": 2 * loadgen.RECONNECT_ATTEMPTS}
+    assert result.errors == {"connection": 2 * http_load.RECONNECT_ATTEMPTS}
     assert result.answers == (None,) * 6
 
 
@@ -265,18 +317,14 @@ def test_a_missing_image_is_named(tmp_path):
         ({"connections": 0}, "connections"),
         ({"seconds": 0}, "seconds"),
         ({"kind": "poisson"}, "rate"),
+        ({"url": "grpc://localhost:1"}, "MODEL"),
+        ({"processes": 2}, "processes"),
+        ({"kind": "once", "connections": 2, "processes": 2}, "processes"),
     ],
 )
 def test_requests_are_validated(change, named):
     with pytest.raises(ValueError, match=named):
         LoadRequest(**{"url": "http://127.0.0.1:1/", "images": ("a.jpg",), **change})
-
-
-def test_percentile_is_the_nearest_rank():
-    values = [float(number) for number in range(1, 101)]
-    assert [percentile(values, share) for share in (0.5, 0.9, 0.99, 1.0)] == [50, 90, 99, 100]
-    assert percentile([7.0], 0.99) == 7.0
-    assert math.isnan(percentile([], 0.5))
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b'{"predictions": []}', b'{"predictions": [{"index": "3"}]}', b"\xff"])
