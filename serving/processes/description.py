@@ -16,7 +16,7 @@ from ..loading import preprocessor_of
 from ..models import ClassifyModel, DecodeModel, Model, TensorModel
 from ..request_queue import RequestQueue
 from ..response_cache import ResponseCache
-from ..statistics import ModelStatistics
+from .remote_model import RemoteStatistics
 
 __all__ = ["describe", "model_of"]
 
@@ -56,7 +56,7 @@ def model_of(
     others: Mapping[int, Model],
     *,
     config: ServeConfig,
-    statistics: ModelStatistics,
+    statistics: RemoteStatistics,
     queue: MakeQueue,
     cache: ResponseCache | None,
 ) -> Model:
@@ -83,6 +83,7 @@ def model_of(
         preprocessing=preprocessing,
         preprocessor=preprocessor_of(preprocessing, signature, config),
         probabilities=said["probabilities"],
+        decoding=statistics.decoded(),
         instances=said["instances"],
         cache=cache.of_model() if cache is not None and said["cached"] else None,
         input_names=tuple(spec.name for spec in signature.inputs),

@@ -14,8 +14,7 @@ import numpy as np
 
 from ...errors import ExecutionError, OverloadedError, PenstockError, RequestError
 from ..batcher import Batcher, Rows, Ticket
-from ..models import Model
-from ..statistics import ModelStatistics
+from ..models import Model, TensorModel
 from .channel import Channel
 from .ring import ALIGNMENT, BlockLayout
 from .wire import (
@@ -113,7 +112,7 @@ class Desk:
                     job.batcher.refuse(job.ticket, PenstockError("the front end refused it"))
             case Count(number, what, rows, ns):
                 if served := self._models.get(number):
-                    _count(served.model.statistics, what, rows, ns)
+                    _count(served.model, what, rows, ns)
             case AskStatistics(question):
                 self.channel.send(Statistics(question, self._statistics()))
             case Seen(serial):
@@ -170,7 +169,8 @@ class Desk:
         self._on_end(self)
 
 
-def _count(statistics: ModelStatistics, what: int, rows: int, ns: int) -> None:
+def _count(model: Model, what: int, rows: int, ns: int) -> None:
+    statistics = model.statistics
     match what:
         case Counted.FAILED:
             statistics.failed(ns)
@@ -180,5 +180,7 @@ def _count(statistics: ModelStatistics, what: int, rows: int, ns: int) -> None:
             statistics.cached(ns)
         case Counted.MISSED:
             statistics.missed(ns)
+        case Counted.DECODED if isinstance(model, TensorModel):
+            model.decoding.composed(rows, ns)
         case _:
             log.error("a front end counts what nobody knows: %d", what)

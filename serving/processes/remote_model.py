@@ -71,6 +71,10 @@ class RemoteStatistics(ModelStatistics):
         self._connection = connection
         self._number = number
 
+    def decoded(self) -> ModelStatistics:
+        """For the images that are decoded for this model, which are counted beside it."""
+        return _RemoteDecoding(self._connection, self._number)
+
     def composed(self, rows: int, total_ns: int) -> None:
         """See `ModelStatistics.composed`."""
         self._count(Counted.COMPOSED, total_ns, rows)
@@ -89,3 +93,9 @@ class RemoteStatistics(ModelStatistics):
 
     def _count(self, what: int, ns: int, rows: int = 0) -> None:
         self._connection.channel.send(Count(self._number, what, rows, ns))
+
+
+class _RemoteDecoding(RemoteStatistics):
+    def composed(self, rows: int, total_ns: int) -> None:
+        """See `ModelStatistics.composed`."""
+        self._count(Counted.DECODED, total_ns, rows)

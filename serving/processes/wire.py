@@ -152,6 +152,7 @@ class Counted:
     COMPOSED = 1
     CACHED = 2
     MISSED = 3
+    DECODED = 4
 
 
 Message = (
