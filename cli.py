@@ -308,6 +308,9 @@ def serve(
     threads: Annotated[int | None, typer.Option(help="CPU threads of each session; by default as the plan measured.")] = None,
     max_queue: Annotated[int, typer.Option(help="Requests that may wait, per model, before new ones are refused.")] = 256,
     timeout: Annotated[float, typer.Option(help="Deadline in seconds of a request that names none.")] = 30.0,
+    decoding: Annotated[
+        str, typer.Option(help="exact: as Pillow; fast: JPEG within 2 of 255; scaled: large JPEGs decoded smaller.")
+    ] = "fast",
 ) -> None:
     """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
     from .serving.config import ServeConfig
@@ -325,6 +328,7 @@ def serve(
             threads=threads,
             max_queue=max_queue,
             default_timeout_seconds=timeout,
+            decoding=decoding,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

@@ -97,26 +97,7 @@ class Preprocessor:
 
     def __call__(self, data: bytes, out: np.ndarray | None = None) -> np.ndarray:
         """One row, float32 [C, H, W] or pixels; into `out` when given (a contiguous slot of that shape). Raises ImageError."""
-        image = self._open(data)
-        for step in self.geometry:
-            if step["op"] == "resize":
-                height, width = _resized(step, (image.height, image.width))
-                if step.get("library", "pillow") == "opencv":
-                    image = Image.fromarray(opencv_resize(np.asarray(image), height, width, step["interpolation"]))
-                else:
-                    image = image.resize((width, height), _FILTERS[step["interpolation"]])
-            elif step["op"] == "pad":
-                height, width = _resized(step, (image.height, image.width))
-                if (height, width) != (image.height, image.width):
-                    canvas = Image.new(self.mode, (width, height), step["fill"])
-                    top, left = _corner(step, image.height, image.width)
-                    canvas.paste(image, (left, top))
-                    image = canvas
-            else:
-                left, top, right, bottom = _box(step, image.height, image.width)
-                if (left, top, right, bottom) != (0, 0, image.width, image.height):
-                    image = image.crop((left, top, right, bottom))
-        pixels = np.asarray(image)
+        pixels = self.decode(data)
         if pixels.ndim == 2:
             pixels = pixels[:, :, np.newaxis]
         channels_first = pixels.transpose(2, 0, 1)[self._order]
@@ -124,8 +105,9 @@ class Preprocessor:
         if out is None:
             out = np.empty(shape, self.dtype)
         elif out.shape != shape or out.dtype != self.dtype:
+            height, width = pixels.shape[:2]
             takes = "x".join(str(side) for side in reversed(out.shape[:2] if self.pixels else out.shape[1:]))
-            raise ImageError(f"the image is {image.width}x{image.height} pixels after preprocessing; this model takes {takes}")
+            raise ImageError(f"the image is {width}x{height} pixels after preprocessing; this model takes {takes}")
         if self.pixels:
             out[...] = pixels
             return out
@@ -134,8 +116,34 @@ class Preprocessor:
             np.multiply(row, gain, out=row)
         return out
 
-    def _open(self, data: bytes) -> Image.Image:
-        """The decoded image in the wanted mode; all limits are checked on the header, before pixels are allocated."""
+    def decode(self, data: bytes) -> np.ndarray:
+        """What stands before the arithmetic: uint8 [H, W, C], or [H, W] of a grey mode. Raises ImageError."""
+        return np.asarray(self.shape(self.load(self.open(data)), self.geometry))
+
+    def shape(self, image: Image.Image, steps: Sequence[Mapping[str, Any]]) -> Image.Image:
+        """An image in the wanted mode after some of the geometry's steps."""
+        for step in steps:
+            if step["op"] == "resize":
+                height, width = resized(step, (image.height, image.width))
+                if step.get("library", "pillow") == "opencv":
+                    image = Image.fromarray(opencv_resize(np.asarray(image), height, width, step["interpolation"]))
+                else:
+                    image = image.resize((width, height), _FILTERS[step["interpolation"]])
+            elif step["op"] == "pad":
+                height, width = resized(step, (image.height, image.width))
+                if (height, width) != (image.height, image.width):
+                    canvas = Image.new(self.mode, (width, height), step["fill"])
+                    top, left = _corner(step, image.height, image.width)
+                    canvas.paste(image, (left, top))
+                    image = canvas
+            else:
+                left, top, right, bottom = crop_box(step, image.height, image.width)
+                if (left, top, right, bottom) != (0, 0, image.width, image.height):
+                    image = image.crop((left, top, right, bottom))
+        return image
+
+    def open(self, data: bytes) -> Image.Image:
+        """The image with only its header read; all limits are checked here, before pixels are allocated. Raises ImageError."""
         if not data:
             raise ImageError(f"the image is empty; {_READABLE}")
         self._check_webp(data)
@@ -152,8 +160,12 @@ class Preprocessor:
         size = (image.height, image.width)
         self._check_pixels(size, "has")
         for step in self.geometry:  # a 1 x 100,000 image would grow beyond all measure when its short side is resized
-            size = _resized(step, size)
+            size = resized(step, size)
             self._check_pixels(size, "would have")
+        return image
+
+    def load(self, image: Image.Image) -> Image.Image:
+        """An opened image decoded, in the wanted mode. Raises ImageError."""
         try:
             image.load()
             return image if image.mode == self.mode else image.convert(self.mode)
@@ -215,7 +227,7 @@ def _checked(step: Mapping[str, Any]) -> dict[str, Any]:
     return {**step, **more}
 
 
-def _resized(step: Mapping[str, Any], size: tuple[int, int]) -> tuple[int, int]:
+def resized(step: Mapping[str, Any], size: tuple[int, int]) -> tuple[int, int]:
     """The (height, width) after a step, as in `specs`: an integer size is one side, and the other follows."""
     height, width = size
     wanted = step["size"]
@@ -265,13 +277,13 @@ def _row_size(geometry: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
                 square = square or size is None
                 known = size if size is not None and 0 < longest <= min(size) else None
         elif known is not None or (square and isinstance(size, int)) or not (size is None or isinstance(size, int)):
-            known = _resized(step, known or (1, 1))
+            known = resized(step, known or (1, 1))
         elif isinstance(size, int) and step.get("side", "short") == "long":
             longest = size
     return known
 
 
-def _box(step: Mapping[str, Any], height: int, width: int) -> tuple[int, int, int, int]:
+def crop_box(step: Mapping[str, Any], height: int, width: int) -> tuple[int, int, int, int]:
     """The (left, top, right, bottom) of a centre crop; negative where the image is smaller, which Pillow fills with zero."""
     crop_height, crop_width = step["size"]
     corner = []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..runtime.session import default_threads
+from .fast_preprocessing import DECODINGS
 
 __all__ = ["ServeConfig"]
 
@@ -21,6 +22,8 @@ class ServeConfig:
     CPU threads (None: as many as its plan was measured with). None lets warm-up measure whether two serve more than one: alone,
     a request has all cores either way; under load, one batch may use the moments in which the other waits for its slowest
     thread, is collated, or is handed back.
+    `decoding` says how images become tensors: "exact" as Pillow computes it, "fast" with JPEG pixels within 2 of
+    255 of that, "scaled" decoding large JPEGs at a fraction of their size; see docs/decoding.md.
     `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
     `ready_file` is written as JSON with the chosen ports once every model was tried. Raises ValueError naming the field.
     """
@@ -41,6 +44,7 @@ class ServeConfig:
     instances: int | None = None
     threads: int | None = None
     decode_threads: int | None = None
+    decoding: str = "fast"
 
     max_body_bytes: int = 64 * MIB
     max_decompressed_bytes: int = 128 * MIB
@@ -65,6 +69,8 @@ class ServeConfig:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
+        if self.decoding not in DECODINGS:
+            raise ValueError(f"decoding must be one of {', '.join(DECODINGS)}, got {self.decoding!r}")
         for name in ("default_timeout_seconds", "body_timeout_seconds", "drain_seconds"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number of seconds, got {getattr(self, name)!r}")

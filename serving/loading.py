@@ -10,9 +10,9 @@ from ..errors import ArtifactError
 from ..runtime.artifact import Artifact, load_artifact
 from ..runtime.model_config import ModelConfig, read_config
 from ..runtime.plan import Choice, Plan
-from ..runtime.preprocessing import Preprocessor
 from .batcher import Batcher, Runner
 from .config import ServeConfig
+from .fast_preprocessing import make_preprocessor
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .policy import BatchPolicy
 from .statistics import ModelStatistics
@@ -38,7 +38,9 @@ def load_tensor_model(folder: Path, config: ServeConfig, progress: Callable[[str
     preprocessor = None
     if artifact.preprocessing is not None:
         steps, pixels = artifact.preprocessing.to_json()["steps"], artifact.signature.takes_pixels
-        preprocessor = Preprocessor(steps, max_pixels=config.max_pixels, pixels=pixels)
+        preprocessor = make_preprocessor(
+            steps, decoding=config.decoding, max_pixels=config.max_pixels, pixels=pixels
+        )
     return TensorModel(
         name=artifact.name,
         version=str(artifact.version),

@@ -92,8 +92,8 @@ def test_short_side_resize_and_centre_crop_are_torchvisions(height, width, size,
 def test_sizes_agree_with_specs(height, width, size, crop, long_side, offset):
     resize, cut = Resize(size=size, long_side=long_side), CenterCrop(size=crop, offset=offset)
     _, resize_step, crop_step, *_ = Preprocessing(geometry=(resize, cut)).to_json()["steps"]
-    assert preprocessing._resized(resize_step, (height, width)) == resize.output_size(height, width)
-    left, top, right, bottom = preprocessing._box(crop_step, height, width)
+    assert preprocessing.resized(resize_step, (height, width)) == resize.output_size(height, width)
+    left, top, right, bottom = preprocessing.crop_box(crop_step, height, width)
     assert (top, left) == cut.corner(height, width)
     assert (bottom - top, right - left) == crop
 
@@ -365,9 +365,9 @@ def test_padded_sizes_agree_with_specs(height, width, size, side, rounding, canv
     assert processor.size == made.row_size
     resize_step, pad_step = processor.geometry
     inner = resize.output_size(height, width)
-    assert preprocessing._resized(resize_step, (height, width)) == inner
+    assert preprocessing.resized(resize_step, (height, width)) == inner
     outer = pad.output_size(*inner)
-    assert preprocessing._resized(pad_step, inner) == outer
+    assert preprocessing.resized(pad_step, inner) == outer
     assert preprocessing._corner(pad_step, *inner) == pad.corner(*inner)
     assert made.row_size in (None, outer)
 
