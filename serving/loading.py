@@ -38,9 +38,7 @@ def load_tensor_model(folder: Path, config: ServeConfig, progress: Callable[[str
     preprocessor = None
     if artifact.preprocessing is not None:
         steps, pixels = artifact.preprocessing.to_json()["steps"], artifact.signature.takes_pixels
-        preprocessor = make_preprocessor(
-            steps, decoding=config.decoding, max_pixels=config.max_pixels, pixels=pixels
-        )
+        preprocessor = make_preprocessor(steps, decoding=config.decoding, max_pixels=config.max_pixels, pixels=pixels)
     return TensorModel(
         name=artifact.name,
         version=str(artifact.version),

@@ -13,7 +13,7 @@ import threading
 
 import numpy as np
 import PIL
-from cykooz_resizer import CropBox, FilterType, ImageData, PixelType, ResizeAlg, Resizer, ResizeOptions
+from cykooz_resizer import CropBox, FilterType, ImageData, PixelType, ResizeAlg, ResizeOptions, Resizer
 
 __all__ = ["BOUND", "FILTERS", "Resampler", "rows_first"]
 

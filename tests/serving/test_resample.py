@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("cykooz_resizer")
-from penstock.serving.resample import BOUND, FILTERS, Resampler, rows_first
+resample = pytest.importorskip("penstock.serving.resample", exc_type=ImportError)
+BOUND, FILTERS, Resampler, rows_first = resample.BOUND, resample.FILTERS, resample.Resampler, resample.rows_first
 
 PILLOW = {name: getattr(Image.Resampling, name.upper()) for name in FILTERS}
 
