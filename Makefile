@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate zoo clean
+.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding zoo clean
 
 setup: $(STAMP)
 
@@ -44,6 +44,10 @@ bench-training: setup
 
 bench-migrate: setup
 	$(BIN)/python tests/benchmarks/migrate.py --out docs/bench-migrate.json
+
+bench-decoding: setup
+	@$(BIN)/python examples/photos/prepare.py
+	$(BIN)/python tests/benchmarks/decoding.py --out docs/bench-decoding.json
 
 # Needs torch with CUDA and nothing of this checkout's environment: `make bench-gpu GPU_PYTHON=python3` on a bare GPU machine.
 GPU_PYTHON ?= $(BIN)/python

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import zlib
 from functools import partial
@@ -17,6 +18,7 @@ from .. import __version__
 from ..errors import OverloadedError, RequestError, UnsupportedError
 from .codec import decode_request, encode_response
 from .dataplane import DataPlane
+from .hot_routes import HotApp
 from .http_body import BodyReader, decompress, header_length, image_of_form, while_connected
 from .json_limits import parse_json
 
@@ -29,6 +31,9 @@ _LONG_JSON = 64 * 1024
 # Below this, packing an answer costs more than it saves.
 _WORTH_PACKING = 16 * 1024
 _CLIENT_GONE = 499  # nginx's status for it; nobody reads it
+
+# json.dumps makes an encoder at every call that is not its default.
+_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 _IMAGE_BODY: dict[str, Any] = {
     "requestBody": {
@@ -59,7 +64,7 @@ _INFER_BODY: dict[str, Any] = {
 def create_app(plane: DataPlane) -> FastAPI:
     """The application that serves one data plane."""
     config = plane.config
-    app = FastAPI(
+    app = HotApp(
         title="Penstock",
         version=__version__,
         description="Image classification over the Open Inference Protocol (KServe v2) with Triton's extensions.",
@@ -157,7 +162,8 @@ def create_app(plane: DataPlane) -> FastAPI:
             form = request.headers.get("content-type", "").lower().startswith("multipart/")
             image = await image_of_form(request, body) if form else body
             timeout = None if timeout_ms is None else timeout_ms / 1000
-            return JSONResponse(await while_connected(request, plane.classify(model, image, count=k, timeout=timeout)))
+            answer = await while_connected(request, plane.classify(model, image, count=k, timeout=timeout))
+            return Response(_to_json(answer), media_type="application/json")
 
     @app.api_route("/v2/systemsharedmemory/{rest:path}", methods=["GET", "POST"], include_in_schema=False)
     @app.api_route("/v2/cudasharedmemory/{rest:path}", methods=["GET", "POST"], include_in_schema=False)
@@ -166,6 +172,7 @@ def create_app(plane: DataPlane) -> FastAPI:
     async def not_enabled(request: Request) -> Response:
         raise UnsupportedError(f"{request.url.path.split('/')[2]} is not enabled on this server")
 
+    app.serve_directly(infer=infer, classify=classify)
     return app
 
 

@@ -20,6 +20,9 @@ __all__ = ["BodyReader", "decompress", "header_length", "image_of_form", "while_
 
 T = TypeVar("T")
 
+# How long an answer may take before the server looks whether anybody still waits for it: watching takes a task of its own.
+_QUICK_SECONDS = 0.02
+
 
 class BodyReader:
     """Reads bodies, counting all that are in memory together: `limit` bytes each, `inflight` bytes in all.
@@ -117,15 +120,30 @@ async def image_of_form(request: Request, body: bytes) -> bytes:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work`; when the client disconnects first, cancel it and raise ClientDisconnect. The body was read before."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(request.receive())
+    """Await `work`; when the client disconnects meanwhile, cancel it and raise ClientDisconnect. The body was read before.
+
+    The connection is only watched once `work` takes longer than a quick answer, which needs no watching.
+    """
+    loop, waiting = asyncio.get_running_loop(), asyncio.current_task()
+    assert waiting is not None, "a coroutine runs in a task"
+    watch: asyncio.Future[Any] | None = None
+    done = False
+
+    def begin() -> None:
+        nonlocal watch
+        watch = asyncio.ensure_future(request.receive())
+        watch.add_done_callback(lambda _: None if done else waiting.cancel())
+
+    timer = loop.call_later(_QUICK_SECONDS, begin)
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
+        return await work
+    except asyncio.CancelledError:
+        gone = watch is not None and watch.done() and not watch.cancelled()
+        if gone and waiting.uncancel() == 0:  # else somebody cancelled this task as well
+            raise ClientDisconnect from None
+        raise
     finally:
-        gone.cancel()
-        if not task.done():
-            task.cancel()
+        done = True
+        timer.cancel()
+        if watch is not None:
+            watch.cancel()

@@ -275,3 +275,21 @@ def test_a_decoding_that_does_not_exist_is_refused(tmp_path):
         make_preprocessor(steps_of(), decoding="quick")
     with pytest.raises(ValueError, match="decoding must be one of exact, fast, scaled, got 'quick'"):
         ServeConfig(models=tmp_path, decoding="quick")
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize(("size", "scale"), [(53, 4), (80, 2), (106, 2)])
+def test_scaled_decoding_of_sharp_photos(interpolation, size, scale):
+    from sklearn.datasets import load_sample_images
+
+    steps = steps_of((Resize(size=size, interpolation=interpolation), CenterCrop(size=(size * 7 // 8, size * 7 // 8))))
+    exact, scaled = Preprocessor(steps), make_preprocessor(steps, decoding="scaled")
+    for pixels in load_sample_images().images:
+        for subsampling in ("4:4:4", "4:2:0"):
+            data = jpeg(Image.fromarray(pixels), quality=90, subsampling=subsampling)
+            with Image.open(io.BytesIO(data)) as image:
+                assert scaled._scale(image) == scale
+            off = np.abs(exact.decode(data).astype(np.int16) - scaled.decode(data).astype(np.int16))
+            assert off.mean() < 1.1
+            assert off.max() <= 12
+            assert np.count_nonzero(off > 5) < 0.015 * off.size

@@ -88,8 +88,9 @@ def test_disconnected_clients_leave_the_queue(start, slow_models, make_photo):
     while _pending(server) and time.monotonic() < end:
         time.sleep(0.02)
     assert _pending(server) == 0
+    assert _classify(server, image)[0] == 200  # behind a batch that may still run for those who left
     statistics = _statistics(server)
-    assert statistics["inference_count"] + statistics["inference_stats"]["fail"]["count"] <= 40
+    assert statistics["inference_count"] + statistics["inference_stats"]["fail"]["count"] <= 41
     assert _classify(server, image)[0] == 200
     assert _statistics(server)["inference_count"] == statistics["inference_count"] + 1
 
