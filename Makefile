@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding zoo clean
+.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving zoo clean
 
 setup: $(STAMP)
 
@@ -48,6 +48,11 @@ bench-migrate: setup
 bench-decoding: setup
 	@$(BIN)/python examples/photos/prepare.py
 	$(BIN)/python tests/benchmarks/decoding.py --out docs/bench-decoding.json
+
+bench-serving: setup
+	@$(BIN)/python examples/photos/prepare.py
+	$(BIN)/penstock migrate examples/photos --out build/photos
+	$(BIN)/python -m penstock.serving.bench.overhead build/photos/models --images examples/photos/data/test --out docs/bench-serving.json
 
 # Needs torch with CUDA and nothing of this checkout's environment: `make bench-gpu GPU_PYTHON=python3` on a bare GPU machine.
 GPU_PYTHON ?= $(BIN)/python

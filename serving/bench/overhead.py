@@ -1,0 +1,259 @@
+"""What serving costs beside decoding and the model, and the front end beside bare HTTP: both pairs in turn, in one run.
+
+    python -m penstock.serving.bench.overhead MODELS [--model NAME] [--images DIR] [--out FILE]     (make bench-serving)
+
+The first pair is a loop of decoding and sessions without a server (`bare_loop`) and `penstock serve` under a closed loop of
+connections; the second a bare ASGI application and Penstock's front end with no model run (`echo`). Each measurement has all
+cores, the load generator included; what waits is stopped or sleeps. A ratio is the median over rounds of served to bare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ...errors import BenchError, PenstockError
+from ...runtime.artifact import load_artifact
+from ...runtime.fingerprint import fingerprint
+from .images import choose_images
+from .loadgen import LoadRequest, LoadResult
+from .report import write_aside
+from .servers import Contender, Server, run_to_end, terminate_as_exit
+
+ECHO_BYTES = 60_000
+GOALS = {"decode and session": 0.85, "echo of 60 kB": 0.75}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverheadConfig:
+    """What to measure. Every contender is measured `rounds` times for `seconds`, after `warm_up_seconds` under load.
+
+    Each form of the bare loop is tried for `trial_seconds` first.
+    """
+
+    models: Path
+    folder: Path
+    model: str | None = None
+    images: tuple[Path, ...] = ()
+    rounds: int = 5
+    seconds: float = 4.0
+    warm_up_seconds: float = 1.0
+    connections: int = 16
+    trial_seconds: float = 1.0
+    start_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.connections < 1 or self.seconds <= 0 or self.warm_up_seconds < 0:
+            raise ValueError("rounds and connections must be at least 1, seconds positive, warm_up_seconds not negative")
+
+
+def measure(config: OverheadConfig, console: Console) -> dict[str, Any]:
+    """Both pairs; raises BenchError when a contender fails, or answers anything but what was asked."""
+    name = config.model or _only_model(config.models)
+    config.folder.mkdir(parents=True, exist_ok=True)
+    folder = config.models / name
+    load_artifact(folder)  # whether it can be read, before anything is started
+    chosen = choose_images(config.images, repository=None, model=folder, synthetic_into=config.folder / "images", limit=128)
+    images = tuple(str(path) for path in chosen.files)
+    body = config.folder / "body.bin"
+    body.write_bytes(os.urandom(ECHO_BYTES))
+    route = f"/v1/classify/{name}"
+    serve = [sys.executable, "-m", "penstock", "serve", str(config.models), "--ready-file", "{ready}"]
+    serve += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+    echo = [sys.executable, "-m", "penstock.serving.bench.echo"]
+    rates: dict[str, dict[str, list[float]]] = {}
+    with terminate_as_exit(), ExitStack() as stack:
+
+        def server(kind: str, command: Sequence[str], files: tuple[str, ...]) -> Callable[[], float]:
+            contender = Contender(name=kind, command=tuple(command), path=route)
+            started = stack.enter_context(Server(contender, folder=config.folder, timeout_seconds=config.start_seconds))
+            console.print(f"starting {kind}")
+            started.wait_ready()
+            started.pause()
+            return lambda: _under_load(config, started, files)
+
+        pairs = {
+            "decode and session": {
+                "bare": stack.enter_context(_BareLoop(config, folder, images, console)).rate,
+                "served": server("served", serve, images),
+            },
+            "echo of 60 kB": {
+                "bare": server("bare", [*echo, "bare", str(config.models), "{ready}"], (str(body),)),
+                "served": server("front", [*echo, "front", str(config.models), "{ready}"], (str(body),)),
+            },
+        }
+        for what, contenders in pairs.items():
+            rates[what] = {kind: [] for kind in contenders}
+            for number in range(config.rounds):
+                for kind in contenders if number % 2 == 0 else reversed(contenders):
+                    rates[what][kind].append(contenders[kind]())
+                console.print(f"{what}: round {number + 1} of {config.rounds}")
+    return {
+        "command": "make bench-serving",
+        "model": name,
+        "images": chosen.source,
+        "connections": config.connections,
+        "seconds": config.seconds,
+        "machine": fingerprint(),
+        "pairs": {what: _summary(found) | {"goal": GOALS[what]} for what, found in rates.items()},
+    }
+
+
+def table(result: dict[str, Any]) -> Table:
+    """The pairs as people read them."""
+    shown = Table(title="What serving costs (per second, medians)")
+    for column in ("", "bare", "served", "served / bare", "goal"):
+        shown.add_column(column, justify="left" if not column else "right")
+    for what, found in result["pairs"].items():
+        ratio = found["ratio"]
+        low, high = found["ratio_least"], found["ratio_most"]
+        cells = (
+            f"{found['bare']:,.0f}",
+            f"{found['served']:,.0f}",
+            f"{ratio:.2f} ({low:.2f}-{high:.2f})",
+            f"{found['goal']:.2f}",
+        )
+        shown.add_row(what, *cells)
+    return shown
+
+
+class _BareLoop:
+    """The process that decodes and runs without a server; it sleeps between measurements."""
+
+    def __init__(self, config: OverheadConfig, folder: Path, images: Sequence[str], console: Console) -> None:
+        self._seconds = config.seconds
+        self._command = [sys.executable, "-m", "penstock.serving.bench.bare_loop"]
+        self._command += [str(folder), str(config.trial_seconds), *images]
+        self._log = config.folder / "bare-loop.log"
+        self._console = console
+
+    def __enter__(self) -> _BareLoop:
+        self._console.print("starting the bare loop")
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        try:
+            self._console.print(f"the bare loop runs with {self._said()['ready']}")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def rate(self) -> float:
+        """Images per second in one measurement."""
+        self._pipe(self._process.stdin).write(f"{self._seconds}\n".encode())
+        self._pipe(self._process.stdin).flush()
+        return float(self._said()["images_per_second"])
+
+    def _said(self) -> dict[str, Any]:
+        line = self._pipe(self._process.stdout).readline()
+        if not line:
+            raise BenchError(f"the bare loop ended:\n{self._log.read_text(errors='replace')[-3000:]}")
+        said: dict[str, Any] = json.loads(line)
+        return said
+
+    @staticmethod
+    def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+        assert pipe is not None, "opened with pipes"
+        return pipe
+
+
+def _under_load(config: OverheadConfig, server: Server, files: tuple[str, ...]) -> float:
+    """Answers per second; raises BenchError when one was an error."""
+    request = LoadRequest(
+        url=server.url,
+        images=files,
+        connections=config.connections,
+        warm_up_seconds=config.warm_up_seconds,
+        seconds=config.seconds,
+    )
+    source, target = config.folder / "loadgen.request.json", config.folder / "loadgen.result.json"
+    source.write_text(json.dumps(request.to_json()))
+    target.unlink(missing_ok=True)
+    server.resume()
+    try:
+        run_to_end(
+            [sys.executable, "-m", "penstock.serving.bench.loadgen", str(source), str(target)],
+            log=config.folder / "loadgen.log",
+            timeout_seconds=request.warm_up_seconds + request.seconds + 2 * request.timeout_seconds,
+            tick=lambda: None,
+        )
+        server.check_alive()
+    finally:
+        server.pause()
+    result = LoadResult.from_json(json.loads(target.read_text()))
+    if result.errors:
+        example = next(iter(result.error_examples.values()), "nothing")
+        raise BenchError(f"{server.contender.name} failed requests: {result.errors}; the first said: {example}")
+    return result.requests_per_second
+
+
+def _summary(found: dict[str, list[float]]) -> dict[str, Any]:
+    ratios = [served / bare for served, bare in zip(found["served"], found["bare"], strict=True)]
+    return {
+        **{kind: round(statistics.median(rates), 1) for kind, rates in found.items()},
+        "ratio": round(statistics.median(ratios), 3),
+        "ratio_least": round(min(ratios), 3),
+        "ratio_most": round(max(ratios), 3),
+        "rounds": {kind: [round(rate, 1) for rate in rates] for kind, rates in found.items()},
+    }
+
+
+def _only_model(models: Path) -> str:
+    names = sorted({record.parent.parent.name for record in models.glob("*/*/penstock.json")})
+    if len(names) != 1:
+        raise BenchError(f"{models} holds {len(names)} models ({', '.join(names)}); name one with --model")
+    return names[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m penstock.serving.bench.overhead",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("models", type=Path, help="a model repository")
+    parser.add_argument("--model", help="where there are several")
+    parser.add_argument("--images", type=Path, nargs="*", default=(), help="files or folders; by default the model's sample")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--warm-up", type=float, default=1.0)
+    parser.add_argument("--trial-seconds", type=float, default=1.0, help="of each form of the bare loop, to find the fastest")
+    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--folder", type=Path, default=Path("build/bench-serving"), help="for logs and scratch files")
+    parser.add_argument("--out", type=Path, help="where the figures go as JSON")
+    given = parser.parse_args(arguments)
+    console = Console(soft_wrap=True)
+    try:
+        config = OverheadConfig(
+            models=given.models.resolve(), folder=given.folder.resolve(), model=given.model, images=tuple(given.images),
+            rounds=given.rounds, seconds=given.seconds, warm_up_seconds=given.warm_up, connections=given.connections,
+            trial_seconds=given.trial_seconds,
+        )  # fmt: skip
+        result = measure(config, console)
+    except (PenstockError, ValueError) as error:
+        console.print(f"[red]{error}", style="red")
+        return 1
+    if given.out is not None:
+        write_aside(given.out, (json.dumps(result, indent=1) + "\n").encode())
+    console.print(table(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
