@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving zoo clean
+.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving zoo soak clean
 
 setup: $(STAMP)
 
@@ -53,6 +53,13 @@ bench-serving: setup
 	@$(BIN)/python examples/photos/prepare.py
 	$(BIN)/penstock migrate examples/photos --out build/photos
 	$(BIN)/python -m penstock.serving.bench.overhead build/photos/models --images examples/photos/data/test --out docs/bench-serving.json
+
+# An hour at twice what the server sustains, on a quiet machine; SECONDS=120 for a short one, MODELS=... for another model.
+SECONDS ?= 3600
+MODELS  ?= build/photos/models
+soak: setup
+	@test -d $(MODELS) || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
+	$(BIN)/python -m penstock.serving.bench.soak $(MODELS) --seconds $(SECONDS) --out docs/reliability
 
 # Needs torch with CUDA and nothing of this checkout's environment: `make bench-gpu GPU_PYTHON=python3` on a bare GPU machine.
 GPU_PYTHON ?= $(BIN)/python

@@ -392,6 +392,8 @@ def bench(
     concurrency: Annotated[str, typer.Option(help="Requests at a time, comma-separated.")] = "1,4,16",
     rounds: Annotated[int, typer.Option(help="Interleaved repetitions.")] = 3,
     seconds: Annotated[float, typer.Option(help="Length of one measurement.")] = 5.0,
+    protocol: Annotated[str, typer.Option(help="http or grpc; the baseline speaks HTTP only.")] = "http",
+    processes: Annotated[int, typer.Option(help="Processes of the load generator, sharing the connections.")] = 1,
     out: Annotated[Path, typer.Option(help="Where bench.json, bench.png and the servers' logs go.")] = Path("penstock-bench"),
 ) -> None:
     """Measure a served model, beside the original repository behind a plain PyTorch service with --baseline."""
@@ -415,6 +417,8 @@ def bench(
             concurrency=levels,
             rounds=rounds,
             seconds=seconds,
+            protocol=protocol,
+            processes=processes,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

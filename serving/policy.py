@@ -71,10 +71,13 @@ def service_order(priority: int, deadline: float, serial: int) -> tuple[int, flo
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPolicy:
-    """Keep a free device busy, with the batch sizes that drain the queue soonest.
+    """Keep a free device busy, with the batch sizes that drain the queue soonest; docs/batching.md says how well that does.
 
     A free device waits for company only when rows are known to be on their way (being decoded), when running them together
     saves device time by the profile, and never longer than that saving or `max_delay` seconds. So a lone request never waits.
+
+    Where deadlines are only a few batches long, batches are kept so short that requests which come while one runs can still be
+    answered after it, and a request that would make its batch too small is given up when that answers more of the others.
     """
 
     max_delay: float = 0.01

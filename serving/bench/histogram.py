@@ -44,6 +44,10 @@ class Histogram:
                 return min(_FLOOR_MS * GROWTH**bucket, self._highest_ms)
         return math.nan
 
+    def within(self, seconds: float) -> int:
+        """How many latencies were at most so long; one that is less than a bucket longer may count."""
+        return sum(count for bucket, count in self._counts.items() if _FLOOR_MS * GROWTH ** (bucket - 1) < seconds * 1e3)
+
     def summary_ms(self) -> dict[str, float]:
         """p50, p90, p99 and the maximum; empty of no latencies."""
         named = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))

@@ -44,7 +44,8 @@ class BenchConfig:
     `baseline` is the recipe of the original model (a dict as `migrate` resolves it) or None to measure Penstock alone;
     `preprocessing` is the baseline's, by default the model's own. `images` are files or folders; without any, see
     `choose_images`. Every concurrency is measured `rounds` times for `seconds` each, after `warm_up_seconds`.
-    `device` is the baseline's: "cpu", "cuda", or "auto" for the one that the model's plan is for.
+    `device` is the baseline's: "cpu", "cuda", or "auto" for the one that the model's plan is for. `protocol` is "http" or
+    "grpc", which the baseline does not speak. `processes` of the load generator share the connections.
     """
 
     models: Path
@@ -61,6 +62,8 @@ class BenchConfig:
     max_images: int = 256
     k: int = 5
     device: str = "auto"
+    protocol: str = "http"
+    processes: int = 1
 
     def __post_init__(self) -> None:
         if (
@@ -76,6 +79,12 @@ class BenchConfig:
             raise ValueError("seconds and start_seconds must be positive, warm_up_seconds not negative")
         if self.device not in ("auto", "cpu", "cuda"):
             raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {self.device!r}")
+        if self.protocol not in ("http", "grpc"):
+            raise ValueError(f"protocol must be 'http' or 'grpc', got {self.protocol!r}")
+        if self.protocol == "grpc" and self.baseline is not None:
+            raise ValueError("protocol 'grpc' measures Penstock alone: the baseline service speaks HTTP only")
+        if not 1 <= self.processes <= min(self.concurrency):
+            raise ValueError(f"processes must be from 1 to the lowest concurrency, got {self.processes}")
 
 
 def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult:
@@ -91,6 +100,9 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
         raise BenchError(
             f"{name} has no recorded preprocessing, so it cannot be sent images; migrate it with an evaluation transform"
         )
+    companion = f"{name}_classify"
+    if config.protocol == "grpc" and not (config.models / companion).is_dir():
+        raise BenchError(f"over gRPC images go to {companion}, which is not in {config.models}; migrate or compile writes it")
     out = config.out.resolve()
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -180,6 +192,7 @@ class _Run:
                         url=server.url,
                         images=self._files(),
                         connections=concurrency,
+                        processes=config.processes,
                         warm_up_seconds=config.warm_up_seconds,
                         seconds=config.seconds,
                     )
@@ -234,7 +247,8 @@ def _contenders(config: BenchConfig, name: str, artifact: Artifact, folder: Path
     path = f"/v1/classify/{name}?k={config.k}"
     serve = [sys.executable, "-m", "penstock", "serve", str(config.models.resolve()), "--ready-file", "{ready}"]
     serve += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
-    penstock = Contender(name=PENSTOCK, command=tuple(serve), path=path)
+    own_path = path if config.protocol == "http" else f"/{name}_classify?k={config.k}"
+    penstock = Contender(name=PENSTOCK, command=tuple(serve), path=own_path, protocol=config.protocol)
     if config.baseline is None:
         return [penstock]
     recipe, preprocessing = folder / "recipe.json", folder / "preprocessing.json"

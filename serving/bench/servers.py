@@ -37,12 +37,14 @@ class Contender:
     """A service to measure: how it is started and where it answers.
 
     `command` starts it on a free port of 127.0.0.1; "{ready}" in it stands for the file the service writes once it
-    listens, JSON with at least "http", the port. `path` is the route that takes an image.
+    listens, JSON with at least the port under the name of the protocol. `path` is the route that takes an image, or for gRPC
+    a slash and the model that does.
     """
 
     name: str
     command: tuple[str, ...]
     path: str
+    protocol: str = "http"
 
 
 class Server:
@@ -61,7 +63,8 @@ class Server:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.ready['http']}{self.contender.path}"
+        protocol = self.contender.protocol
+        return f"{protocol}://127.0.0.1:{self.ready[protocol]}{self.contender.path}"
 
     def __enter__(self) -> Server:
         self._ready_file.unlink(missing_ok=True)

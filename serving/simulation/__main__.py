@@ -53,7 +53,8 @@ def main(arguments: Sequence[str]) -> int:
     sys.stdout.write(markdown(outcomes))
     if chosen.out is not None:
         result = {
-            "command": " ".join(["python -m penstock.serving.simulation", *arguments]),
+            "command": f"python -m penstock.serving.simulation --requests {chosen.requests} --out docs/{chosen.out.name}",
+            "traffic": [*traffic],
             "target_ms": chosen.target_ms,
             "requests": chosen.requests,
             "seed": chosen.seed,

@@ -2,13 +2,14 @@
 
     python -m penstock.serving.simulation --out docs/batching
 
-The rivals' settings (a window, an objective, a batch size) are chosen for each kind of traffic after the fact, the best of
-those tried; Penstock's policy has the same settings everywhere. For all alike, a request whose deadline passes while it
-waits is dropped then, and the client counts it as lost.
+The rivals' settings (a window, a size, a time-out, an objective) are chosen for each kind of traffic after the fact, the
+best of those tried; Penstock's policy has the same settings everywhere. For all alike, a request whose deadline passes while
+it waits is dropped then, and the client counts it as lost.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -24,7 +25,7 @@ from .traffic import Arrival, bursts, diurnal, mixed, poisson, rescaled
 
 __all__ = ["MACHINES", "TRAFFIC", "Contender", "Kind", "Outcome", "compare", "contenders", "sustainable", "trace_kind"]
 
-WINDOWS = (0.0, 0.0005, 0.001, 0.002, 0.004)
+WINDOWS = (0.0, 0.001, 0.002)
 _STEPS = 9  # halvings of the interval in which the sustainable rate lies
 
 
@@ -101,19 +102,35 @@ class Contender:
 def contenders(machine: Machine, target: float) -> list[Contender]:
     """Penstock's policy, and every rival with every setting to try for a latency target in seconds."""
     table = LatencyTable(machine.profile)
-    sizes = [bucket for bucket in table.buckets if table.seconds(bucket) <= target]
+    sizes = [bucket for bucket in table.buckets if table.seconds(bucket) <= target][-3:]
     return [
         Contender("penstock", "", BatchPolicy),
-        *(
-            Contender("fixed window", f"{1e3 * delay:g} ms", partial(FixedWindow, delay=delay, preferred=table.buckets[-2:]))
-            for delay in WINDOWS
-        ),
+        *_windows(table, target),
         *(
             Contender("AIMD", f"{1e3 * objective:g} ms", partial(AdditiveIncrease, objective=objective))
             for objective in (target / 3, target / 2, target)
         ),
         *(Contender("early drop", f"{size} rows", partial(EarlyDrop, size=size)) for size in sizes),
     ]
+
+
+def _windows(table: LatencyTable, target: float) -> Iterator[Contender]:
+    """Fixed windows as an operator would set them.
+
+    With all batch sizes, or those that leave time to wait for another batch; without a time-out, or with the longest wait
+    after which a request may still be answered in time.
+    """
+    half = max((bucket for bucket in table.buckets if table.seconds(bucket) <= target / 2), default=table.buckets[0])
+    for largest in sorted({half, table.largest}):
+        last_call = target - table.seconds(largest)
+        for timeout in (math.inf, last_call) if last_call > 0 else (math.inf,):
+            for delay in WINDOWS:
+                setting = f"{1e3 * delay:g} ms, {largest} rows" + (f", {1e3 * timeout:.3g} ms" if timeout < math.inf else "")
+                yield Contender(
+                    "fixed window",
+                    setting,
+                    partial(FixedWindow, delay=delay, preferred=(largest,), largest=largest, queue_timeout=timeout),
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from ..latency import LatencyTable
 from ..policy import Decision, Dispatch, Refusal, Reject, Wait, Waiting
@@ -34,21 +35,29 @@ class FixedWindow(_TakesAll):
     """Triton's dynamic batcher: a batch of the largest preferred size that can be made goes at once; otherwise whatever waits
     goes, up to the largest size, when the first request has waited `delay` seconds.
 
-    Source: NVIDIA Triton Inference Server, User Guide, "Batchers", sections Preferred Batch Sizes and Delayed Batching. Without
-    `preferred` sizes, the largest one alone goes before its time.
+    `largest` is the model's max_batch_size, by default the largest there is. A request that has waited for longer than
+    `queue_timeout` seconds is rejected (the queue policy's default_timeout_microseconds with REJECT).
+
+    Source: NVIDIA Triton Inference Server, User Guide, "Batchers", sections Preferred Batch Sizes, Delayed Batching and Queue
+    Policy. Without `preferred` sizes, the largest one alone goes before its time.
     """
 
     delay: float
     preferred: tuple[int, ...] = ()
+    largest: int | None = None
+    queue_timeout: float = inf
 
     def decide(
         self, now: float, queue: Sequence[Waiting], table: LatencyTable, *, free: int, coming: int = 0, instances: int = 1
     ) -> Decision:
         if not queue or free < 1:
             return Wait()
-        fitting = _fitting(queue, table.largest)
+        if now - queue[0].queued > self.queue_timeout:
+            return Reject()
+        largest = self.largest or table.largest
+        fitting = max(1, _fitting(queue, largest))
         rows = sum(waiting.rows for waiting in queue[:fitting])
-        if fitting < len(queue) or rows == table.largest:
+        if fitting < len(queue) or rows == largest:
             return Dispatch(fitting, table.bucket_for(rows))
         for size in sorted(self.preferred, reverse=True):
             if size <= rows:

@@ -37,6 +37,11 @@ def test_merging_is_counting_together(first, second, share):
     assert merged.percentile_ms(share) == together.percentile_ms(share)
 
 
+def test_counting_those_within_a_limit():
+    made = histogram_of([0.001, 0.010, 0.010, 0.5])
+    assert [made.within(limit) for limit in (0.0005, 0.002, 0.0101, 0.4, 1.0)] == [0, 1, 3, 3, 4]
+
+
 def test_json_keeps_every_count():
     source = random.Random(0)
     made = histogram_of([10 ** source.uniform(-7, 3) for _ in range(5000)])

@@ -18,6 +18,7 @@ from rich.console import Console
 from penstock.errors import AmbiguousError, BenchError
 from penstock.runtime.artifact import write_artifact
 from penstock.runtime.fingerprint import fingerprint
+from penstock.runtime.package import write_package
 from penstock.runtime.plan import Choice, Plan
 from penstock.serving.bench.run import BenchConfig, bench
 from penstock.specs import Preprocessing, Resize, Signature, TensorSpec
@@ -133,6 +134,20 @@ def test_without_a_baseline_only_penstock_is_measured_on_synthetic_photos(tmp_pa
     assert "PyTorch baseline" not in text
 
 
+def test_grpc_needs_the_companion_that_takes_images(tmp_path):
+    with pytest.raises(BenchError, match="colours_classify"):
+        measure(tmp_path, concurrency=(2,), rounds=1, protocol="grpc")
+
+
+def test_grpc_is_measured_by_several_processes(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "write_artifact", write_package)  # the model with its companions
+    result, _ = measure(tmp_path, concurrency=(2,), rounds=1, max_images=4, seconds=0.5, protocol="grpc", processes=2)
+    assert result.ok, result.warnings
+    assert result.settings["protocol"] == "grpc"
+    assert result.measurements[0].load.completed > 0
+    assert None not in result.answers["penstock"]
+
+
 def test_a_baseline_that_does_not_start_is_shown_and_everything_is_ended(tmp_path):
     recipe = {**write_repository(tmp_path / "repository"), "source": "raise RuntimeError('weights are missing')"}
     before = processes()
@@ -191,7 +206,18 @@ def test_a_model_without_preprocessing_cannot_be_sent_images(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", [{"concurrency": ()}, {"concurrency": (4, 4)}, {"rounds": 0}, {"seconds": 0}, {"device": "tpu"}, {"k": 0}]
+    "change",
+    [
+        {"concurrency": ()},
+        {"concurrency": (4, 4)},
+        {"rounds": 0},
+        {"seconds": 0},
+        {"device": "tpu"},
+        {"k": 0},
+        {"protocol": "udp"},
+        {"protocol": "grpc", "baseline": {}},
+        {"processes": 2},
+    ],
 )
 def test_settings_are_validated(tmp_path, change):
     with pytest.raises(ValueError, match=next(iter(change))):

@@ -36,6 +36,10 @@ def test_a_fixed_window_waits_for_its_delay_or_a_preferred_size():
     assert policy.decide(0.001, queue(20), TABLE, free=1) == Dispatch(16, 16)
     assert FixedWindow(delay=0.0).decide(0.0, queue(3), TABLE, free=1) == Dispatch(3, 4)
     assert policy.decide(0.001, queue(4), TABLE, free=0) == Wait()
+    small = FixedWindow(delay=0.0, largest=4, queue_timeout=0.01)
+    assert small.decide(0.009, queue(9), TABLE, free=1) == Dispatch(4, 4)
+    assert small.decide(0.011, queue(9), TABLE, free=1) == Reject()
+    assert small.decide(0.009, [Request(rows=7)], TABLE, free=1) == Dispatch(1, 8)
 
 
 def test_additive_increase_grows_by_one_and_is_cut_by_a_tenth():
