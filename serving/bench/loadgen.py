@@ -26,9 +26,9 @@ from urllib.parse import urlsplit
 import httptools
 
 from ...errors import BenchError
+from .messages import Encoding, message, top1
 
 Kind = Literal["once", "closed", "poisson"]
-CONTENT_TYPES = {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".bmp": "image/bmp"}
 HISTOGRAM_GROWTH = 1.05  # each histogram bucket ends 5 % above the one before it
 RECONNECT_SECONDS = 0.25
 RECONNECT_ATTEMPTS = 20
@@ -36,7 +36,7 @@ RECONNECT_ATTEMPTS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class LoadRequest:
-    """What to send where. `images` are files, each the body of one request, taken in turn.
+    """What to send where. `images` are files, one per request, taken in turn and sent as `encoding` says.
 
     `kind` "once" sends every image once and times nothing; "closed" keeps `connections` requests in flight for
     `seconds` after `warm_up_seconds`; "poisson" starts `rate` requests per second at random moments whatever the server does.
@@ -51,6 +51,8 @@ class LoadRequest:
     timeout_seconds: float = 60.0
     rate: float | None = None
     seed: int = 0
+    encoding: Encoding = "body"
+    field: str = "image"
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -60,6 +62,8 @@ class LoadRequest:
             raise ValueError("images must name at least one file")
         if self.kind not in get_args(Kind):
             raise ValueError(f"kind must be one of {get_args(Kind)}, got {self.kind!r}")
+        if self.encoding not in get_args(Encoding):
+            raise ValueError(f"encoding must be one of {get_args(Encoding)}, got {self.encoding!r}")
         if self.connections < 1:
             raise ValueError(f"connections must be at least 1, got {self.connections}")
         if self.seconds <= 0 or self.warm_up_seconds < 0 or self.timeout_seconds <= 0:
@@ -285,7 +289,7 @@ async def drive(request: LoadRequest) -> LoadResult:
     """Send what `request` asks for and return what happened. Raises BenchError when an image cannot be read."""
     parts = urlsplit(request.url)
     host, port = parts.hostname or "127.0.0.1", parts.port or 80
-    messages = [_message(request.url, Path(path)) for path in request.images]
+    messages = [message(request.url, Path(path), request.encoding, field=request.field) for path in request.images]
     start = time.monotonic()
     begin = start + (0 if request.kind == "once" else request.warm_up_seconds)
     end = math.inf if request.kind == "once" else begin + request.seconds
@@ -321,17 +325,6 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def top1(body: bytes) -> int:
-    """The index of the first prediction in a classify answer. Raises ValueError when there is none."""
-    try:
-        index = json.loads(body)["predictions"][0]["index"]
-    except (LookupError, TypeError, UnicodeDecodeError) as error:
-        raise ValueError(f"no predictions in the answer: {body[:200]!r}") from error
-    if not isinstance(index, int):
-        raise ValueError(f"the first prediction has no integer index: {body[:200]!r}")
-    return index
-
-
 def _result(tally: _Tally, *, seconds: float, busy: float) -> LoadResult:
     answers: list[int | None] = [None] * len(tally.messages)
     for image, body in tally.bodies.items():
@@ -358,18 +351,6 @@ def _result(tally: _Tally, *, seconds: float, busy: float) -> LoadResult:
         answers=tuple(answers),
         client_cpu_us_per_request=round(1e6 * busy / max(1, tally.sent), 1),
     )
-
-
-def _message(url: str, image: Path) -> bytes:
-    parts = urlsplit(url)
-    try:
-        body = image.read_bytes()
-    except OSError as error:
-        raise BenchError(f"cannot read the image {image}: {error.strerror}") from error
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    kind = CONTENT_TYPES.get(image.suffix.lower(), "application/octet-stream")
-    head = f"POST {target} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode("ascii") + body
 
 
 def run(request: LoadRequest) -> LoadResult:

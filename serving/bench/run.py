@@ -44,7 +44,8 @@ class BenchConfig:
     `baseline` is the recipe of the original model (a dict as `migrate` resolves it) or None to measure Penstock alone;
     `preprocessing` is the baseline's, by default the model's own. `images` are files or folders; without any, see
     `choose_images`. Every concurrency is measured `rounds` times for `seconds` each, after `warm_up_seconds`.
-    `device` is the baseline's: "cpu", "cuda", or "auto" for the one that the model's plan is for.
+    `device` is the baseline's: "cpu", "cuda", or "auto" for the one that the model's plan is for. `peers` are other services
+    of the same model, measured between the two.
     """
 
     models: Path
@@ -61,6 +62,7 @@ class BenchConfig:
     max_images: int = 256
     k: int = 5
     device: str = "auto"
+    peers: tuple[Contender, ...] = ()
 
     def __post_init__(self) -> None:
         if (
@@ -158,9 +160,7 @@ class _Run:
         """Every image once. Raises BenchError when none is answered, as nothing could be measured then."""
         task = self._progress.add_task(f"{len(self._images.files)} answers of {server.contender.name}", total=None)
         connections = min(4, max(self._config.concurrency))
-        result = self._load(
-            server, LoadRequest(url=server.url, images=self._files(), kind="once", connections=connections), task
-        )
+        result = self._load(server, LoadRequest(kind="once", connections=connections, **self._target(server)), task)
         if not any(answer is not None for answer in result.answers):
             example = next(iter(result.error_examples.values()), "nothing")
             raise BenchError(
@@ -177,11 +177,10 @@ class _Run:
             for number in range(config.rounds):
                 for position, server in enumerate(servers if number % 2 == 0 else list(reversed(servers))):
                     request = LoadRequest(
-                        url=server.url,
-                        images=self._files(),
                         connections=concurrency,
                         warm_up_seconds=config.warm_up_seconds,
                         seconds=config.seconds,
+                        **self._target(server),
                     )
                     begin, used, machine, own = time.monotonic(), server.cpu_seconds(), machine_seconds(), own_seconds()
                     result = self._load(server, request, task)
@@ -201,8 +200,9 @@ class _Run:
                     self._progress.update(task, completed=(number * len(servers) + position + 1) * each)
         return measurements
 
-    def _files(self) -> tuple[str, ...]:
-        return tuple(map(str, self._images.files))
+    def _target(self, server: Server) -> dict[str, Any]:
+        contender, files = server.contender, tuple(map(str, self._images.files))
+        return {"url": server.url, "images": files, "encoding": contender.encoding, "field": contender.field}
 
     def _load(self, server: Server, request: LoadRequest, task: TaskID) -> LoadResult:
         """Run the load generator against one server, the only one that is not stopped meanwhile."""
@@ -236,7 +236,7 @@ def _contenders(config: BenchConfig, name: str, artifact: Artifact, folder: Path
     serve += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
     penstock = Contender(name=PENSTOCK, command=tuple(serve), path=path)
     if config.baseline is None:
-        return [penstock]
+        return [*config.peers, penstock]
     recipe, preprocessing = folder / "recipe.json", folder / "preprocessing.json"
     recipe.write_text(json.dumps(dict(config.baseline)))
     steps = config.preprocessing or artifact.preprocessing
@@ -258,7 +258,7 @@ def _contenders(config: BenchConfig, name: str, artifact: Artifact, folder: Path
         naive += ["--labels", str(labels)]
     if artifact.probabilities:
         naive += ["--probabilities"]
-    return [Contender(name=BASELINE, command=tuple(naive), path=path), penstock]
+    return [Contender(name=BASELINE, command=tuple(naive), path=path), *config.peers, penstock]
 
 
 def _settings(config: BenchConfig) -> dict[str, Any]:

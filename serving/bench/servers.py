@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from ...errors import BenchError
+from .messages import Encoding
 
 LOG_TAIL_LINES = 25
 STOP_SECONDS = 15.0
@@ -37,12 +38,14 @@ class Contender:
     """A service to measure: how it is started and where it answers.
 
     `command` starts it on a free port of 127.0.0.1; "{ready}" in it stands for the file the service writes once it
-    listens, JSON with at least "http", the port. `path` is the route that takes an image.
+    listens, JSON with at least "http", the port. `path` is the route that takes an image, `encoding` and `field` how it does.
     """
 
     name: str
     command: tuple[str, ...]
     path: str
+    encoding: Encoding = "body"
+    field: str = "image"
 
 
 class Server:

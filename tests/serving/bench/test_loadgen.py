@@ -16,7 +16,7 @@ import uvicorn
 
 from penstock.errors import BenchError
 from penstock.serving.bench import loadgen
-from penstock.serving.bench.loadgen import LoadRequest, LoadResult, percentile, run, top1
+from penstock.serving.bench.loadgen import LoadRequest, LoadResult, percentile, run
 
 
 def answer(index):
@@ -277,9 +277,3 @@ def test_percentile_is_the_nearest_rank():
     assert [percentile(values, share) for share in (0.5, 0.9, 0.99, 1.0)] == [50, 90, 99, 100]
     assert percentile([7.0], 0.99) == 7.0
     assert math.isnan(percentile([], 0.5))
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"null", b'{"predictions": []}', b'{"predictions": [{"index": "3"}]}', b"\xff"])
-def test_answers_that_hold_no_index_raise_value_error(body):
-    with pytest.raises(ValueError, match=r".+"):
-        top1(body)
