@@ -15,42 +15,37 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.runtime.artifact import load_artifact
+from penstock.runtime import backends
+from penstock.runtime.fingerprint import fingerprint, matches
+from penstock.runtime.manifest import read_manifest
+from penstock.runtime.plan import Plan
 from penstock.runtime.preprocessing import Preprocessor
+from penstock.specs import Signature
 
 K = 5
 BATCH, WAIT_SECONDS = 8, 0.01  # what the peers are given for their batching, in whatever words they have for it
 
 
 class Classifier:
-    """Encoded images to rows, rows to scores, scores to the five likeliest labels."""
+    """Encoded images to rows, rows to scores, scores to the five likeliest labels.
+
+    `model` is a model's folder. Its version is read without its config.pbtxt, whose reader needs the protocol's generated
+    messages: some peers register their own of the same names.
+    """
 
     def __init__(self, model, session="onnxruntime"):
-        artifact = load_artifact(model)
-        pixels = artifact.signature.takes_pixels
-        self.labels = artifact.labels.names if artifact.labels else None
-        self.probabilities = artifact.probabilities
-        self.decode = Preprocessor(artifact.preprocessing.to_json()["steps"], pixels=pixels)  # bytes to one row of the input
-        self.classes = artifact.signature.outputs[0].classes
-        self.scores = self._compiled(artifact) if session == "penstock" else self._onnxruntime(artifact)
-
-    def _onnxruntime(self, artifact):
-        import onnxruntime
-
-        session = onnxruntime.InferenceSession(artifact.path / "model.onnx", providers=["CPUExecutionProvider"])
-        name = session.get_inputs()[0].name
-        return lambda rows: session.run(None, {name: rows})[0].reshape(len(rows), -1)
-
-    def _compiled(self, artifact):
-        plan = artifact.plan_here()
-        sessions = {bucket: artifact.open(bucket) for bucket in plan.buckets}
-
-        def scores(rows):
-            bucket = min(size for size in sessions if size >= len(rows))
-            padded = np.concatenate([rows, np.repeat(rows[-1:], bucket - len(rows), axis=0)])
-            return sessions[bucket].run([padded])[0][: len(rows)].reshape(len(rows), -1)
-
-        return scores
+        path = max((entry for entry in Path(model).iterdir() if entry.name.isdigit()), key=lambda entry: int(entry.name))
+        content, labels = read_manifest(path)
+        signature = Signature.from_json(content["signature"])
+        self.labels = labels.decode().splitlines() if labels else None
+        self.probabilities = content["probabilities"]
+        self.decode = Preprocessor(content["preprocessing"]["steps"], pixels=signature.takes_pixels)  # bytes to one row
+        if session == "penstock":
+            here = fingerprint()
+            plans = [Plan.from_json(plan) for plan in content["plans"]]
+            self.scores = _compiled(path, next(plan for plan in plans if matches(plan.fingerprint, here)))
+        else:
+            self.scores = _onnxruntime(path)
 
     def top(self, scores):
         """The five likeliest classes of each row [n, classes]: their indices int64 [n, 5] and probabilities float32 [n, 5]."""
@@ -68,6 +63,28 @@ class Classifier:
             {"predictions": [{"label": label[i], "index": i, "probability": p} for i, p in zip(*row, strict=True)]}
             for row in zip(*(part.tolist() for part in self.top(scores)), strict=True)
         ]
+
+
+def _onnxruntime(path):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path / "model.onnx", providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda rows: session.run(None, {name: rows})[0].reshape(len(rows), -1)
+
+
+def _compiled(path, plan):
+    sessions = {}
+    for bucket in plan.buckets:
+        choice = plan.choice(bucket)
+        sessions[bucket] = backends.get(choice.backend).open(path, plan.target(bucket), choice.files)
+
+    def scores(rows):
+        bucket = min(size for size in sessions if size >= len(rows))
+        padded = np.concatenate([rows, np.repeat(rows[-1:], bucket - len(rows), axis=0)])
+        return sessions[bucket].run([padded])[0][: len(rows)].reshape(len(rows), -1)
+
+    return scores
 
 
 def arguments():

@@ -27,6 +27,7 @@ class Service:
 if __name__ == "__main__":
     given = arguments()
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # a cluster of this machine alone, on loopback
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # small machines need more than the 30 that are given
     ray.init(
         include_dashboard=False,
         _node_ip_address="127.0.0.1",

@@ -45,7 +45,7 @@ class BenchConfig:
     `preprocessing` is the baseline's, by default the model's own. `images` are files or folders; without any, see
     `choose_images`. Every concurrency is measured `rounds` times for `seconds` each, after `warm_up_seconds`.
     `device` is the baseline's: "cpu", "cuda", or "auto" for the one that the model's plan is for. `peers` are other services
-    of the same model, measured between the two.
+    of the same model, measured between the two; those that do not start are left out, with a warning.
     """
 
     models: Path
@@ -110,7 +110,15 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
     with terminate_as_exit(), ExitStack() as stack:
         progress = stack.enter_context(_progress(console))
         run = _Run(config, logs, images, progress)
-        servers = [run.start(stack, contender) for contender in contenders]
+        servers, left_out = [], []
+        for contender in contenders:
+            try:
+                servers.append(run.start(stack, contender))
+            except BenchError as error:
+                if contender not in config.peers:
+                    raise
+                left_out.append(f"{contender.name} is left out: {' '.join(str(error).split())[-500:]}")
+        contenders = [server.contender for server in servers]
         facts = {server.contender.name: server.facts() for server in servers}
         answers = {server.contender.name: run.answers(server) for server in servers}
         measurements = run.measure(servers)
@@ -130,6 +138,7 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
         servers=facts,
         settings=_settings(config),
         warnings=(
+            *left_out,
             *answer_notes(answers, measurements, synthetic=images.synthetic),
             *speed_notes(measurements, plan, baseline=device if config.baseline is not None else None),
         ),
