@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving zoo soak clean
+.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak clean
 
 setup: $(STAMP)
 
@@ -65,6 +65,22 @@ soak: setup
 GPU_PYTHON ?= $(BIN)/python
 bench-gpu:
 	$(GPU_PYTHON) tests/benchmarks/gpu.py
+
+# Other servers, each in an environment of its own, which also sees this project's packages behind its own.
+PEERS := litserve bentoml ray mlserver pytriton
+peers: setup $(PEERS:%=build/peers/%/.installed)
+
+build/peers/%/.installed: examples/peers/requirements/%.txt
+	@test -x build/peers/$*/bin/python || $(PYTHON) -m venv build/peers/$*
+	@echo "Installing $* into build/peers/$* ..."
+	@build/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@$(BIN)/python examples/peers/share_packages.py build/peers/$*
+	@touch $@
+
+bench-peers: peers
+	@test -d build/photos/models || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
+	$(BIN)/python examples/peers/run.py build/photos/models --baseline examples/photos --out build/bench-peers/onnxruntime
+	$(BIN)/python examples/peers/run.py build/photos/models --baseline examples/photos --out build/bench-peers/penstock --session penstock
 
 zoo: zoo-setup
 	$(BIN)/python tests/zoo/run.py

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import time
 from collections.abc import Callable
@@ -13,10 +12,10 @@ from typing import cast
 import httptools
 
 from .load import LoadRequest, LoadResult, Tally, read_images, tally_for
+from .messages import message, top1
 
-__all__ = ["drive", "prepare", "top1"]
+__all__ = ["drive", "prepare"]
 
-CONTENT_TYPES = {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".bmp": "image/bmp"}
 RECONNECT_SECONDS = 0.25
 RECONNECT_ATTEMPTS = 20
 REJECTIONS = (429, 503)  # "not now": what an overloaded service says
@@ -24,7 +23,10 @@ REJECTIONS = (429, 503)  # "not now": what an overloaded service says
 
 def prepare(request: LoadRequest) -> Callable[[float], LoadResult]:
     """Read and render everything; what is returned sends it, beginning at a moment of the monotonic clock."""
-    messages = [_message(request, Path(path), body) for path, body in zip(request.images, read_images(request), strict=True)]
+    messages = [
+        message(request.url, body, Path(path).suffix, request.encoding, field=request.field)
+        for path, body in zip(request.images, read_images(request), strict=True)
+    ]
 
     def send(start: float) -> LoadResult:
         try:
@@ -161,22 +163,3 @@ async def drive(request: LoadRequest, messages: list[bytes], start: float) -> Lo
     finished = time.monotonic()
     busy = time.process_time() - busy
     return tally.result(seconds=(finished if tally.end == math.inf else tally.end) - tally.begin, busy=busy, top1=top1)
-
-
-def top1(body: bytes) -> int:
-    """The index of the first prediction in a classify answer. Raises ValueError when there is none."""
-    try:
-        index = json.loads(body)["predictions"][0]["index"]
-    except (LookupError, TypeError, UnicodeDecodeError) as error:
-        raise ValueError(f"no predictions in the answer: {body[:200]!r}") from error
-    if not isinstance(index, int):
-        raise ValueError(f"the first prediction has no integer index: {body[:200]!r}")
-    return index
-
-
-def _message(request: LoadRequest, image: Path, body: bytes) -> bytes:
-    parts = request.parts
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    kind = CONTENT_TYPES.get(image.suffix.lower(), "application/octet-stream")
-    head = f"POST {target} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode("ascii") + body

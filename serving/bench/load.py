@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 from ...errors import BenchError
 from .arrivals import Arrivals, ClosedLoop, EachOnce, Poisson
 from .histogram import Histogram
+from .messages import Encoding
 
 __all__ = ["Kind", "LoadRequest", "LoadResult", "Tally", "read_images", "tally_for"]
 
@@ -21,7 +22,7 @@ Kind = Literal["once", "closed", "poisson"]
 
 @dataclass(frozen=True, kw_only=True)
 class LoadRequest:
-    """What to send where. `images` are files, each the body of one request, taken in turn.
+    """What to send where. `images` are files, one per request, taken in turn; over HTTP they travel as `encoding` says.
 
     `url` is http://HOST:PORT/PATH, an address that takes an image by POST, or grpc://HOST:PORT/MODEL?k=5, a model with one
     input of encoded images, such as NAME_classify, asked by ModelInfer for its k best classes.
@@ -45,6 +46,8 @@ class LoadRequest:
     timeout_seconds: float = 60.0
     rate: float | None = None
     seed: int = 0
+    encoding: Encoding = "body"
+    field: str = "image"
 
     def __post_init__(self) -> None:
         parts = self.parts
@@ -54,6 +57,8 @@ class LoadRequest:
             raise ValueError("images must name at least one file")
         if self.kind not in get_args(Kind):
             raise ValueError(f"kind must be one of {get_args(Kind)}, got {self.kind!r}")
+        if self.encoding not in get_args(Encoding):
+            raise ValueError(f"encoding must be one of {get_args(Encoding)}, got {self.encoding!r}")
         if self.connections < 1:
             raise ValueError(f"connections must be at least 1, got {self.connections}")
         if not 1 <= self.processes <= self.connections or (self.kind == "once" and self.processes > 1):

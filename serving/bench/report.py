@@ -22,8 +22,26 @@ MARKERS = ("s", "o", "^", "D", "v", "P")
 
 
 def result_table(result: BenchResult) -> RenderableType:
-    """One model: a row per concurrency, then agreement, accuracy, the plan, and every warning."""
-    table = _table(f"{escape(result.model)}: image bytes in, labels out")
+    """One model: the figures, then agreement, accuracy, the plan, and every warning."""
+    title = f"{escape(result.model)}: image bytes in, labels out"
+    table = _beside(result, title) if len(result.contenders) <= 2 else _below(result, title)
+    lines = [f"Median of {result.rounds} interleaved rounds (lowest-highest); {escape(str(result.images['source']))}."]
+    if agreement := agreement_text(result):
+        lines.append(f"Images with the same top-1 answer: {agreement}.")
+    if result.accuracy:
+        parts = (f"{_name(name)} {share:.2%}" for name, share in result.accuracy.items())
+        lines.append(f"Top-1 accuracy on these images: {', '.join(parts)}.")
+    winners = {f"{choice['backend']} {choice['precision']}" for choice in result.plan["winners"].values()}
+    lines.append(f"Penstock ran {escape(', '.join(sorted(winners)))} on {escape(result.plan['device'])}.")
+    if result.ok:
+        lines.append("No request failed.")
+    lines += [f"[{'yellow' if result.ok else 'red'}]Note:[/] {escape(warning)}." for warning in result.warnings]
+    return Group(table, *lines)
+
+
+def _beside(result: BenchResult, title: str) -> Table:
+    """One or two services beside each other: a row per concurrency."""
+    table = _table(title)
     table.add_column("at a\ntime", justify="right")
     for name in result.contenders:
         table.add_column(f"{_name(name)}\nreq/s".replace(" ", "\n"), justify="right")
@@ -37,18 +55,29 @@ def result_table(result: BenchResult) -> RenderableType:
         if len(result.contenders) > 1:
             cells.append(_with_spread(result.ratio(concurrency), "x", digits=2))
         table.add_row(*cells)
-    lines = [f"Median of {result.rounds} interleaved rounds (lowest-highest); {escape(str(result.images['source']))}."]
-    if agreement := agreement_text(result):
-        lines.append(f"Images with the same top-1 answer: {agreement}.")
-    if result.accuracy:
-        parts = (f"{_name(name)} {share:.2%}" for name, share in result.accuracy.items())
-        lines.append(f"Top-1 accuracy on these images: {', '.join(parts)}.")
-    winners = {f"{choice['backend']} {choice['precision']}" for choice in result.plan["winners"].values()}
-    lines.append(f"Penstock ran {escape(', '.join(sorted(winners)))} on {escape(result.plan['device'])}.")
-    if result.ok:
-        lines.append("No request failed.")
-    lines += [f"[{'yellow' if result.ok else 'red'}]Note:[/] {escape(warning)}." for warning in result.warnings]
-    return Group(table, *lines)
+    return table
+
+
+def _below(result: BenchResult, title: str) -> Table:
+    """Many services below each other: a row per concurrency and service, and how much faster the last one is than it."""
+    table = _table(title)
+    table.add_column("at a\ntime", justify="right")
+    table.add_column("service")
+    table.add_column("req/s", justify="right")
+    table.add_column("p50 / p99\nms", justify="right", no_wrap=True)
+    table.add_column(f"{_name(result.contenders[-1])}\nis faster", justify="right", style="bold")
+    for concurrency in result.concurrency:
+        for name in result.contenders:
+            last = name == result.contenders[-1]
+            table.add_row(
+                str(concurrency) if name == result.contenders[0] else "",
+                escape(_name(name)),
+                _with_spread(result.requests_per_second(name, concurrency)),
+                _latencies(result, name, concurrency),
+                "" if last else _with_spread(result.ratio(concurrency, reference=name), "x", digits=2),
+                end_section=last,
+            )
+    return table
 
 
 def summary_table(results: Sequence[BenchResult], *, title: str = "PyTorch baseline service vs Penstock") -> Table:

@@ -119,15 +119,17 @@ class BenchResult:
         """`name` is "p50", "p90", "p99" or "max". None where no round had an answer in time."""
         return Spread.of([one.load.latency_ms[name] for one in self.of(contender, concurrency) if name in one.load.latency_ms])
 
-    def ratio(self, concurrency: int, contender: str | None = None) -> Spread | None:
-        """Requests per second of a contender (by default the last) over the reference's, taken round by round."""
+    def ratio(self, concurrency: int, contender: str | None = None, *, reference: str | None = None) -> Spread | None:
+        """Requests per second of a contender (by default the last) over the reference's (the first), taken round by round."""
         if len(self.contenders) < 2:
             return None
         pairs = zip(
-            self.of(self.contenders[0], concurrency), self.of(contender or self.contenders[-1], concurrency), strict=True
+            self.of(reference or self.contenders[0], concurrency),
+            self.of(contender or self.contenders[-1], concurrency),
+            strict=True,
         )
-        rates = [(reference.load.requests_per_second, other.load.requests_per_second) for reference, other in pairs]
-        return Spread.of([other / reference for reference, other in rates if reference > 0])
+        rates = [(one.load.requests_per_second, other.load.requests_per_second) for one, other in pairs]
+        return Spread.of([other / one for one, other in rates if one > 0])
 
     def to_json(self) -> dict[str, Any]:
         def plain(spread: Spread | None) -> dict[str, float] | None:
@@ -146,6 +148,7 @@ class BenchResult:
                     for contender in self.contenders
                 },
                 "ratio": plain(self.ratio(concurrency)),
+                "ratios": {name: plain(self.ratio(concurrency, reference=name)) for name in self.contenders[:-1]},
             }
             for concurrency in self.concurrency
         ]

@@ -46,6 +46,8 @@ class BenchConfig:
     `choose_images`. Every concurrency is measured `rounds` times for `seconds` each, after `warm_up_seconds`.
     `device` is the baseline's: "cpu", "cuda", or "auto" for the one that the model's plan is for. `protocol` is "http" or
     "grpc", which the baseline does not speak. `processes` of the load generator share the connections.
+    `peers` are other services of the same model, measured between the two; those that do not start are left out, with a
+    warning.
     """
 
     models: Path
@@ -64,6 +66,7 @@ class BenchConfig:
     device: str = "auto"
     protocol: str = "http"
     processes: int = 1
+    peers: tuple[Contender, ...] = ()
 
     def __post_init__(self) -> None:
         if (
@@ -120,7 +123,15 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
     with terminate_as_exit(), ExitStack() as stack:
         progress = stack.enter_context(_progress(console))
         run = _Run(config, logs, images, progress)
-        servers = [run.start(stack, contender) for contender in contenders]
+        servers, left_out = [], []
+        for contender in contenders:
+            try:
+                servers.append(run.start(stack, contender))
+            except BenchError as error:
+                if contender not in config.peers:
+                    raise
+                left_out.append(f"{contender.name} is left out: {' '.join(str(error).split())[-500:]}")
+        contenders = [server.contender for server in servers]
         facts = {server.contender.name: server.facts() for server in servers}
         answers = {server.contender.name: run.answers(server) for server in servers}
         measurements = run.measure(servers)
@@ -140,6 +151,7 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
         servers=facts,
         settings=_settings(config),
         warnings=(
+            *left_out,
             *answer_notes(answers, measurements, synthetic=images.synthetic),
             *speed_notes(measurements, plan, baseline=device if config.baseline is not None else None),
         ),
@@ -170,9 +182,7 @@ class _Run:
         """Every image once. Raises BenchError when none is answered, as nothing could be measured then."""
         task = self._progress.add_task(f"{len(self._images.files)} answers of {server.contender.name}", total=None)
         connections = min(4, max(self._config.concurrency))
-        result = self._load(
-            server, LoadRequest(url=server.url, images=self._files(), kind="once", connections=connections), task
-        )
+        result = self._load(server, LoadRequest(kind="once", connections=connections, **self._target(server)), task)
         if not any(answer is not None for answer in result.answers):
             example = next(iter(result.error_examples.values()), "nothing")
             raise BenchError(
@@ -189,12 +199,11 @@ class _Run:
             for number in range(config.rounds):
                 for position, server in enumerate(servers if number % 2 == 0 else list(reversed(servers))):
                     request = LoadRequest(
-                        url=server.url,
-                        images=self._files(),
                         connections=concurrency,
                         processes=config.processes,
                         warm_up_seconds=config.warm_up_seconds,
                         seconds=config.seconds,
+                        **self._target(server),
                     )
                     begin, used, machine, own = time.monotonic(), server.cpu_seconds(), machine_seconds(), own_seconds()
                     result = self._load(server, request, task)
@@ -214,8 +223,9 @@ class _Run:
                     self._progress.update(task, completed=(number * len(servers) + position + 1) * each)
         return measurements
 
-    def _files(self) -> tuple[str, ...]:
-        return tuple(map(str, self._images.files))
+    def _target(self, server: Server) -> dict[str, Any]:
+        contender, files = server.contender, tuple(map(str, self._images.files))
+        return {"url": server.url, "images": files, "encoding": contender.encoding, "field": contender.field}
 
     def _load(self, server: Server, request: LoadRequest, task: TaskID) -> LoadResult:
         """Run the load generator against one server, the only one that is not stopped meanwhile."""
@@ -250,7 +260,7 @@ def _contenders(config: BenchConfig, name: str, artifact: Artifact, folder: Path
     own_path = path if config.protocol == "http" else f"/{name}_classify?k={config.k}"
     penstock = Contender(name=PENSTOCK, command=tuple(serve), path=own_path, protocol=config.protocol)
     if config.baseline is None:
-        return [penstock]
+        return [*config.peers, penstock]
     recipe, preprocessing = folder / "recipe.json", folder / "preprocessing.json"
     recipe.write_text(json.dumps(dict(config.baseline)))
     steps = config.preprocessing or artifact.preprocessing
@@ -272,7 +282,7 @@ def _contenders(config: BenchConfig, name: str, artifact: Artifact, folder: Path
         naive += ["--labels", str(labels)]
     if artifact.probabilities:
         naive += ["--probabilities"]
-    return [Contender(name=BASELINE, command=tuple(naive), path=path), penstock]
+    return [Contender(name=BASELINE, command=tuple(naive), path=path), *config.peers, penstock]
 
 
 def _settings(config: BenchConfig) -> dict[str, Any]:

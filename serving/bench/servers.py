@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from ...errors import BenchError
+from .messages import Encoding
 
 LOG_TAIL_LINES = 25
 STOP_SECONDS = 15.0
@@ -38,13 +39,15 @@ class Contender:
 
     `command` starts it on a free port of 127.0.0.1; "{ready}" in it stands for the file the service writes once it
     listens, JSON with at least the port under the name of the protocol. `path` is the route that takes an image, or for gRPC
-    a slash and the model that does.
+    a slash and the model that does; `encoding` and `field` say how it takes one.
     """
 
     name: str
     command: tuple[str, ...]
     path: str
     protocol: str = "http"
+    encoding: Encoding = "body"
+    field: str = "image"
 
 
 class Server:

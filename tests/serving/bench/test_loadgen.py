@@ -15,7 +15,6 @@ import uvicorn
 
 from penstock.errors import BenchError
 from penstock.serving.bench import http_load
-from penstock.serving.bench.http_load import top1
 from penstock.serving.bench.loadgen import LoadRequest, LoadResult, run
 
 
@@ -319,15 +318,10 @@ def test_a_missing_image_is_named(tmp_path):
         ({"kind": "poisson"}, "rate"),
         ({"url": "grpc://localhost:1"}, "MODEL"),
         ({"processes": 2}, "processes"),
+        ({"encoding": "telegram"}, "encoding"),
         ({"kind": "once", "connections": 2, "processes": 2}, "processes"),
     ],
 )
 def test_requests_are_validated(change, named):
     with pytest.raises(ValueError, match=named):
         LoadRequest(**{"url": "http://127.0.0.1:1/", "images": ("a.jpg",), **change})
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"null", b'{"predictions": []}', b'{"predictions": [{"index": "3"}]}', b"\xff"])
-def test_answers_that_hold_no_index_raise_value_error(body):
-    with pytest.raises(ValueError, match=r".+"):
-        top1(body)

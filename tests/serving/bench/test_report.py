@@ -44,7 +44,11 @@ def measured(contender, concurrency, number, *, others=0.0, **kwargs):
     )
 
 
-RATES = {"baseline": ((20.0, 22.0, 10.0), (25.0, 24.0, 12.0)), "penstock": ((40.0, 66.0, 20.0), (100.0, 120.0, 36.0))}
+RATES = {
+    "baseline": ((20.0, 22.0, 10.0), (25.0, 24.0, 12.0)),
+    "peer": ((30.0, 33.0, 20.0), (50.0, 50.0, 24.0)),
+    "penstock": ((40.0, 66.0, 20.0), (100.0, 120.0, 36.0)),
+}
 
 
 def result(*, contenders=("baseline", "penstock"), errors=None, warnings=(), model="photos"):
@@ -197,3 +201,15 @@ def test_notes_on_speed(monkeypatch):
         "baseline ran on cuda and Penstock on cpu",
     ):
         assert part in notes
+
+
+def test_many_services_stand_below_each_other():
+    found = result(contenders=("baseline", "peer", "penstock"))
+    console = Console(width=80, file=io.StringIO())
+    console.print(result_table(found))
+    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    assert ["16", "PyTorch", "baseline", "24.0", "41.7", "/", "83.3", "4.00x"] in lines
+    assert ["peer", "50.0", "20.0", "/", "40.0", "2.00x"] in lines
+    assert found.ratio(16, reference="peer") == Spread(median=2.0, low=1.5, high=2.4)
+    assert found.to_json()["summary"][1]["ratios"]["peer"] == {"median": 2.0, "low": 1.5, "high": 2.4}
+    Image.open(io.BytesIO(plot(found))).verify()

@@ -21,6 +21,7 @@ from penstock.runtime.fingerprint import fingerprint
 from penstock.runtime.package import write_package
 from penstock.runtime.plan import Choice, Plan
 from penstock.serving.bench.run import BenchConfig, bench
+from penstock.serving.bench.servers import Contender
 from penstock.specs import Preprocessing, Resize, Signature, TensorSpec
 
 WEIGHT = 4 * np.eye(3, dtype=np.float32)
@@ -158,6 +159,38 @@ def test_a_baseline_that_does_not_start_is_shown_and_everything_is_ended(tmp_pat
         )
     assert processes() <= before
     assert not (tmp_path / "out" / "bench.json").exists()
+
+
+PEER = """
+import http.server, json, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        sent = self.rfile.read(int(self.headers["content-length"]))
+        assert b'name="picture"' in sent
+        body = json.dumps({"outputs": [{"name": "index", "data": [1]}]}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+open(sys.argv[1], "w").write(json.dumps({"http": server.server_port}))
+server.serve_forever()
+"""
+
+
+def test_peers_are_measured_too_and_those_that_do_not_start_left_out(tmp_path):
+    peer = Contender(
+        name="peer", command=(sys.executable, "-c", PEER, "{ready}"), path="/predict", encoding="form", field="picture"
+    )
+    broken = Contender(name="broken", command=(sys.executable, "-c", "raise SystemExit('its licence ran out')"), path="/")
+    repository = write_repository(tmp_path / "repository")
+    result, text = measure(tmp_path, baseline=repository, peers=(peer, broken), concurrency=(2,), rounds=1)
+    assert result.contenders == ("baseline", "peer", "penstock")
+    assert any("broken is left out" in note and "its licence ran out" in note for note in result.warnings)
+    assert result.answers["peer"] == (1,) * 18
+    assert "faster" in text
 
 
 def test_images_that_no_service_can_read_end_it(tmp_path):

@@ -1,0 +1,64 @@
+"""An image as the request that a service takes, rendered to the bytes of HTTP/1.1, and the top-1 class in its answer."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+Encoding = Literal["body", "form", "v2", "v2-binary"]
+"""How an image travels: as the body itself, as the file `image` of a form (`form`), as base64 in the JSON of the Open Inference
+Protocol (`v2`), or as its binary extension has it (`v2-binary`); the last two as the BYTES tensor `image` of shape [1, 1]."""
+CONTENT_TYPES = {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".bmp": "image/bmp"}
+_BOUNDARY = "penstock-7MA4YWxkTrZu0gW"
+
+
+def message(url: str, image: bytes, suffix: str, encoding: Encoding = "body", *, field: str = "image") -> bytes:
+    """The whole request, head and body, of an encoded image whose file name ends in `suffix`."""
+    parts = urlsplit(url)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    headers, body = _encoded(image, CONTENT_TYPES.get(suffix.lower(), "application/octet-stream"), encoding, field)
+    lines = {"Host": parts.netloc, **headers, "Content-Length": str(len(body))}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"POST {target} HTTP/1.1\r\n{head}\r\n".encode("ascii") + body
+
+
+def _encoded(image: bytes, kind: str, encoding: Encoding, field: str) -> tuple[dict[str, str], bytes]:
+    if encoding == "form":
+        head = (
+            f'--{_BOUNDARY}\r\nContent-Disposition: form-data; name="{field}"; filename="image"\r\nContent-Type: {kind}\r\n\r\n'
+        )
+        body = head.encode() + image + f"\r\n--{_BOUNDARY}--\r\n".encode()
+        return {"Content-Type": f"multipart/form-data; boundary={_BOUNDARY}"}, body
+    tensor: dict[str, Any] = {"name": field, "shape": [1, 1], "datatype": "BYTES"}
+    if encoding == "v2":
+        tensor |= {"parameters": {"content_type": "base64"}, "data": [base64.b64encode(image).decode()]}
+        return {"Content-Type": "application/json"}, json.dumps({"inputs": [tensor]}).encode()
+    if encoding == "v2-binary":
+        element = struct.pack("<I", len(image)) + image
+        header = json.dumps({"inputs": [{**tensor, "parameters": {"binary_data_size": len(element)}}]}).encode()
+        headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(header))}
+        return headers, header + element
+    return {"Content-Type": kind}, image
+
+
+def top1(body: bytes) -> int:
+    """The index of the likeliest class in an answer. Raises ValueError when there is none.
+
+    An answer is Penstock's `{"predictions": [{"index": ...}, ...]}`, alone or as the only item of a list, or one of the Open
+    Inference Protocol whose output `index` holds the indices, the likeliest first.
+    """
+    try:
+        answer = json.loads(body)
+        answer = answer[0] if isinstance(answer, list) else answer
+        if "outputs" in answer:
+            index = next(output["data"] for output in answer["outputs"] if output["name"] == "index")[0]
+        else:
+            index = answer["predictions"][0]["index"]
+    except (LookupError, TypeError, UnicodeDecodeError, StopIteration) as error:
+        raise ValueError(f"no predictions in the answer: {body[:200]!r}") from error
+    if not isinstance(index, int):
+        raise ValueError(f"the first prediction has no integer index: {body[:200]!r}")
+    return index
