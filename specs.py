@@ -215,7 +215,8 @@ class Preprocessing:
     """How encoded image bytes become one row of the model's input, recovered from the user's evaluation transform.
 
     Decode to `mode` ("RGB" or "L") with Pillow, apply `geometry` in order on 8-bit pixels, then for each channel
-    (pixel * scale - mean) / std in float32, in `channels` order, laid out channels first.
+    (pixel * scale - mean) / std in float32, in `channels` order, laid out channels first. With `upright` the decoded image is
+    first turned as its EXIF data say, which is what `ImageOps.exif_transpose` does and `Image.open` does not.
     `mean` and `std` have one entry per channel and are in units of the scaled pixel.
     """
 
@@ -225,6 +226,7 @@ class Preprocessing:
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
     channels: Literal["RGB", "BGR", "L"] = "RGB"
+    upright: bool = False
     source: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -267,7 +269,7 @@ class Preprocessing:
 
     def to_json(self) -> dict[str, Any]:
         """The steps as a list of operations, the form that reports and artifacts carry."""
-        steps: list[dict[str, Any]] = [{"op": "decode", "mode": self.mode}]
+        steps: list[dict[str, Any]] = [{"op": "decode", "mode": self.mode, **({"upright": True} if self.upright else {})}]
         implied = (("library", "pillow"), ("side", "short"))  # what a resize means that does not say
         for step in self.geometry:
             stated = {key: value for key, value in asdict(step).items() if (key, value) not in implied}
@@ -298,6 +300,7 @@ class Preprocessing:
             mean=tuple(steps[-2]["mean"]),
             std=tuple(steps[-2]["std"]),
             channels=steps[-1]["channels"],
+            upright=steps[0].get("upright", False),
             source=data.get("source", ""),
         )
 

@@ -4,8 +4,8 @@ The source of this file is copied verbatim into the Triton decode model, so it s
 numpy and Pillow, nothing of this package, and nothing newer than Python 3.10.
 
 Pixels are bit-exact to decode, `convert`, `resize` and `crop` of the Pillow that runs here; the floats agree with
-`(pixel * scale - mean) / std` in float32 within 1e-6. EXIF orientation is not applied, because the usual transforms
-do not apply it. Only the first frame of an animation is read.
+`(pixel * scale - mean) / std` in float32 within 1e-6. EXIF orientation is applied only where the decode step says
+"upright", as the usual transforms do not apply it. Only the first frame of an animation is read.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from PIL import (
     BmpImagePlugin,
     GifImagePlugin,
     Image,
+    ImageOps,
     JpegImagePlugin,
     PngImagePlugin,
     UnidentifiedImageError,
@@ -81,6 +82,7 @@ class Preprocessor:
         self.pixels = pixels
         self.dtype = np.dtype(np.uint8 if pixels else np.float32)
         self.mode: str = steps[0]["mode"]
+        self.upright: bool = steps[0].get("upright", False)
         self.geometry = [_checked(step) for step in steps[1:-3]]
         self.size = _row_size(self.geometry)
         scale, normalize, layout = steps[-3:]
@@ -159,6 +161,8 @@ class Preprocessor:
             raise ImageError(f"the image is {_harm(error)} in its header ({error})") from error
         size = (image.height, image.width)
         self._check_pixels(size, "has")
+        if self.orientation(image) > 4:  # it lies on its side
+            size = (image.width, image.height)
         for step in self.geometry:  # a 1 x 100,000 image would grow beyond all measure when its short side is resized
             size = resized(step, size)
             self._check_pixels(size, "would have")
@@ -168,9 +172,21 @@ class Preprocessor:
         """An opened image decoded, in the wanted mode. Raises ImageError."""
         try:
             image.load()
+            if self.upright:
+                image = ImageOps.exif_transpose(image)
             return image if image.mode == self.mode else image.convert(self.mode)
         except _DAMAGED as error:
             raise ImageError(f"the {image.format} image is {_harm(error)} ({error})") from error
+
+    def orientation(self, image: Image.Image) -> int:
+        """How an opened image lies, 1 to 8 as in EXIF 2.32, tag 0x0112; 1, upright, for all where that is left alone."""
+        if not self.upright:
+            return 1
+        try:
+            stated = image.getexif().get(0x0112, 1)
+        except _DAMAGED as error:
+            raise ImageError(f"the EXIF data of the image are damaged ({error})") from error
+        return stated if stated in range(1, 9) else 1
 
     def _check_pixels(self, size: tuple[int, int], verb: str) -> None:
         height, width = size

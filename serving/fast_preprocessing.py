@@ -92,6 +92,8 @@ class FastPreprocessor(Preprocessor):
 
         if not isinstance(image, JpegImagePlugin.JpegImageFile) or "progressive" in image.info:
             return None
+        if self.orientation(image) != 1:
+            return None
         if image.mode != self.mode and (image.mode, self.mode) != ("L", "RGB"):
             return None
         height, width = -(-image.height // scale), -(-image.width // scale)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image
 
 from ...errors import SandboxError
 from ...specs import CenterCrop, Preprocessing
@@ -32,6 +32,7 @@ FIT_SIZES = (
 PROOF_SIZES = ((375, 500), (129, 77), (255, 257), (333, 250), (47, 90), (612, 409))
 MODES: tuple[Literal["RGB", "L"], ...] = ("RGB", "L")
 OTHER_MODES = ("RGBA", "P")
+ON_ITS_SIDE = "on_its_side"
 PROBE = Path(__file__).with_name("trace_probe.py")
 # Written as text because the migrator imports nothing of the runtime; it runs in its own process.
 RUNTIME_ROWS = """
@@ -99,9 +100,9 @@ def _conclude(probes: list[Probe], shop: Workshop, source: str) -> Traced:
     for mode in MODES:
         try:
             made = _fit_mode(probes, mode, source)
-            if made in candidates:
+            if any(replace(known, upright=False) == made for known in candidates):
                 continue
-            difference, remarks = _prove(made, probes, mode, shop)
+            made, difference, remarks = _prove_either(made, probes, mode, shop)
         except Refused as refusal:
             reasons.append(str(refusal))
             continue
@@ -145,6 +146,19 @@ def _refuse_grey_detour(ops: Sequence[dict[str, Any]], mode: str) -> None:
         raise Refused("it converts colours with a matrix of its own")
     if mode == "RGB" and "L" in [op["mode"] for op in converts if op.get("mode")][:-1]:
         raise Refused("it turns the image grey and then back to three channels, which the served preprocessing has no step for")
+
+
+def _prove_either(
+    made: Preprocessing, probes: list[Probe], mode: str, shop: Workshop
+) -> tuple[Preprocessing, float, list[str]]:
+    """As `_prove`, with `upright` where only an image that lies on its side says that the transform stands images upright."""
+    try:
+        return (made, *_prove(made, probes, mode, shop))
+    except Refused as refusal:
+        if ON_ITS_SIDE not in str(refusal):  # the last probes: all others agree
+            raise
+    upright = replace(made, upright=True)
+    return (upright, *_prove(upright, probes, mode, shop))
 
 
 def _prove(made: Preprocessing, probes: list[Probe], mode: str, shop: Workshop) -> tuple[float, list[str]]:
@@ -198,7 +212,7 @@ def row_shape(made: Preprocessing, image: tuple[int, int] | None = None) -> tupl
 
 
 def write_probes(folder: Path, seed: int) -> list[Probe]:
-    """PNG files of smooth shapes under noise."""
+    """PNG files of smooth shapes under noise; the last of those to prove with lie on their side, as their EXIF data say."""
     generator = np.random.default_rng(seed)
     written = []
     for for_proof, sizes in ((False, FIT_SIZES), (True, PROOF_SIZES)):
@@ -207,6 +221,13 @@ def write_probes(folder: Path, seed: int) -> list[Probe]:
                 path = folder / f"{'proof' if for_proof else 'fit'}_{mode}_{width}x{height}.png"
                 probe_image(generator, width, height, mode).save(path)
                 written.append(Probe(path=path, mode=mode, size=(height, width), for_proof=for_proof))
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    for mode in MODES:
+        width, height = PROOF_SIZES[0]
+        path = folder / f"proof_{mode}_{ON_ITS_SIDE}.png"
+        probe_image(generator, width, height, mode).save(path, exif=exif)
+        written.append(Probe(path=path, mode=mode, size=(height, width), for_proof=True))
     return written
 
 

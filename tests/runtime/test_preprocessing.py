@@ -153,6 +153,45 @@ def test_exif_orientation_is_not_applied():
     assert image_to_row(data, Preprocessing().to_json()["steps"]).shape == (3, 20, 30)
 
 
+@pytest.mark.parametrize("orientation", [*range(1, 9), 0, 9])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_upright_is_exif_transpose(orientation, kind):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encode(photo(20, 30), kind, exif=exif.tobytes())
+    spec = Preprocessing(scale=1.0, upright=True)
+    expected = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"), np.float32).transpose(2, 0, 1)
+    np.testing.assert_array_equal(image_to_row(data, spec.to_json()["steps"]), expected)
+    assert expected.shape == ((3, 30, 20) if 5 <= orientation <= 8 else (3, 20, 30))
+    assert Preprocessing.from_json(spec.to_json()) == spec != Preprocessing(scale=1.0)
+
+
+def test_limits_hold_for_the_image_as_it_will_stand():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = encode(Image.new("RGB", (20, 5000)), "JPEG", exif=exif.tobytes())
+    steps = Preprocessing(geometry=(Resize(size=(4000, 20)), CenterCrop(size=(10, 10))), upright=True).to_json()["steps"]
+    assert image_to_row(data, steps).shape == (3, 10, 10)
+    steps = Preprocessing(geometry=(Pad(size=(4000, 20)),), upright=True).to_json()["steps"]  # 4000x5000, not 4000x20
+    with pytest.raises(ImageError, match="would have 5000x4000 pixels"):
+        image_to_row(data, steps, max_pixels=1_000_000)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_damaged_exif_data_end_as_in_pillow():
+    for body in (b"II*\0\x08\0\0\0\x05", b"II*\0\xff\xff\xff\xff", b"XX*\0", b"", b"MM\0*\0\0\0\x08\0\1\x01\x12\0\2\0\0\0\1"):
+        data = encode(photo(8, 9), "JPEG", exif=b"Exif\0\0" + body)
+        try:
+            expected = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))), np.float32).transpose(2, 0, 1)
+        except Exception:  # noqa: BLE001 - whatever Pillow raises
+            with pytest.raises(ImageError, match="EXIF"):
+                image_to_row(data, Preprocessing(scale=1.0, upright=True).to_json()["steps"])
+        else:
+            np.testing.assert_array_equal(
+                image_to_row(data, Preprocessing(scale=1.0, upright=True).to_json()["steps"]), expected
+            )
+
+
 def test_writes_into_a_slot_and_refuses_another_size():
     batch = np.full((3, 3, 8, 8), np.nan, np.float32)
     preprocessor = Preprocessor(Preprocessing().to_json()["steps"])

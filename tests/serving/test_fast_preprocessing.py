@@ -170,6 +170,15 @@ def test_orientation_is_not_applied():
     np.testing.assert_array_equal(fast(turned), fast(jpeg(photo(20, 30))))
 
 
+@pytest.mark.parametrize("value", range(1, 9))
+def test_orientation_is_applied_where_the_transform_did(value):
+    exact, fast = pair(Preprocessing(geometry=GEOMETRIES["torchvision"], upright=True).to_json()["steps"])
+    data = CORPUS[f"orientation {value}"]
+    same(exact.decode(data), fast.decode(data), BOUND)
+    turned = fast.decode(data).astype(np.int16) - fast.decode(CORPUS["orientation 1"])
+    assert (np.abs(turned).max() > 20) == (value != 1)
+
+
 @pytest.mark.parametrize("name", ["4:2:0", "grey", "restart markers", "orientation 6"])
 def test_truncated_at_any_length(name):
     exact, fast = pair(steps_of())

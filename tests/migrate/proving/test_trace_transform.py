@@ -58,10 +58,25 @@ def test_short_side_then_centre_crop_as_torchvision_does(tmp_path: Path) -> None
     (made,) = found.candidates
     assert made.geometry == (Resize(size=72), CenterCrop(size=(64, 64)))
     assert (made.scale, made.mean, made.std, made.channels) == (1 / 255, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), "RGB")
+    assert not made.upright
     assert row_shape(made) == (3, 64, 64)
     assert found.max_abs is not None
     assert found.max_abs < 1e-5
     assert made.source == "evaluate.py:7"
+
+
+def test_standing_images_upright_is_recovered(tmp_path: Path) -> None:
+    body = "from PIL import ImageOps\ntransform = lambda image: array(short(ImageOps.exif_transpose(image).convert('RGB'), 72))"
+    found = traced(tmp_path, body)
+    assert found.why is None
+    (made,) = found.candidates
+    assert (made.geometry, made.upright) == ((Resize(size=72),), True)
+
+
+def test_turning_every_image_is_refused(tmp_path: Path) -> None:
+    found = traced(tmp_path, "transform = lambda image: array(image.convert('RGB').transpose(Image.Transpose.ROTATE_90))")
+    assert found.why is not None
+    assert "Image.transpose" in found.why
 
 
 def test_exact_size_on_whatever_mode_the_caller_hands_over_gives_both(tmp_path: Path) -> None:
