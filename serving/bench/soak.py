@@ -228,7 +228,7 @@ def main(arguments: Sequence[str]) -> int:
 def _measure(chosen: argparse.Namespace) -> Soak:
     names = sorted({record.parent.parent.name for record in chosen.models.glob("*/*/penstock.json")})
     model = chosen.model or (names[0] if len(names) == 1 else None)
-    if model not in names:
+    if model is None or model not in names:
         raise BenchError(f"{chosen.models} holds {', '.join(names) or 'no models'}; choose one with --model")
     serve = [sys.executable, "-m", "penstock", "serve", str(chosen.models.resolve()), "--ready-file", "{ready}"]
     serve += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
