@@ -45,11 +45,12 @@ def test_answers_one_after_the_other_in_processes_of_their_own(shop: Workshop) -
     build = "from net import Net\nimport os, torch\nmodel = Net()\nmodel.fc.bias.data.fill_(os.getpid())\n"
     spoil = build + "import builtins, net\nnet.Net = builtins.dict = None\nos.environ['SPOILT'] = '1'\nos.chdir('/')\n"
     check = build.replace("import os", "import net, os") + "assert net.Net and dict and 'SPOILT' not in os.environ\n"
+    running = set(psutil.Process().children(recursive=True))  # servers of other tests in this process
     with Crew(shop) as crew:
         answers = [ask(shop, crew, source) for source in (build, spoil, check)]
         assert [answer["ok"] for answer in answers] == [True] * 3, answers
         assert answers[0]["classes"] == 3
-    assert psutil.Process().children(recursive=True) == []
+    assert set(psutil.Process().children(recursive=True)) <= running
 
 
 def test_a_worker_that_dies_hangs_or_takes_all_memory_stops_no_other(shop: Workshop) -> None:
