@@ -64,6 +64,7 @@ def load_tensor_model(
         config=declared,
         labels=tuple(artifact.labels.names) if artifact.labels else (),
         statistics=statistics,
+        decoding=before.decoding if before is not None else ModelStatistics(),  # the decode model's version is its own
         batcher=Batcher(
             instances,
             table,
@@ -74,7 +75,7 @@ def load_tensor_model(
         ),
         signature=artifact.signature,
         preprocessing=artifact.preprocessing,
-        preprocessor=preprocessor_of(artifact.preprocessing, artifact.signature, config),
+        preprocessor=preprocessor_of(artifact.preprocessing, artifact.signature, config) if artifact.preprocessing else None,
         probabilities=artifact.probabilities,
         instances=len(instances),
         cache=cache.of_model() if cache is not None and _cacheable(declared) else None,
@@ -83,10 +84,8 @@ def load_tensor_model(
     )
 
 
-def preprocessor_of(preprocessing: Preprocessing | None, signature: Signature, config: ServeConfig) -> Preprocessor | None:
-    """What makes a model's rows from images, where that is known."""
-    if preprocessing is None:
-        return None
+def preprocessor_of(preprocessing: Preprocessing, signature: Signature, config: ServeConfig) -> Preprocessor:
+    """What makes a model's rows from images."""
     steps, pixels = preprocessing.to_json()["steps"], signature.takes_pixels
     return make_preprocessor(steps, decoding=config.decoding, max_pixels=config.max_pixels, pixels=pixels)
 

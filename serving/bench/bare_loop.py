@@ -25,7 +25,7 @@ from ...errors import BenchError
 from ...runtime.artifact import Artifact, load_artifact
 from ..config import ServeConfig
 from ..decode import decode_rows
-from ..fast_preprocessing import make_preprocessor
+from ..loading import preprocessor_of
 
 MOST_ROWS = 16  # as many as the benchmark's connections can fill
 
@@ -39,8 +39,7 @@ class Loop:
         if artifact.preprocessing is None:
             raise BenchError(f"{artifact.name} does not say how an image becomes its input")
         config, signature = ServeConfig(models=artifact.path), artifact.signature
-        steps = artifact.preprocessing.to_json()["steps"]
-        self._preprocessor = make_preprocessor(steps, decoding=config.decoding, pixels=signature.takes_pixels)
+        self._preprocessor = preprocessor_of(artifact.preprocessing, signature, config)
         self._shape = signature.inputs[0].row_shape
         self._images: Iterator[bytes] = itertools.cycle(images)
         self._take = threading.Lock()

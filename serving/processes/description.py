@@ -81,7 +81,7 @@ def model_of(
         batcher=queue(said["name"], signature, table),
         signature=signature,
         preprocessing=preprocessing,
-        preprocessor=preprocessor_of(preprocessing, signature, config),
+        preprocessor=preprocessor_of(preprocessing, signature, config) if preprocessing else None,
         probabilities=said["probabilities"],
         decoding=statistics.decoded(),
         instances=said["instances"],

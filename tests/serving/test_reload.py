@@ -135,6 +135,21 @@ def test_new_versions_and_a_broken_one_arrive_during_load(under_load, repository
     assert server.stop() == 0, server.output
 
 
+def test_the_decode_model_goes_on_counting_when_its_target_is_exchanged(start, repository, make_photo):
+    repository.package("tiny")
+    server = start(repository.path, model_control_mode="explicit", load_models=["*"])
+
+    def classify_and_count() -> int:
+        assert httpx.post(f"{server.url}/v1/classify/tiny", content=make_photo(5)).status_code == 200
+        return httpx.get(f"{server.url}/v2/models/tiny_decode/stats").json()["model_stats"][0]["inference_count"]
+
+    assert classify_and_count() == 1
+    repository.add("tiny", 2, scale=2)
+    assert httpx.post(f"{server.url}/v2/repository/models/tiny/load").status_code == 200
+    assert [classify_and_count() for _ in range(2)] == [2, 3]
+    assert server.stop() == 0, server.output
+
+
 def test_a_folder_that_is_followed(under_load, repository):
     repository.package("tiny")
     server, load = under_load(model_control_mode="poll", repository_poll_seconds=0.1)
