@@ -24,7 +24,7 @@ import numpy as np
 import torch
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ...errors import SandboxError
 from ...runtime.preprocessing import opencv_resize
@@ -47,6 +47,8 @@ def transform(preprocessing: Preprocessing) -> Callable[[Image.Image], torch.Ten
     std = torch.tensor(preprocessing.std).view(-1, 1, 1)
 
     def apply(image: Image.Image) -> torch.Tensor:
+        if preprocessing.upright:
+            image = ImageOps.exif_transpose(image)
         image = image.convert(preprocessing.mode)
         for step in preprocessing.geometry:
             if isinstance(step, Resize):

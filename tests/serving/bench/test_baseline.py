@@ -153,6 +153,19 @@ def test_probabilities_are_passed_through_and_labels_may_be_missing(repository, 
     assert facts["device"] == "cpu"
 
 
+def test_a_transform_that_turns_photos_upright_is_followed():
+    pixels = np.random.default_rng(3).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+    data, turned = io.BytesIO(), Image.Exif()
+    turned[0x0112] = 6
+    Image.fromarray(pixels).save(data, "PNG", exif=turned)
+    for upright in (False, True):
+        preprocessing = Preprocessing(geometry=(Resize(size=20), CenterCrop(size=(16, 16))), upright=upright)
+        with Image.open(data) as image:
+            row = transform(preprocessing)(image).numpy()
+        exact = image_to_row(data.getvalue(), preprocessing.to_json()["steps"], max_pixels=10**6)
+        np.testing.assert_allclose(row, exact, atol=2e-6)
+
+
 @pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK"])
 @pytest.mark.parametrize(
     "preprocessing",
