@@ -20,8 +20,8 @@ HEAD = b"POST /v1/classify/tiny HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunke
 )
 def test_floods_are_cut_off(target, raw_to, flood):
     answer = raw_to(target.http, HEAD + flood)
-    # A machine that is busy enough answers that the request took too long.
-    assert answer == b"" or any(status in answer for status in (b" 413 ", b" 400 ", b" 408 ")), answer[:200]
+    # Trailers that come in one piece are found too long as a whole (431); a busy machine says that the request took too long.
+    assert answer == b"" or any(status in answer for status in (b" 413 ", b" 400 ", b" 408 ", b" 431 ")), answer[:200]
     assert answer.count(b"HTTP/1.1") <= 1
 
 

@@ -28,28 +28,21 @@ from penstock.specs import Signature, TensorSpec
 SIDE = 16
 
 
-class HttpLoad:
-    """Clients that send one image after another; each outcome is counted as what a caller sees.
+class Load:
+    """Clients in threads that call `_run` until it has been left; it begins when some requests have been answered."""
 
-    A status, "refused" when no connection could be made, or "broken" when a connection ended without an answer.
-    """
+    answered: object  # the outcome that counts as an answer
 
-    def __init__(self, server, image: bytes, *, clients: int = 6, keep_alive: bool = True, path: str = "/v1/classify/tiny"):
-        self._address = server.http.split(":")
-        self._image = image
-        self._keep_alive = keep_alive
-        self._path = path
+    def __init__(self, threads: list[threading.Thread]):
         self.outcomes: Counter = Counter()
-        self.without_retry_after = 0
-        self.last = ""
         self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run) for _ in range(clients)]
+        self._threads = threads
 
     def __enter__(self):
         for thread in self._threads:
             thread.start()
         end = time.monotonic() + 30
-        while self.outcomes[200] < 10:
+        while self.outcomes[self.answered] < 10:
             assert time.monotonic() < end, self.outcomes
             time.sleep(0.01)
         return self
@@ -58,6 +51,24 @@ class HttpLoad:
         self._stop.set()
         for thread in self._threads:
             thread.join()
+
+
+class HttpLoad(Load):
+    """Clients that send one image after another; each outcome is counted as what a caller sees.
+
+    A status, "refused" when no connection could be made, or "broken" when a connection ended without an answer.
+    """
+
+    answered = 200
+
+    def __init__(self, server, image: bytes, *, clients: int = 6, keep_alive: bool = True, path: str = "/v1/classify/tiny"):
+        self._address = server.http.split(":")
+        self._image = image
+        self._keep_alive = keep_alive
+        self._path = path
+        self.without_retry_after = 0
+        self.last = ""
+        super().__init__([threading.Thread(target=self._run) for _ in range(clients)])
 
     def _run(self):
         connection = None
@@ -92,28 +103,14 @@ class HttpLoad:
             connection.close()
 
 
-class GrpcLoad:
+class GrpcLoad(Load):
     """The same over gRPC, each client with a connection of its own: "ok", or the status code of the error."""
 
+    answered = "ok"
+
     def __init__(self, server, *, clients: int = 4):
-        self.outcomes: Counter = Counter()
         self._address = server.grpc
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(clients)]
-
-    def __enter__(self):
-        for thread in self._threads:
-            thread.start()
-        end = time.monotonic() + 30
-        while self.outcomes["ok"] < 10:
-            assert time.monotonic() < end, self.outcomes
-            time.sleep(0.01)
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
+        super().__init__([threading.Thread(target=self._run, args=(number,)) for number in range(clients)])
 
     def _run(self, number):
         # Channels with equal arguments share a connection.
