@@ -14,6 +14,7 @@ from penstock.migrate.resolving.resolve import resolve
 from penstock.migrate.survey.survey import survey
 from penstock.serving.bench.run import BenchConfig, bench
 from penstock.serving.bench.servers import Contender
+from penstock.serving.bench.subject import only_model
 
 HERE = Path(__file__).resolve().parent
 ENVIRONMENTS = HERE.parents[1] / "build" / "peers"
@@ -39,7 +40,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("build/bench-peers"))
     given = parser.parse_args()
     console = Console(soft_wrap=True)
-    (model,) = [folder.parents[1] for folder in given.models.glob("*/*/penstock.json")]
+    model = given.models / only_model(given.models)
     peers = []
     for name in given.peers.split(","):
         path, encoding, field = ROUTES[name]

@@ -28,9 +28,10 @@ from ...errors import BenchError, PenstockError
 from ...runtime.artifact import load_artifact
 from ...runtime.fingerprint import fingerprint
 from .images import choose_images
-from .loadgen import LoadRequest, LoadResult
+from .loadgen import LoadRequest
 from .report import write_aside
-from .servers import Contender, Server, run_to_end, terminate_as_exit
+from .servers import Contender, Server, terminate_as_exit
+from .subject import only_model, penstock_service, under_load
 
 ECHO_BYTES = 60_000
 GOALS = {"decode and session": 0.85, "echo of 60 kB": 0.75}
@@ -61,7 +62,7 @@ class OverheadConfig:
 
 def measure(config: OverheadConfig, console: Console) -> dict[str, Any]:
     """Both pairs; raises BenchError when a contender fails, or answers anything but what was asked."""
-    name = config.model or _only_model(config.models)
+    name = config.model or only_model(config.models)
     config.folder.mkdir(parents=True, exist_ok=True)
     folder = config.models / name
     load_artifact(folder)  # whether it can be read, before anything is started
@@ -70,28 +71,28 @@ def measure(config: OverheadConfig, console: Console) -> dict[str, Any]:
     body = config.folder / "body.bin"
     body.write_bytes(os.urandom(ECHO_BYTES))
     route = f"/v1/classify/{name}"
-    serve = [sys.executable, "-m", "penstock", "serve", str(config.models), "--ready-file", "{ready}"]
-    serve += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
-    echo = [sys.executable, "-m", "penstock.serving.bench.echo"]
     rates: dict[str, dict[str, list[float]]] = {}
     with terminate_as_exit(), ExitStack() as stack:
 
-        def server(kind: str, command: Sequence[str], files: tuple[str, ...]) -> Callable[[], float]:
-            contender = Contender(name=kind, command=tuple(command), path=route)
+        def server(contender: Contender, files: tuple[str, ...]) -> Callable[[], float]:
             started = stack.enter_context(Server(contender, folder=config.folder, timeout_seconds=config.start_seconds))
-            console.print(f"starting {kind}")
+            console.print(f"starting {contender.name}")
             started.wait_ready()
             started.pause()
             return lambda: _under_load(config, started, files)
 
+        def echo(kind: str) -> Contender:
+            command = (sys.executable, "-m", "penstock.serving.bench.echo", kind, str(config.models), "{ready}")
+            return Contender(name=kind, command=command, path=route)
+
         pairs = {
             "decode and session": {
                 "bare": stack.enter_context(_BareLoop(config, folder, images, console)).rate,
-                "served": server("served", serve, images),
+                "served": server(penstock_service(config.models, route, name="served"), images),
             },
             "echo of 60 kB": {
-                "bare": server("bare", [*echo, "bare", str(config.models), "{ready}"], (str(body),)),
-                "served": server("front", [*echo, "front", str(config.models), "{ready}"], (str(body),)),
+                "bare": server(echo("bare"), (str(body),)),
+                "served": server(echo("front"), (str(body),)),
             },
         }
         for what, contenders in pairs.items():
@@ -182,21 +183,7 @@ def _under_load(config: OverheadConfig, server: Server, files: tuple[str, ...]) 
         warm_up_seconds=config.warm_up_seconds,
         seconds=config.seconds,
     )
-    source, target = config.folder / "loadgen.request.json", config.folder / "loadgen.result.json"
-    source.write_text(json.dumps(request.to_json()))
-    target.unlink(missing_ok=True)
-    server.resume()
-    try:
-        run_to_end(
-            [sys.executable, "-m", "penstock.serving.bench.loadgen", str(source), str(target)],
-            log=config.folder / "loadgen.log",
-            timeout_seconds=request.warm_up_seconds + request.seconds + 2 * request.timeout_seconds,
-            tick=lambda: None,
-        )
-        server.check_alive()
-    finally:
-        server.pause()
-    result = LoadResult.from_json(json.loads(target.read_text()))
+    result = under_load(server, request, folder=config.folder)
     if result.errors:
         example = next(iter(result.error_examples.values()), "nothing")
         raise BenchError(f"{server.contender.name} failed requests: {result.errors}; the first said: {example}")
@@ -212,13 +199,6 @@ def _summary(found: dict[str, list[float]]) -> dict[str, Any]:
         "ratio_most": round(max(ratios), 3),
         "rounds": {kind: [round(rate, 1) for rate in rates] for kind, rates in found.items()},
     }
-
-
-def _only_model(models: Path) -> str:
-    names = sorted({record.parent.parent.name for record in models.glob("*/*/penstock.json")})
-    if len(names) != 1:
-        raise BenchError(f"{models} holds {len(names)} models ({', '.join(names)}); name one with --model")
-    return names[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

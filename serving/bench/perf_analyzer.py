@@ -23,7 +23,8 @@ from typing import Any, Literal
 
 from ...errors import BenchError
 from .images import choose_images
-from .servers import Contender, Server, terminate_as_exit
+from .servers import Server, terminate_as_exit
+from .subject import penstock_service
 
 __all__ = ["PerfRow", "PerfRun", "find", "run"]
 
@@ -214,28 +215,28 @@ def _measure(chosen: argparse.Namespace, binary: Path, levels: tuple[int, ...]) 
     images = tuple(path.resolve() for path in _files(chosen.images)) if chosen.images else ()
     if not model.is_dir():
         raise BenchError(f"there is no model {chosen.model} in {chosen.models}")
-    serve = [sys.executable, "-m", "penstock", "serve", str(chosen.models.resolve()), "--ready-file", "{ready}"]
-    serve += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
     rows: list[PerfRow] = []
-    with terminate_as_exit(), tempfile.TemporaryDirectory(prefix="penstock-perf-") as name:
-        contender = Contender(name="penstock", command=tuple(serve), path="/")
-        with Server(contender, folder=Path(name), timeout_seconds=300.0) as server:
-            server.wait_ready()
-            protocols: tuple[Protocol, ...] = ("http", "grpc")
-            for protocol in protocols:
-                address = f"127.0.0.1:{server.ready[protocol]}"
-                plain = PerfRun(
-                    address=address,
-                    protocol=protocol,
-                    model=chosen.model,
-                    concurrency=levels,
-                    window_seconds=chosen.seconds,
-                    stability_percent=chosen.stability,
-                )
-                rows += run(binary, plain)
-                if images:
-                    rows += run(binary, replace(plain, model=f"{chosen.model}_classify", images=images))
-            server.check_alive()
+    with (
+        terminate_as_exit(),
+        tempfile.TemporaryDirectory(prefix="penstock-perf-") as name,
+        Server(penstock_service(chosen.models, "/"), folder=Path(name), timeout_seconds=300.0) as server,
+    ):
+        server.wait_ready()
+        protocols: tuple[Protocol, ...] = ("http", "grpc")
+        for protocol in protocols:
+            address = f"127.0.0.1:{server.ready[protocol]}"
+            plain = PerfRun(
+                address=address,
+                protocol=protocol,
+                model=chosen.model,
+                concurrency=levels,
+                window_seconds=chosen.seconds,
+                stability_percent=chosen.stability,
+            )
+            rows += run(binary, plain)
+            if images:
+                rows += run(binary, replace(plain, model=f"{chosen.model}_classify", images=images))
+        server.check_alive()
     return rows
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from ...errors import AmbiguousError, BenchError
+from ...errors import BenchError
 from ...runtime.artifact import Artifact, load_artifact
 from ...runtime.fingerprint import fingerprint
 from ...runtime.plan import Plan
@@ -31,9 +31,10 @@ from .loadgen import LoadRequest, LoadResult
 from .notes import answer_notes, count_errors, speed_notes
 from .report import plot, result_table, write_aside
 from .result import BenchResult, Measurement
-from .servers import Contender, Server, machine_seconds, own_seconds, run_to_end, terminate_as_exit
+from .servers import Contender, Server, machine_seconds, own_seconds, terminate_as_exit
+from .subject import only_model, penstock_service, under_load
 
-BASELINE, PENSTOCK = "baseline", "penstock"
+BASELINE = "baseline"
 PACKAGES = ("penstock", "torch", "onnxruntime", "openvino", "numpy", "pillow", "fastapi", "uvicorn", "uvloop", "httptools")
 
 
@@ -97,7 +98,7 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
     AmbiguousError when `model` is needed. Every process that was started has ended when this returns or raises.
     """
     console = console or Console()
-    name = config.model or _only_model(config.models)
+    name = config.model or only_model(config.models)
     artifact = load_artifact(config.models / name)
     if artifact.preprocessing is None:
         raise BenchError(
@@ -229,36 +230,19 @@ class _Run:
 
     def _load(self, server: Server, request: LoadRequest, task: TaskID) -> LoadResult:
         """Run the load generator against one server, the only one that is not stopped meanwhile."""
-        source, target = self._logs / "loadgen.request.json", self._logs / "loadgen.result.json"
-        source.write_text(json.dumps(request.to_json()))
-        target.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "penstock.serving.bench.loadgen", str(source), str(target)]
-        limit = request.warm_up_seconds + request.seconds + 2 * request.timeout_seconds
-        if request.kind == "once":
-            limit = request.timeout_seconds * len(request.images)
         begin, already = time.monotonic(), self._progress.tasks[task].completed
-        server.resume()
-        try:
-            run_to_end(
-                command,
-                log=self._logs / "loadgen.log",
-                timeout_seconds=limit,
-                tick=lambda: self._progress.update(
-                    task, completed=already + min(time.monotonic() - begin, request.warm_up_seconds + request.seconds)
-                ),
-            )
-            server.check_alive()
-        finally:
-            server.pause()
-        return LoadResult.from_json(json.loads(target.read_text()))
+
+        def tick() -> None:
+            done = min(time.monotonic() - begin, request.warm_up_seconds + request.seconds)
+            self._progress.update(task, completed=already + done)
+
+        return under_load(server, request, folder=self._logs, tick=tick)
 
 
 def _contenders(config: BenchConfig, name: str, artifact: Artifact, folder: Path, device: str) -> list[Contender]:
     path = f"/v1/classify/{name}?k={config.k}"
-    serve = [sys.executable, "-m", "penstock", "serve", str(config.models.resolve()), "--ready-file", "{ready}"]
-    serve += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
     own_path = path if config.protocol == "http" else f"/{name}_classify?k={config.k}"
-    penstock = Contender(name=PENSTOCK, command=tuple(serve), path=own_path, protocol=config.protocol)
+    penstock = penstock_service(config.models, own_path, protocol=config.protocol)
     if config.baseline is None:
         return [*config.peers, penstock]
     recipe, preprocessing = folder / "recipe.json", folder / "preprocessing.json"
@@ -290,16 +274,6 @@ def _settings(config: BenchConfig) -> dict[str, Any]:
     del settings["baseline"], settings["preprocessing"]  # they stand in the logs folder as the baseline got them
     paths = {"models": str(config.models), "out": str(config.out), "images": [str(path) for path in config.images]}
     return {**settings, **paths, "waiting_server": "stopped (SIGSTOP)"}
-
-
-def _only_model(models: Path) -> str:
-    """The name of the model in a repository that holds one. Raises BenchError for none, AmbiguousError for several."""
-    names = sorted({record.parent.parent.name for record in models.glob("*/*/penstock.json")})
-    if not names:
-        raise BenchError(f"no model in {models}; `penstock migrate REPO --out DIR` writes DIR/models")
-    if len(names) > 1:
-        raise AmbiguousError(f"{models} holds {len(names)} models", candidates=names, flag="--model")
-    return names[0]
 
 
 def _accuracy(truth: Sequence[int] | None, answers: Mapping[str, LoadResult]) -> dict[str, float]:

@@ -19,14 +19,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...errors import BenchError
+from ...errors import BenchError, PenstockError
 from ...runtime.fingerprint import fingerprint
 from .histogram import Histogram
 from .images import choose_images
 from .load import LoadRequest, LoadResult
 from .loadgen import run
 from .report import write_aside
-from .servers import Contender, Server, terminate_as_exit
+from .servers import Server, terminate_as_exit
+from .subject import model_names, only_model, penstock_service
 from .sweep import Sweep, find_sustainable, goodput
 
 __all__ = ["Check", "Slice", "Soak", "checks", "markdown"]
@@ -210,7 +211,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--seconds, --step-seconds, --start-rate and --deadline-ms must be positive")
     try:
         done = _measure(chosen)
-    except BenchError as error:
+    except PenstockError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 2
     command = " ".join(["python -m penstock.serving.bench.soak", *arguments])
@@ -226,18 +227,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _measure(chosen: argparse.Namespace) -> Soak:
-    names = sorted({record.parent.parent.name for record in chosen.models.glob("*/*/penstock.json")})
-    model = chosen.model or (names[0] if len(names) == 1 else None)
-    if model is None or model not in names:
+    model = chosen.model or only_model(chosen.models)
+    if model not in (names := model_names(chosen.models)):
         raise BenchError(f"{chosen.models} holds {', '.join(names) or 'no models'}; choose one with --model")
-    serve = [sys.executable, "-m", "penstock", "serve", str(chosen.models.resolve()), "--ready-file", "{ready}"]
-    serve += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
     with terminate_as_exit(), tempfile.TemporaryDirectory(prefix="penstock-soak-") as name:
         folder = Path(name)
         images = choose_images(
             chosen.images, repository=None, model=chosen.models / model, synthetic_into=folder / "images", limit=256
         )
-        contender = Contender(name="penstock", command=tuple(serve), path=f"/v1/classify/{model}")
+        contender = penstock_service(chosen.models, f"/v1/classify/{model}")
         with Server(contender, folder=folder, timeout_seconds=600.0) as server:
             server.wait_ready()
             return soak(

@@ -7,7 +7,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from penstock.errors import BenchError
+from penstock.errors import AmbiguousError, BenchError
 from penstock.runtime.artifact import load_artifact
 from penstock.serving.bench import bare_loop, overhead
 from penstock.serving.bench.overhead import OverheadConfig, measure
@@ -89,5 +89,5 @@ def test_settings_that_make_no_sense(wrong, tmp_path):
 
 
 def test_a_model_has_to_be_named_where_there_are_several(models, tmp_path):
-    with pytest.raises(BenchError, match="--model"):
+    with pytest.raises(AmbiguousError, match="--model"):
         measure(OverheadConfig(models=models, folder=tmp_path), Console(file=io.StringIO()))

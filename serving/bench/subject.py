@@ -1,0 +1,59 @@
+"""What a benchmark measures: a model of a repository, served by `penstock serve`, under the load generator."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ...errors import AmbiguousError, BenchError
+from .load import LoadRequest, LoadResult
+from .servers import Contender, Server, run_to_end
+
+__all__ = ["PENSTOCK", "model_names", "only_model", "penstock_service", "under_load"]
+
+PENSTOCK = "penstock"
+
+
+def model_names(models: Path) -> list[str]:
+    """The models that a repository holds, without their companions."""
+    return sorted({record.parent.parent.name for record in models.glob("*/*/penstock.json")})
+
+
+def only_model(models: Path) -> str:
+    """The name of the model in a repository that holds one. Raises BenchError for none, AmbiguousError for several."""
+    names = model_names(models)
+    if not names:
+        raise BenchError(f"no model in {models}; `penstock migrate REPO --out DIR` writes DIR/models")
+    if len(names) > 1:
+        raise AmbiguousError(f"{models} holds {len(names)} models", candidates=names, flag="--model")
+    return names[0]
+
+
+def penstock_service(models: Path, path: str, *, name: str = PENSTOCK, protocol: str = "http") -> Contender:
+    """`penstock serve` of a repository on free ports; `path` is the route that is measured."""
+    command = [sys.executable, "-m", "penstock", "serve", str(models.resolve()), "--ready-file", "{ready}"]
+    command += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+    return Contender(name=name, command=tuple(command), path=path, protocol=protocol)
+
+
+def under_load(server: Server, request: LoadRequest, *, folder: Path, tick: Callable[[], None] = lambda: None) -> LoadResult:
+    """Run the load generator, in a process of its own, against a stopped server, which runs meanwhile and is stopped again.
+
+    `folder` takes what the two say to each other, and the generator's log. Raises BenchError when either ends before its time.
+    """
+    source, target = folder / "loadgen.request.json", folder / "loadgen.result.json"
+    source.write_text(json.dumps(request.to_json()))
+    target.unlink(missing_ok=True)
+    limit = request.warm_up_seconds + request.seconds + 2 * request.timeout_seconds
+    if request.kind == "once":
+        limit = request.timeout_seconds * len(request.images)
+    server.resume()
+    try:
+        command = [sys.executable, "-m", "penstock.serving.bench.loadgen", str(source), str(target)]
+        run_to_end(command, log=folder / "loadgen.log", timeout_seconds=limit, tick=tick)
+        server.check_alive()
+    finally:
+        server.pause()
+    return LoadResult.from_json(json.loads(target.read_text()))
