@@ -20,7 +20,7 @@ from ..errors import OverloadedError, RequestError
 from .codec import control_parameters, decode_request, encode_response
 from .dataplane import DataPlane
 from .hot_routes import HotApp
-from .http_body import BodyReader, decompress, header_length, image_of_form, while_connected
+from .http_body import BodyReader, decompress, header, header_length, image_of_form, while_connected
 from .http_control import add_control_routes
 from .json_limits import parse_json
 from .rate_limit import client_of_address
@@ -73,7 +73,7 @@ def create_app(plane: DataPlane) -> FastAPI:
         description="Image classification over the Open Inference Protocol (KServe v2) with Triton's extensions.",
         redirect_slashes=False,  # the redirect would name whatever host the request's header claims
     )
-    bodies = BodyReader(limit=config.max_body_bytes, budget=plane.bytes, timeout=config.body_timeout_seconds)
+    bodies = BodyReader(limit=config.max_body_bytes, budget=plane.bytes)
     _add_error_handlers(app)
 
     @app.get("/v2", tags=["server"])
@@ -174,7 +174,7 @@ def create_app(plane: DataPlane) -> FastAPI:
         plane.count_request(_client(request))
         plane.repository.get(model)
         async with bodies.read(request) as body:
-            form = request.headers.get("content-type", "").lower().startswith("multipart/")
+            form = header(request, b"content-type").lower().startswith(b"multipart/")
             image = await image_of_form(request, body) if form else body
             timeout = None if timeout_ms is None else timeout_ms / 1000
             answer = await while_connected(request, plane.classify(model, image, count=k, timeout=timeout))
@@ -186,7 +186,8 @@ def create_app(plane: DataPlane) -> FastAPI:
 
 
 def _client(request: Request) -> str:
-    return client_of_address(request.client.host) if request.client else ""
+    client = request.scope.get("client")
+    return client_of_address(client[0]) if client else ""
 
 
 def _packed(request: Request, parts: list[bytes], json_length: int | None) -> Response:

@@ -6,7 +6,7 @@ import asyncio
 import re
 import zlib
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from ..errors import InputError, TooLargeError, UnsupportedError
 from .byte_budget import ByteBudget
 
-__all__ = ["BodyReader", "decompress", "header_length", "image_of_form", "while_connected"]
+__all__ = ["BodyReader", "decompress", "header", "header_length", "image_of_form", "while_connected"]
 
 T = TypeVar("T")
 
@@ -26,42 +26,62 @@ _QUICK_SECONDS = 0.02
 
 
 class BodyReader:
-    """Reads bodies of at most `limit` bytes each, held on `budget`.
+    """Reads bodies of at most `limit` bytes each, held on `budget`. How long one may take is the connection's business."""
 
-    A body has `timeout` seconds to arrive, or slow senders would hold memory and connections for as long as they like.
-    """
-
-    def __init__(self, *, limit: int, budget: ByteBudget, timeout: float) -> None:
+    def __init__(self, *, limit: int, budget: ByteBudget) -> None:
         self._limit = limit
-        self._timeout = timeout
         self._budget = budget
 
-    @asynccontextmanager
-    async def read(self, request: Request) -> AsyncIterator[bytes]:
+    def read(self, request: Request) -> AbstractAsyncContextManager[bytes]:
         """The body as it was sent; its bytes count as held until the block ends.
 
-        Raises TooLargeError before it reads beyond the limit, and OverloadedError when too much is in memory.
+        Raises TooLargeError before it reads beyond the limit, OverloadedError when too much is in memory, and ClientDisconnect.
         """
-        declared = request.headers.get("content-length", "")
-        if declared.isdecimal() and int(declared) > self._limit:
+        return _Reading(request, self._limit, self._budget)
+
+
+class _Reading(AbstractAsyncContextManager[bytes]):
+    """One body. A class, and not a generator, since every request passes here."""
+
+    def __init__(self, request: Request, limit: int, budget: ByteBudget) -> None:
+        self._request = request
+        self._limit = limit
+        self._budget = budget
+        self._held = 0
+
+    async def __aenter__(self) -> bytes:
+        declared = header(self._request, b"content-length")
+        if declared.isdigit() and int(declared) > self._limit:
             raise TooLargeError(f"the body has {int(declared):,} bytes; at most {self._limit:,} are taken")
-        chunks: list[bytes] = []
-        size = held = 0
         try:
-            try:
-                async with asyncio.timeout(self._timeout):
-                    async for chunk in request.stream():
-                        size += len(chunk)
-                        if size > self._limit:
-                            raise TooLargeError(f"the body has more than {self._limit:,} bytes, the most that are taken")
-                        self._budget.take(len(chunk))
-                        held = size
-                        chunks.append(chunk)
-            except TimeoutError:
-                raise InputError(f"the body did not arrive within {self._timeout:g} s") from None
-            yield chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        finally:
-            self._budget.give(held)
+            return await self._whole()
+        except BaseException:
+            self._budget.give(self._held)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._budget.give(self._held)
+
+    async def _whole(self) -> bytes:
+        chunks: list[bytes] = []
+        more = True
+        while more:
+            message = await self._request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            chunk = message.get("body", b"")
+            if self._held + len(chunk) > self._limit:
+                raise TooLargeError(f"the body has more than {self._limit:,} bytes, the most that are taken")
+            self._budget.take(len(chunk))
+            self._held += len(chunk)
+            chunks.append(chunk)
+            more = message.get("more_body", False)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def header(request: Request, name: bytes) -> bytes:
+    """The first value of a header, named in lower case; empty when it is absent. `request.headers` would copy all of them."""
+    return next((value for key, value in request.scope["headers"] if key == name), b"")
 
 
 def decompress(body: bytes, encoding: str, limit: int) -> bytes:

@@ -42,7 +42,7 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
         _begun = False
         _refusal: _RefusedError | None = None
         _head_timer: asyncio.TimerHandle | None = None
-        _rest_timer: asyncio.TimerHandle | None = None
+        _body_timer: asyncio.TimerHandle | None = None
         _write_timer: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -52,10 +52,10 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
             self._expect_head()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            for timer in (self._head_timer, self._rest_timer, self._write_timer):
+            for timer in (self._head_timer, self._body_timer, self._write_timer):
                 if timer is not None:
                     timer.cancel()
-            self._head_timer = self._rest_timer = self._write_timer = None
+            self._head_timer = self._body_timer = self._write_timer = None
             for cycle in self._open:  # uvicorn knows the last one only
                 cycle.disconnected = True
                 cycle.message_event.set()
@@ -66,6 +66,8 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
                 self._expect_head()
             self._bytes += len(data)
             super().data_received(data)
+            if not self._in_head and self._body_timer is None:
+                self._body_timer = self.loop.call_later(config.body_timeout_seconds, self._give_up_body)
             if self._in_head and self._bytes > config.max_header_bytes:
                 self._refuse(431, "the request head is too long")
             elif self._bytes - self._body_bytes > config.max_header_bytes + _MAX_FRAMING_BYTES:
@@ -101,17 +103,13 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
         def on_message_complete(self) -> None:
             self._in_head, self._begun = True, False
             self._bytes = self._body_bytes = self._field_bytes = 0
-            if self._rest_timer is not None:
-                self._rest_timer.cancel()
-                self._rest_timer = None
+            if self._body_timer is not None:
+                self._body_timer.cancel()
+                self._body_timer = None
             super().on_message_complete()
 
         def on_response_complete(self) -> None:
             self._open.popleft()
-            if not self._in_head and self._rest_timer is None:
-                # Answered before its body was there, as with an error. The rest may come, or the sender would not read the
-                # answer, but not for ever.
-                self._rest_timer = self.loop.call_later(config.body_timeout_seconds, self._give_up)
             super().on_response_complete()
 
         def send_400_response(self, msg: str) -> None:
@@ -154,6 +152,11 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
                 self._refuse(408, "the request head did not arrive in time")
             else:
                 self.transport.close()
+
+        def _give_up_body(self) -> None:
+            # What was answered before its body was there, as with an error, gets no other answer. Until now the rest could
+            # come, or the sender would not have read that answer.
+            self._refuse(408, f"the body did not arrive within {config.body_timeout_seconds:g} s")
 
         def _give_up(self) -> None:
             self.transport.abort()

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 from urllib.parse import unquote
 
 from ..errors import RateLimitError
@@ -56,6 +57,7 @@ class RateLimiter:
             )
 
 
+@lru_cache(maxsize=4096)  # parsing an address costs as much as routing its request
 def client_of_address(address: str) -> str:
     """The client behind an address: of IPv6 its /64, which one subscriber has to himself."""
     try:

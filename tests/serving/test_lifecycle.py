@@ -198,7 +198,7 @@ def test_a_body_that_does_not_arrive_is_given_up(start, models):
         connection.sendall(b"POST /v1/classify/tiny HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
         answer = http.client.HTTPResponse(connection)
         answer.begin()
-        assert answer.status == 400
+        assert answer.status == 408
         assert b"did not arrive" in answer.read()
 
 
