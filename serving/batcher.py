@@ -269,7 +269,6 @@ class Batcher:
         ran = time.perf_counter_ns()
         if any(output.shape[:1] != (bucket,) for output in outputs):
             raise ExecutionError(f"outputs of a batch of {bucket} have shapes {[output.shape for output in outputs]}")
-        self.table.observe(bucket, (ran - begin) / 1e9)
         owned = [output.copy() if collator.owns(output) else output for output in outputs]
         answers = split(owned, batch)
         done = time.perf_counter_ns()
@@ -283,6 +282,8 @@ class Batcher:
         for ticket, answer in zip(batch, answers, strict=True):
             ticket.state = "done"
             ticket.future.set_result(answer)
+        # Handing answers over counts as well: until it is done no other batch begins.
+        self.table.observe(bucket, (time.perf_counter_ns() - begin) / 1e9)
 
     def _fail(self, tickets: Sequence[Ticket], error: PenstockError) -> None:
         now = self._clock()

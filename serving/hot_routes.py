@@ -24,11 +24,12 @@ Handler = Callable[..., Awaitable[Response]]
 
 _INFER = re.compile(r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer")
 _CLASSIFY = re.compile(r"/v1/classify/(?P<model>[^/]+)")
-_COUNT = re.compile(rb"k=([1-9][0-9]{0,2}|1000)")  # what the handler's own declaration lets through: 1 to 1000
+# What the handler's own declaration lets through: k from 1 to 1000, a time above 0 and up to 3,600,000 ms.
+_QUERY = re.compile(rb"(?:k=(?P<k>[1-9][0-9]{0,2}|1000))?(?:(?:^|&)timeout_ms=(?P<timeout>[1-9][0-9]{0,5}(?:\.[0-9]{1,9})?))?")
 
 
 class HotApp(FastAPI):
-    """An application whose `infer(request, model, version)` and `classify(request, model, k)` may be reached directly.
+    """An application whose `infer(request, model, version)` and `classify(request, model, k, timeout_ms)` may be reached directly.
 
     Middleware added to the application itself does not see those requests; what must see all stands around it.
     """
@@ -51,7 +52,7 @@ class HotApp(FastAPI):
             return
         handler, arguments = found
         scope["app"] = self
-        scope["path_params"] = {name: value for name, value in arguments.items() if name != "k"}
+        scope["path_params"] = {name: value for name, value in arguments.items() if name in ("model", "version")}
         request = Request(scope, receive, send)
         try:
             response = await handler(request, **arguments)
@@ -75,8 +76,13 @@ class HotApp(FastAPI):
         if not query and (match := _INFER.fullmatch(path)):
             return self._infer, {name: value for name, value in match.groupdict().items() if value is not None}
         if match := _CLASSIFY.fullmatch(path):
-            if not query:
-                return self._classify, match.groupdict()
-            if count := _COUNT.fullmatch(query):
-                return self._classify, {**match.groupdict(), "k": int(count[1])}
+            asked = _QUERY.fullmatch(query)
+            if asked is None:
+                return None
+            arguments: dict[str, Any] = match.groupdict()
+            if asked["k"]:
+                arguments["k"] = int(asked["k"])
+            if asked["timeout"]:
+                arguments["timeout_ms"] = float(asked["timeout"])
+            return self._classify, arguments
         return None

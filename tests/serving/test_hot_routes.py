@@ -89,11 +89,18 @@ REQUESTS = {
     "a label count that is none": ("/v1/classify/tiny?k=two", "image", {}),
     "twice": ("/v1/classify/tiny?k=2&k=3", "image", {}),
     "a deadline": ("/v1/classify/tiny?k=2&timeout_ms=10000", "image", {}),
+    "a deadline alone": ("/v1/classify/tiny?timeout_ms=10000.5", "image", {}),
+    "a deadline first": ("/v1/classify/tiny?timeout_ms=10000&k=2", "image", {}),
+    "a deadline that is over": ("/v1/classify/tiny?timeout_ms=0", "image", {}),
+    "a deadline too far": ("/v1/classify/tiny?timeout_ms=3600001", "image", {}),
+    "a deadline in words": ("/v1/classify/tiny?k=2&timeout_ms=1e4", "image", {}),
+    "no sign between": ("/v1/classify/tiny?k=2timeout_ms=10000", "image", {}),
     "no image": ("/v1/classify/tiny", b"hello", {}),
     "nothing": ("/v1/classify/tiny", b"", {}),
     "classified by nothing": ("/v1/classify/none", "image", {}),
 }
 DIRECT = {"json", "a version", "binary", "gzip", "raw", "an escaped name", "an image", "three labels", "the ensemble", "a form"}
+DIRECT |= {"a deadline", "a deadline alone"}
 
 
 @pytest.mark.parametrize("name", REQUESTS)
