@@ -29,7 +29,8 @@ _QUERY = re.compile(rb"(?:k=(?P<k>[1-9][0-9]{0,2}|1000))?(?:(?:^|&)timeout_ms=(?
 
 
 class HotApp(FastAPI):
-    """An application whose `infer(request, model, version)` and `classify(request, model, k, timeout_ms)` may be reached directly.
+    """An application whose handlers `infer(request, model, version)` and `classify(request, model, k, timeout_ms)` may be
+    reached directly.
 
     Middleware added to the application itself does not see those requests; what must see all stands around it.
     """
