@@ -19,8 +19,8 @@ __all__ = ["Instance", "close", "sample_inputs", "warm_up"]
 _RUNS = 5
 # Slow batches are not run more often than this allows: the table needs the order of magnitude, plans were measured with care.
 _SECONDS_PER_BUCKET = 0.6
-# A second instance costs a second copy of the weights, and latency: batches that share the device take longer each. ResNet-50
-# on two cores served 3 % more with two, at a p99 that was 37 % higher. So it must serve this much more; single slices are noisy.
+# A second instance costs a second copy of the weights, and latency: batches that share the device take longer each. Two of
+# ResNet-50 on two cores served 3 % more, at a p99 37 % higher. So it must serve this much more; single slices are noisy.
 _WORTH_A_SECOND = 1.15
 _SLICE_SECONDS, _SLICES = 0.25, 5
 
