@@ -169,6 +169,8 @@ class Batcher:
 
     def expire(self, ticket: Ticket) -> None:
         """For when a request's deadline has passed: refuse it unless it runs already."""
+        if ticket.state in ("coming", "queued"):
+            self.table.settle(in_time=False)
         self.refuse(ticket, OverloadedError(f"the deadline passed before model '{self._name}' could run the request"))
 
     def refuse(self, ticket: Ticket, error: PenstockError) -> None:
@@ -239,6 +241,7 @@ class Batcher:
                     elif isinstance(decision, Reject):
                         rejected = self._queue.pop(decision.index)
                         rejected.state = "done"
+                        self.table.settle(in_time=False)
                     elif isinstance(decision, Wait):
                         self._changed.wait(None if decision.until is None else decision.until - now)
             if rejected.future.set_running_or_notify_cancel():
@@ -280,6 +283,7 @@ class Batcher:
             [(int((now - t.arrived) * 1e9), max(0, int((now - t.queued) * 1e9) - compute_ns), t.deadline - now) for t in batch],
         )
         for ticket, answer in zip(batch, answers, strict=True):
+            self.table.settle(in_time=now <= ticket.deadline)
             ticket.state = "done"
             ticket.future.set_result(answer)
         # Handing answers over counts as well: until it is done no other batch begins.

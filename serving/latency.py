@@ -13,6 +13,9 @@ _TOLERANCE = 1.02
 _SMOOTHING, _OUTLIER = 0.1, 2.0
 # The smallest bucket that serves this share of the most rows per second is as good as the best.
 _EFFICIENT = 0.95
+# Of the requests that are admitted, this share may be late; each late one adds the step to the caution, up to the bound. In the
+# simulator a larger step refuses too much after a burst, and a smaller share refuses what could have been answered.
+_LATE, _STEP, _MOST_CAUTION = 0.02, 0.003, 2.0
 
 
 class LatencyTable:
@@ -20,7 +23,8 @@ class LatencyTable:
 
     Buckets are the only batch sizes that run; fewer rows are padded up. The profile is taken on an idle machine; `observe`
     learns one common factor for how much slower batches are under load, so that deadlines are judged by today's speed while
-    the choice between buckets stays with the profile. `recent` is how large batches were of late, on average.
+    the choice between buckets stays with the profile. `recent` is how large batches were of late, on average. `caution` is the
+    factor by which estimated waits are to be stretched so that few of the admitted requests are late.
     """
 
     def __init__(self, seconds: Mapping[int, float]) -> None:
@@ -30,6 +34,7 @@ class LatencyTable:
         self.largest = self.buckets[-1]
         self.factor = 1.0
         self.recent = 0.0
+        self.caution = 1.0
         self._profile = {bucket: float(seconds[bucket]) for bucket in self.buckets}
         self._best = max(self.buckets, key=lambda bucket: (bucket / self._profile[bucket], bucket))
         self._total, self._first = self._schedule()
@@ -88,6 +93,14 @@ class LatencyTable:
         seen = seconds / self._profile[bucket]
         seen = min(max(seen, self.factor / _OUTLIER), self.factor * _OUTLIER)
         self.factor += _SMOOTHING * (seen - self.factor)
+
+    def settle(self, *, in_time: bool) -> None:
+        """Learn whether an admitted request was answered before its deadline.
+
+        In balance when the wanted share is late: quantile tracking by stochastic approximation (Robbins and Monro, 1951).
+        """
+        step = -_STEP * _LATE / (1 - _LATE) if in_time else _STEP
+        self.caution = min(_MOST_CAUTION, max(1.0, self.caution + step))
 
     def to_json(self) -> dict[str, float]:
         """Milliseconds per bucket, for people."""

@@ -186,14 +186,15 @@ class BatchPolicy:
         finish = self.finish_estimate(now, sum(other.rows for other in ahead), rows, busy_until, table, allowed=allowed)
         if waiting >= limit:
             return Refusal(True, finish - now)
-        if finish <= deadline:
+        if (finish - now) * table.caution <= allowed:
             return None
         # Those that will be given up, since they cannot join a full batch, take no time.
         size = self._steady_size(rows, table, allowed, len(busy_until))
         first = max(now, min(busy_until)) + table.seconds(size)
         lasting = sum(other.rows for other in ahead if other.deadline >= first)
         finish = self.finish_estimate(now, lasting, rows, busy_until, table, allowed=allowed)
-        return Refusal(False, finish - now) if finish > deadline else None
+        needed = (finish - now) * table.caution
+        return Refusal(False, needed) if needed > allowed else None
 
     def _steady_size(self, rows: int, table: LatencyTable, allowed: float, instances: int) -> int:
         return max(min(table.efficient, table.steady_batch(table.largest, allowed, instances)), table.bucket_for(rows))

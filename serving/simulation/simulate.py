@@ -329,6 +329,8 @@ class _Run:
 
     def _end(self, request: Request, outcome: Outcome) -> None:
         request.outcome, request.finished = outcome, self._now
+        if outcome not in ("full", "late"):
+            self._table.settle(in_time=outcome == "answered" and self._now <= request.deadline)
 
 
 def _rounded(value: float, digits: int) -> float | None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from penstock.serving.latency import LatencyTable
@@ -45,6 +46,25 @@ def test_table_learns_how_slow_things_are_today():
     for bad in ({}, {0: 1.0}, {1: 0.0}, {1: float("nan")}):
         with pytest.raises(ValueError, match="latency table"):
             LatencyTable(bad)
+
+
+def test_admission_grows_cautious_until_few_are_late():
+    """Waits that vary by a fifth more than estimated: about the wanted share of those that it would still admit is late."""
+    table, random = LatencyTable({1: 0.01}), np.random.default_rng(5)
+    late = []
+    for _ in range(20_000):
+        in_time = table.caution >= random.normal(1, 0.2)
+        table.settle(in_time=in_time)
+        late.append(not in_time)
+    assert 0.01 < np.mean(late[5000:]) < 0.03
+    assert _admit(0.0101, 0, table=table) == Refusal(False, pytest.approx(0.01 * table.caution))
+    assert _admit(0.0101 * table.caution, 0, table=table) is None
+    for _ in range(200_000):
+        table.settle(in_time=True)
+    assert table.caution == 1
+    for _ in range(10_000):
+        table.settle(in_time=False)
+    assert table.caution == 2
 
 
 def test_a_lone_request_never_waits():
