@@ -31,6 +31,9 @@ _PATHS = [
     (re.compile(pattern), categories)
     for pattern, categories in (
         (r"/v2/health/(?:live|ready)", _OPEN),
+        # The console is a page without figures; what it draws is read as whoever looks at it.
+        (r"/|/console/[^/]+", _OPEN),
+        (r"/v1/figures", _READ | _METRICS),
         (r"/metrics", _METRICS),
         (rf"{_MODEL}/infer|/v1/classify/[^/]+", _INFER),
         (rf"/v2|/v2/models/stats|{_MODEL}(?:/ready|/config|/stats)?|/v2/repository/index", _READ),

@@ -29,7 +29,7 @@ def serving_line(models: Iterable[str], config: ServeConfig, ports: Mapping[str,
     schemes = {"http": f"{scheme}://", "metrics": f"metrics {scheme}://", "grpc": "gRPC "}
     where = [f"{schemes[name]}{host}:{port}{_PATHS.get(name, '')}" for name, port in ports.items()]
     names = ", ".join(dict.fromkeys(models)) or "no model yet"
-    return f"serving {names} at {', '.join(where)}; try {where[0]}/docs"
+    return f"serving {names} at {', '.join(where)}; open {where[0]}/ in a browser"
 
 
 def write_ready(path: Path, content: Mapping[str, Any]) -> None:

@@ -103,6 +103,11 @@ class Batcher:
         """Requests in the batches that run now."""
         return sum(self._running)
 
+    def load(self) -> tuple[int, int, int]:
+        """Requests whose tensors are still on their way here (images being decoded), that wait in the queue, and that run."""
+        with self._changed:
+            return len(self._coming), len(self._queue), sum(self._running)
+
     def admit(self, rows: int, *, timeout: float, priority: int = 0, arrived: float | None = None) -> Ticket:
         """Take a place for so many rows, to be answered within `timeout` seconds; priority 0 means none given.
 

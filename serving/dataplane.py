@@ -22,6 +22,7 @@ from .codec import binary_to_tensor
 from .config import ServeConfig
 from .config_json import config_json
 from .decode import DecodePool, decode_rows
+from .figures import server_figures
 from .messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .rate_limit import RateLimiter
@@ -123,6 +124,10 @@ class DataPlane:
                 for model, snapshot in zip(models, counted, strict=True)
             ],
         }
+
+    async def figures(self) -> dict[str, Any]:
+        """What every model does right now, for the console. Raises OverloadedError while there is no engine."""
+        return await server_figures(self.repository, self.config)
 
     async def load_model(self, name: str, parameters: Mapping[str, Any]) -> None:
         """Load or renew a model; `parameters` may hold "config", JSON to use instead of its `config.pbtxt`.

@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from .. import __version__
 from ..errors import OverloadedError, RequestError
 from .codec import control_parameters, decode_request, encode_response
+from .console.pages import add_console
 from .dataplane import DataPlane
 from .hot_routes import HotApp
 from .http_body import BodyReader, decompress, header, header_length, image_of_form, while_connected
@@ -181,6 +182,7 @@ def create_app(plane: DataPlane) -> FastAPI:
             return Response(_to_json(answer), media_type="application/json")
 
     add_control_routes(app, plane, bodies)
+    add_console(app, plane)
     app.serve_directly(infer=infer, classify=classify)
     return app
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -11,12 +12,14 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from .models import Model, TensorModel
 from .repository import ModelRepository
-from .statistics import SLACK_BOUNDS
+from .statistics import LATENCY_BOUNDS, SLACK_BOUNDS
 
 __all__ = ["ModelCollector", "metrics_app"]
 
 _LABELS = ("model", "version")
 _MICROSECONDS = 1000
+# Which of LATENCY_BOUNDS are scraped: 1, 2.5, 5 and 10 of each decade, as every bound is a series of its own.
+_SCRAPED = [index for index in range(len(LATENCY_BOUNDS)) if index % 10 in (0, 4, 7)]
 
 # Triton's name -> help, and what it reads from a statistics snapshot.
 _COUNTERS: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
@@ -87,12 +90,16 @@ class ModelCollector:
         slack = HistogramMetricFamily(
             "penstock_deadline_slack_seconds", "Time left when a request was answered", labels=_LABELS
         )
+        latency = HistogramMetricFamily(
+            "penstock_request_latency_seconds", "Time from a request's arrival to its answer", labels=_LABELS
+        )
         for model, (labels, snapshot) in zip(models, snapshots, strict=True):
+            latency.add_metric(labels, *_latency(model))
             if isinstance(model, TensorModel):
                 depth.add_metric(labels, model.batcher.depth)
                 sizes.add_metric(labels, *_batch_sizes(model, snapshot))
                 slack.add_metric(labels, *_slack(model))
-        yield from (depth, sizes, slack)
+        yield from (depth, sizes, slack, latency)
 
 
 def _batch_sizes(model: TensorModel, snapshot: dict[str, Any]) -> tuple[list[tuple[str, float]], float]:
@@ -106,11 +113,18 @@ def _batch_sizes(model: TensorModel, snapshot: dict[str, Any]) -> tuple[list[tup
 
 def _slack(model: Model) -> tuple[list[tuple[str, float]], float]:
     counts, total = model.statistics.slack_histogram()
-    running, cumulative = 0, []
-    for bound, count in zip([*map(str, SLACK_BOUNDS), "+Inf"], counts, strict=True):
-        running += count
-        cumulative.append((bound, float(running)))
-    return cumulative, total
+    return _cumulative(SLACK_BOUNDS, counts), total
+
+
+def _latency(model: Model) -> tuple[list[tuple[str, float]], float]:
+    counts, total = model.statistics.latency_histogram()
+    every = _cumulative(LATENCY_BOUNDS, counts)
+    return [every[index] for index in (*_SCRAPED, -1)], total
+
+
+def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """Prometheus counts in each bucket what is at most its bound."""
+    return list(zip([*map(str, bounds), "+Inf"], map(float, accumulate(counts)), strict=True))
 
 
 Scope = MutableMapping[str, Any]

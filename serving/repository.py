@@ -13,8 +13,10 @@ from typing import Any
 
 from ..errors import ArtifactError, InputError, NotFoundError, OverloadedError, UnsupportedError
 from ..runtime.model_config import parse_config_json
+from .changes import Changes
 from .config import ServeConfig
 from .family import Family
+from .figures import model_figures
 from .models import Model
 from .published import Entry, Members
 from .response_cache import ResponseCache
@@ -43,7 +45,7 @@ class ModelRepository:
 
     def __init__(self, config: ServeConfig, on_change: Callable[[], None] = lambda: None) -> None:
         self._config = config
-        self._on_change = on_change
+        self.changes = Changes(on_change)
         self._root = config.models.resolve()
         self._mode = config.model_control_mode
         self._loaded = threading.Event()
@@ -88,6 +90,7 @@ class ModelRepository:
             self._poller = threading.Thread(target=self._poll, args=(watch,), name="penstock-poll", daemon=True)
             self._poller.start()
         self._loaded.set()
+        self.changes.tell()
         if any(wanted.values()) and self._mode != "poll" and not self.ready_models() and not self._draining.is_set():
             reasons = "\n".join(f"  {entry.name}: {entry.reason}" for entry in self.entries)
             raise ArtifactError(f"none of the models in {self._config.models} can be served:\n{reasons}")
@@ -158,6 +161,10 @@ class ModelRepository:
     async def statistics(self, models: Sequence[Model]) -> list[dict[str, Any]]:
         """What each of the models has counted, in the form of the statistics extension."""
         return [model.statistics.snapshot() for model in models]
+
+    async def figures(self, models: Sequence[Model]) -> list[dict[str, Any]]:
+        """What each of the models does right now."""
+        return [model_figures(model) for model in models]
 
     async def load_model(self, name: str, config: str | None = None) -> None:
         """`start_load`, to its end; when this is cancelled, loading goes on."""
@@ -236,7 +243,7 @@ class ModelRepository:
             for name in members:
                 if name not in self._families:
                     self._families[name] = Family(
-                        name, self._root, self._config, self._tell, cache=self.cache, on_change=self._on_change
+                        name, self._root, self._config, self._tell, cache=self.cache, on_change=self.changes.tell
                     )
                     self._families[name].announce(members[name], set())
             by_name = {served: family for family in self._families.values() for served in family.published.models}
@@ -271,9 +278,12 @@ class ModelRepository:
 
     def drain(self) -> None:
         """Say "not ready" from now on, so that nobody sends more; what arrives is still answered."""
+        first = not self._draining.is_set()
         self._draining.set()
         for family in list(self._families.values()):
             family.stop()
+        if first:
+            self.changes.tell()
 
     def close(self, *, drain: bool = True) -> None:
         """Answer what was admitted, then end every thread."""

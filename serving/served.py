@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from .changes import Changes
 from .models import Model
 
 __all__ = ["Repository"]
@@ -13,6 +14,11 @@ __all__ = ["Repository"]
 
 class Repository(Protocol):
     """Models by name: `ModelRepository`, or in a front end the engine's models as it last described them."""
+
+    @property
+    def changes(self) -> Changes:
+        """Told, in any thread, whenever something begins or ceases to serve, or `ready` or the index changes."""
+        ...
 
     @property
     def ready(self) -> bool:
@@ -49,4 +55,8 @@ class Repository(Protocol):
 
     async def statistics(self, models: Sequence[Model]) -> list[dict[str, Any]]:
         """What each of the models has counted, in the form of the statistics extension."""
+        ...
+
+    async def figures(self, models: Sequence[Model]) -> list[dict[str, Any]]:
+        """What each of the models does right now; see `figures.model_figures`."""
         ...

@@ -18,6 +18,7 @@ from ..announce import say
 from ..batcher import Batcher
 from ..config import ServeConfig
 from ..endpoints import Endpoints
+from ..figures import model_figures
 from ..logs import log_output
 from ..metrics import metrics_app
 from ..models import Model, TensorModel
@@ -168,7 +169,12 @@ class Engine:
         return number
 
     def _statistics(self) -> str:
-        return json.dumps({number: served.model.statistics.snapshot() for number, served in self._served.items()})
+        return json.dumps(
+            {
+                number: {"statistics": served.model.statistics.snapshot(), "figures": model_figures(served.model)}
+                for number, served in self._served.items()
+            }
+        )
 
     def _on_control(self, desk: Desk, asked: Control) -> None:
         task = asyncio.ensure_future(self._settle(desk, asked))

@@ -14,7 +14,9 @@ from functools import partial
 from typing import Any
 
 from ...errors import NotFoundError, OverloadedError
+from ..changes import Changes
 from ..config import ServeConfig
+from ..figures import model_figures
 from ..models import Model, TensorModel
 from ..response_cache import ResponseCache
 from ..statistics import ModelStatistics
@@ -50,7 +52,7 @@ class RemoteRepository:
 
     def __init__(self, config: ServeConfig, on_change: Callable[[], None] = lambda: None) -> None:
         self._config = config
-        self._on_change = on_change
+        self.changes = Changes(on_change)
         self._cache = ResponseCache(config.response_cache_bytes) if config.response_cache_bytes else None
         self._connection: Connection | None = None
         self._index: list[dict[str, str]] = []
@@ -69,6 +71,7 @@ class RemoteRepository:
         # Numbers are one engine's; the models stay known until this one describes its own, and refuse until then.
         self._known = {}
         self._loaded = self._serves = False
+        self.changes.tell()
 
     @property
     def loaded(self) -> bool:
@@ -141,6 +144,17 @@ class RemoteRepository:
 
     async def statistics(self, models: Sequence[Model]) -> list[dict[str, Any]]:
         """What each of the models has counted. Raises OverloadedError when the engine does not say."""
+        return [said["statistics"] if said else ModelStatistics().snapshot() for said in await self._counted(models)]
+
+    async def figures(self, models: Sequence[Model]) -> list[dict[str, Any]]:
+        """What each of the models does right now, in the engine. Raises OverloadedError when the engine does not say."""
+        return [
+            said["figures"] if said else model_figures(model)
+            for model, said in zip(models, await self._counted(models), strict=True)
+        ]
+
+    async def _counted(self, models: Sequence[Model]) -> list[dict[str, Any] | None]:
+        """What the engine has counted of each; None of one that was exchanged meanwhile."""
         try:
             async with asyncio.timeout(_STATISTICS_SECONDS):
                 answer = await self._ask(AskStatistics)
@@ -148,11 +162,12 @@ class RemoteRepository:
             raise OverloadedError("the engine does not answer; try again later") from None
         counted = json.loads(answer.text)
         numbers = {key: str(known.number) for key, known in self._known.items()}
-        return [counted.get(numbers.get(id(model), "")) or ModelStatistics().snapshot() for model in models]
+        return [counted.get(numbers.get(id(model), "")) for model in models]
 
     def drain(self) -> None:
         """Say "not ready" from now on; what arrives is still answered."""
         self._draining = True
+        self.changes.tell()
 
     def close(self) -> None:
         """End the connection."""
@@ -180,7 +195,7 @@ class RemoteRepository:
             case Catalogue(serial, text):
                 self._update(json.loads(text))
                 self._send(Seen(serial))
-                self._on_change()
+                self.changes.tell()
             case Statistics() | Settled():
                 if (answer := self._questions.get(message.question)) and not answer.done():
                     answer.set_result(message)
@@ -241,4 +256,4 @@ class RemoteRepository:
             for answer in self._questions.values():
                 if not answer.done():
                     answer.set_exception(engine_gone())
-            self._on_change()
+            self.changes.tell()

@@ -78,7 +78,7 @@ def _onnx(path: Path, *, loops: int = 0, broken: bool = False, scale: float = 1.
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
 
 
-def _package(models: Path, name: str, tmp: Path, **options) -> None:
+def _package(models: Path, name: str, tmp: Path, *, labels: list[str] = LABELS, **options) -> None:
     files = tmp / f"files-{name}"
     files.mkdir(parents=True)
     _onnx(files / "model.onnx", **options)
@@ -88,7 +88,7 @@ def _package(models: Path, name: str, tmp: Path, **options) -> None:
         files_from=files,
         signature=SIGNATURE,
         preprocessing=PREPROCESSING,
-        labels=LABELS,
+        labels=labels,
         parity={},
         plans=[],
         provenance={},

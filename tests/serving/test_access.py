@@ -53,6 +53,7 @@ def test_no_token_opens_another_category(access):
         "/v2/logging": {"admin"},
         "/v2/models/m/trace/setting": {"admin"},
         "/metrics": {"metrics"},
+        "/v1/figures": {"infer", "admin", "metrics"},
         "/v2/health/ready": {"infer", "admin", "metrics"},
     }.items():
         assert _opens(access.check_path, path) == categories, path
@@ -67,19 +68,28 @@ def test_no_token_opens_another_category(access):
         assert _opens(access.check_method, RPC + method) == categories, method
 
 
-def test_only_health_is_open(access):
-    for path in ("/v2/health/live", "/v2/health/ready"):
+def test_only_health_and_the_page_are_open(access):
+    for path in ("/v2/health/live", "/v2/health/ready", "/", "/console/console.js"):
         access.check_path(path, [])
     for method in (f"{RPC}ServerLive", f"{RPC}ServerReady", "/grpc.health.v1.Health/Check"):
         access.check_method(method, [])
-    for path in ("/v2", "/docs", "/metrics", "/v2/models/m/infer", "/", "/nope"):
+    for path in ("/v2", "/docs", "/metrics", "/v2/models/m/infer", "/v1/figures", "/console", "/console/", "/nope"):
         with pytest.raises(UnauthorizedError, match="Bearer"):
             access.check_path(path, [])
 
 
 def test_what_is_in_no_category_is_refused(access):
     for token in TOKENS.values():
-        for path in ("/", "/nope", "/v3", "/v2/models/a/b", "/v2/models", "", "/v2/models/m/infer/", "/V2/models/m/infer"):
+        for path in (
+            "/nope",
+            "/console/a/b",
+            "/v3",
+            "/v2/models/a/b",
+            "/v2/models",
+            "",
+            "/v2/models/m/infer/",
+            "/V2/models/m/infer",
+        ):
             with pytest.raises(ForbiddenError, match="no token opens"):
                 access.check_path(path, [f"Bearer {token}"])
         for method in (f"{RPC}Nope", "/nope.Service/ModelInfer", RPC, "", f"{RPC}modelinfer"):

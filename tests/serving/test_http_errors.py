@@ -190,7 +190,9 @@ def test_compressed_bodies(call):
 
 def test_unknown_paths_models_and_methods(call):
     for method, path, status in (
-        ("GET", "/", 404),
+        ("GET", "/nope", 404),
+        ("GET", "/console/nope.js", 404),
+        ("POST", "/", 405),
         ("GET", "/v2/models/nope", 404),
         ("GET", "/v2/models/damaged", 404),
         ("GET", "/v2/models/tiny/versions/9", 404),

@@ -16,6 +16,7 @@ GUARDED = [
     "/v2/logging",
     "/v2/systemsharedmemory/status",
     "/docs",
+    "/v1/figures",
     "/openapi.json",
     "/metrics",
 ]
