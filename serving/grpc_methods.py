@@ -23,7 +23,7 @@ from .completion import in_completion_order
 from .http_edge import request_id_of
 from .logs import log_request, request_id
 
-__all__ = ["AccessInterceptor", "Methods"]
+__all__ = ["AccessInterceptor", "Methods", "code_of", "metadata_of"]
 
 log = logging.getLogger("penstock.serving")
 
@@ -46,7 +46,8 @@ _WINDOW = 64
 Method = Callable[[Any], Awaitable[Message]]
 
 
-def _code(error: RequestError) -> grpc.StatusCode:
+def code_of(error: RequestError) -> grpc.StatusCode:
+    """The gRPC code of an error."""
     return _CODES.get(error.status, grpc.StatusCode.INVALID_ARGUMENT)
 
 
@@ -62,9 +63,9 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         """The method's own handler, or one that refuses."""
         details = handler_call_details
         try:
-            self._access.check_method(details.method, _metadata(details.invocation_metadata, "authorization"))
+            self._access.check_method(details.method, metadata_of(details.invocation_metadata, "authorization"))
         except RequestError as error:
-            code, text = _code(error), str(error)
+            code, text = code_of(error), str(error)
 
             async def refuse(_: Any, context: Any) -> None:
                 await context.abort(code, text)
@@ -110,7 +111,7 @@ class Methods:
                 if isinstance(error, OverloadedError):
                     pause = ("grpc-retry-pushback-ms", str(error.retry_after * 1000))
                     context.set_trailing_metadata((("x-request-id", own_id), pause))
-                code, text = _code(error), str(error)
+                code, text = code_of(error), str(error)
             except Exception as error:  # whatever nobody foresaw ends this call only, and its details stay in the log
                 log.error("a gRPC call failed", exc_info=error)
                 code, text = grpc.StatusCode.INTERNAL, _INTERNAL
@@ -133,7 +134,7 @@ class Methods:
             code, sent = "OK", len(answer)
             return answer
         except RequestError as error:
-            code = _code(error).name
+            code = code_of(error).name
             raise
         except asyncio.CancelledError:
             code = "CANCELLED"
@@ -172,11 +173,12 @@ class Methods:
 
 def _begin(context: Any) -> str:
     """The call's id, for its log records and its caller."""
-    own_id = request_id_of(next(iter(_metadata(context.invocation_metadata(), "x-request-id")), None))
+    own_id = request_id_of(next(iter(metadata_of(context.invocation_metadata(), "x-request-id")), None))
     request_id.set(own_id)
     context.set_trailing_metadata((("x-request-id", own_id),))
     return own_id
 
 
-def _metadata(metadata: Any, name: str) -> list[str]:
+def metadata_of(metadata: Any, name: str) -> list[str]:
+    """All values of one name in a call's metadata."""
     return [value for key, value in metadata or () if key == name and isinstance(value, str)]

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from tritonclient.grpc import service_pb2 as pb
 
@@ -26,6 +26,7 @@ from .grpc_codec import (
     read_settings,
     trace_settings_message,
 )
+from .grpc_health import Health
 from .grpc_methods import AccessInterceptor, Methods
 from .rate_limit import client_of_peer
 from .tls import Tls
@@ -55,7 +56,8 @@ class GrpcServer:
             count=lambda peer: plane.count_request(client_of_peer(peer)),
         )
         self._server.add_generic_rpc_handlers([methods.handler()])
-        health_pb2_grpc.add_HealthServicer_to_server(_Health(plane), self._server)
+        self._health = Health(plane, access)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
 
     def bind(self, host: str, port: int) -> int:
@@ -76,6 +78,7 @@ class GrpcServer:
     async def stop(self, grace: float) -> None:
         """Take no more calls and finish those that run, within `grace` seconds."""
         await self._last_call.gather()
+        self._health.end()
         stopping = asyncio.ensure_future(self._server.stop(grace))
         await asyncio.sleep(_GOODBYE_SECONDS)
         self._last_call.release()
@@ -127,19 +130,6 @@ def _options(plane: DataPlane, shared: bool) -> list[tuple[str, int]]:
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
         ("grpc.max_concurrent_streams", 1024),
     ]
-
-
-class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """grpc.health.v1, which load balancers and Kubernetes probe; "" is the whole server."""
-
-    def __init__(self, plane: DataPlane) -> None:
-        self._plane = plane
-
-    async def Check(self, request: Any, context: Any) -> Any:
-        if request.service not in ("", _SERVICE):
-            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
-        status = health_pb2.HealthCheckResponse
-        return status(status=status.SERVING if self._plane.repository.ready else status.NOT_SERVING)
 
 
 class _Service:
