@@ -327,6 +327,10 @@ def serve(
     ] = False,
     log_format: Annotated[str, typer.Option(help="text or json; the log goes to stderr.")] = "text",
     access_log: Annotated[bool, typer.Option("--access-log", help="Log a line per request.")] = False,
+    trace_otlp: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Send OpenTelemetry traces to this OTLP/HTTP collector, as in http://localhost:4318."),
+    ] = None,
     model_control_mode: Annotated[
         str, typer.Option(help="none: fixed at the start; explicit: clients load and unload; poll: the folder is followed.")
     ] = "none",
@@ -370,6 +374,7 @@ def serve(
             allow_settings=allow_settings,
             log_format=log_format,
             access_log=access_log,
+            trace_otlp=trace_otlp,
             model_control_mode=model_control_mode,
             load_models=tuple(load_model or ()),
             repository_poll_seconds=repository_poll_secs,

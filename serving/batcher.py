@@ -37,10 +37,13 @@ class Runner(Protocol):
 class Ticket:
     """A request's place: admitted first, queued once its tensors are there, resolved through `future`.
 
-    `deadline`, `arrived` and `queued` are seconds on the monotonic clock. Cancelling `future` gives the place up at once.
+    `deadline`, `arrived` and `queued` are seconds on the monotonic clock. Cancelling `future` gives the place up at once. Once
+    it has run, `began` and `ended` say when, on the same clock, and `batch` how many rows ran together.
     """
 
-    __slots__ = ("arrived", "deadline", "future", "inputs", "order", "priority", "queued", "rows", "state")
+    __slots__ = (
+        "arrived", "batch", "began", "deadline", "ended", "future", "inputs", "order", "priority", "queued", "rows", "state",
+    )  # fmt: skip
 
     def __init__(self, rows: int, deadline: float, priority: int, arrived: float, serial: int) -> None:
         self.rows = rows
@@ -49,6 +52,8 @@ class Ticket:
         self.priority = self.order[0]
         self.arrived = arrived
         self.queued = arrived
+        self.began = self.ended = 0.0
+        self.batch = 0
         self.inputs: Rows = []
         self.future: Future[Rows] = Future()
         self.state = "coming"
@@ -269,7 +274,7 @@ class Batcher:
                     self._changed.notify()
 
     def _run(self, session: Runner, collator: Collator, batch: list[Ticket], bucket: int) -> None:
-        begin = time.perf_counter_ns()
+        began, begin = self._clock(), time.perf_counter_ns()
         rows = sum(ticket.rows for ticket in batch)
         inputs = collator.collate(batch, bucket)
         collated = time.perf_counter_ns()
@@ -290,6 +295,7 @@ class Batcher:
         for ticket, answer in zip(batch, answers, strict=True):
             self.table.settle(in_time=now <= ticket.deadline)
             ticket.state = "done"
+            ticket.began, ticket.ended, ticket.batch = began, now, rows
             ticket.future.set_result(answer)
         # Handing answers over counts as well: until it is done no other batch begins.
         self.table.observe(bucket, (time.perf_counter_ns() - begin) / 1e9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,7 @@ class ServeConfig:
     `token_file` holds the bearer tokens that calls then need. `tls_cert` and `tls_key` are PEM files, used by all ports; with
     `tls_client_ca` clients must show a certificate of that authority. `shared_memory` and `allow_settings` (logging, tracing)
     open what lets clients reach beyond their own requests. `log_format` is "text" or "json"; `access_log` adds a line per
-    request.
+    request. Traces go to the OpenTelemetry collector at the address `trace_otlp`, by OTLP over HTTP.
     `model_control_mode` is Triton's: "none" serves what is there at the start; "explicit" loads `load_models` ("*" is all)
     and then what clients ask for; "poll" looks at the folder every `repository_poll_seconds` and follows it.
     `rate_limit` is how many inference requests a second one client may send; None is as many as it likes.
@@ -60,6 +61,7 @@ class ServeConfig:
     allow_settings: bool = False
     log_format: str = "text"
     access_log: bool = False
+    trace_otlp: str | None = None
 
     max_queue: int = 256
     max_queue_delay_seconds: float = 0.01
@@ -130,6 +132,8 @@ class ServeConfig:
             raise ValueError("tls_cert and tls_key go together; give both or neither")
         if self.tls_client_ca is not None and self.tls_cert is None:
             raise ValueError("tls_client_ca needs tls_cert and tls_key")
+        if self.trace_otlp is not None and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", self.trace_otlp):
+            raise ValueError(f"trace_otlp must be a collector's address such as http://localhost:4318, got {self.trace_otlp!r}")
         if self.log_format not in ("text", "json"):
             raise ValueError(f"log_format must be text or json, got {self.log_format!r}")
         if not (math.isfinite(self.max_queue_delay_seconds) and self.max_queue_delay_seconds >= 0):

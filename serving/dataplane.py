@@ -32,6 +32,7 @@ from .results import requested_outputs, top_labels
 from .served import Repository
 from .settings import Settings
 from .shared_memory import SharedMemory
+from .stages import Stage, note_batch, stages
 
 __all__ = ["EXTENSIONS", "SERVER_NAME", "DataPlane"]
 
@@ -288,6 +289,8 @@ class DataPlane:
             elif isinstance(model, DecodeModel) and model.target.preprocessor is not None:
                 preprocessor, shape = model.target.preprocessor, model.target.image_input.shape
                 decoded = await self.in_pool(lambda: decode_rows(preprocessor, data, shape))
+                if (noted := stages.get()) is not None:
+                    noted.append(Stage("decode", begin, time.monotonic(), {}))
                 arrays = {model.config.outputs[0].name: decoded}
             else:
                 raise UnsupportedError(f"model '{model.name}' cannot be run by this server")
@@ -308,15 +311,19 @@ class DataPlane:
         if preprocessor is None:
             raise UnsupportedError(f"model '{model.name}' does not say how an image becomes its input")
         ticket = batcher.admit(len(images), timeout=self._timeout(timeout), priority=priority)
-        shape = model.image_input.shape
+        shape, noted = model.image_input.shape, stages.get()
 
         def decode() -> None:
             if ticket.future.done():  # given up or expired while it waited for a thread
                 return
             begin = time.monotonic()
             try:
-                with batcher.slot(ticket) as slot:
-                    rows = decode_rows(preprocessor, images, shape, slot[0] if slot else None)
+                try:
+                    with batcher.slot(ticket) as slot:
+                        rows = decode_rows(preprocessor, images, shape, slot[0] if slot else None)
+                finally:
+                    if noted is not None:  # before anybody can have the answer
+                        noted.append(Stage("decode", begin, time.monotonic(), {}))
                 batcher.submit(ticket, [rows])
             except InputError as error:
                 batcher.refuse(ticket, error)
@@ -339,6 +346,7 @@ class DataPlane:
             return await asyncio.wrap_future(ticket.future)
         finally:
             timer.cancel()
+            note_batch(ticket, time.monotonic())
 
     def _timeout(self, requested: float | None) -> float:
         return self.config.default_timeout_seconds if requested is None else requested

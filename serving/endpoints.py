@@ -20,6 +20,7 @@ from .dataplane import DataPlane
 from .grpc_server import GrpcServer
 from .http_edge import Edge
 from .http_protocol import options
+from .telemetry import Telemetry, TracedApplication
 from .tls import load_tls
 
 __all__ = ["Endpoints", "listen", "refuse_connections"]
@@ -71,8 +72,9 @@ class Endpoints:
     Tokens and certificates are read when this is made. Raises PenstockError when a file of theirs cannot be used.
     """
 
-    def __init__(self, config: ServeConfig) -> None:
+    def __init__(self, config: ServeConfig, *, telemetry: Telemetry | None = None) -> None:
         self._config = config
+        self._telemetry = telemetry
         self._access = load_access(config.token_file) if config.token_file else None
         self._tls = load_tls(config)
         self._listening: list[tuple[_Http, socket.socket]] = []
@@ -85,14 +87,16 @@ class Endpoints:
         With `log`, every request has its line in the access log.
         """
         settings = options(self._config, self._tls)
-        edge = Edge(app, access=self._access, log=log)
+        edge: App = Edge(app, access=self._access, log=log)
+        if self._telemetry is not None:
+            edge = TracedApplication(edge, self._telemetry)
         config = uvicorn.Config(edge, timeout_graceful_shutdown=int(self._config.drain_seconds), **settings)
         self._listening.append((_Http(config), bound))
         return int(bound.getsockname()[1])
 
     def add_grpc(self, plane: DataPlane, host: str, port: int, *, shared: bool = False) -> int:
         """Serve the data plane over gRPC; returns the port. With `shared`, other processes of ours listen on it too."""
-        self._grpc = GrpcServer(plane, access=self._access, tls=self._tls, shared=shared)
+        self._grpc = GrpcServer(plane, access=self._access, tls=self._tls, shared=shared, telemetry=self._telemetry)
         return self._grpc.bind(host, port)
 
     async def start(self) -> None:

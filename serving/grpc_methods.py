@@ -22,6 +22,7 @@ from .byte_budget import ByteBudget
 from .completion import in_completion_order
 from .http_edge import request_id_of
 from .logs import log_request, request_id
+from .telemetry import Telemetry
 
 __all__ = ["AccessInterceptor", "Methods", "code_of", "metadata_of"]
 
@@ -82,11 +83,20 @@ class Methods:
     with the peer's name for each inference request, and may refuse it.
     """
 
-    def __init__(self, service: Any, *, budget: ByteBudget, log_calls: bool, count: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        service: Any,
+        *,
+        budget: ByteBudget,
+        log_calls: bool,
+        count: Callable[[str], None],
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self._service = service
         self._budget = budget
         self._log_calls = log_calls
         self._count = count
+        self._telemetry = telemetry
 
     def handler(self) -> Any:
         """A handler of `inference.GRPCInferenceService` for a grpc.aio server, from the protocol's own description."""
@@ -106,7 +116,7 @@ class Methods:
             try:
                 if name == "ModelInfer":
                     self._count(context.peer())
-                return await self._answer(name, request_class, method, data, own_id)
+                return await self._answer(name, request_class, method, data, own_id, context)
             except RequestError as error:
                 if isinstance(error, OverloadedError):
                     pause = ("grpc-retry-pushback-ms", str(error.retry_after * 1000))
@@ -120,8 +130,17 @@ class Methods:
 
         return call
 
-    async def _answer(self, name: str, request_class: Any, method: Method, data: bytes, own_id: str) -> bytes:
-        """One message's answer, with its line in the access log."""
+    async def _answer(self, name: str, request_class: Any, method: Method, data: bytes, own_id: str, context: Any) -> bytes:
+        """One message's answer, with its span where requests are traced."""
+        if self._telemetry is None:
+            return await self._logged(name, request_class, method, data, own_id, _nobody)
+        with self._telemetry.grpc_call(name, context.invocation_metadata(), context.peer()) as ended:
+            return await self._logged(name, request_class, method, data, own_id, ended)
+
+    async def _logged(
+        self, name: str, request_class: Any, method: Method, data: bytes, own_id: str, ended: Callable[[str, str], None]
+    ) -> bytes:
+        """One message's answer, with its line in the access log. `ended` is told its code and its model."""
         begin, code, sent, model = time.perf_counter(), "INTERNAL", 0, ""
         try:
             with self._budget.hold(len(data)):
@@ -140,6 +159,7 @@ class Methods:
             code = "CANCELLED"
             raise
         finally:
+            ended(code, model)
             if self._log_calls:
                 log_request("grpc", name, code, model=model, begin=begin, received=len(data), sent=sent, request=own_id)
 
@@ -158,7 +178,7 @@ class Methods:
 
             try:
                 self._count(context.peer())
-                return await self._answer("ModelStreamInfer", pb.ModelInferRequest, infer, data, own_id)
+                return await self._answer("ModelStreamInfer", pb.ModelInferRequest, infer, data, own_id, context)
             except RequestError as error:
                 text = str(error)
             except Exception as error:  # as for a call of its own
@@ -169,6 +189,10 @@ class Methods:
 
         async for message in in_completion_order(requests, answer, window=_WINDOW):
             yield message
+
+
+def _nobody(_: str, __: str) -> None:
+    """Hears how a call ended that is not traced."""
 
 
 def _begin(context: Any) -> str:

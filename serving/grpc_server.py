@@ -29,6 +29,7 @@ from .grpc_codec import (
 from .grpc_health import Health
 from .grpc_methods import AccessInterceptor, Methods
 from .rate_limit import client_of_peer
+from .telemetry import Telemetry
 from .tls import Tls
 
 __all__ = ["GrpcServer"]
@@ -42,7 +43,15 @@ _QUIET_SECONDS, _GATHER_SECONDS, _GOODBYE_SECONDS = 0.3, 2.0, 0.1
 class GrpcServer:
     """A grpc.aio server of one data plane, on the running event loop. Several processes listen on one port when `shared`."""
 
-    def __init__(self, plane: DataPlane, *, access: Access | None = None, tls: Tls | None = None, shared: bool = False) -> None:
+    def __init__(
+        self,
+        plane: DataPlane,
+        *,
+        access: Access | None = None,
+        tls: Tls | None = None,
+        shared: bool = False,
+        telemetry: Telemetry | None = None,
+    ) -> None:
         self._tls = tls
         self._last_call = _LastCall()
         self._server = grpc.aio.server(
@@ -54,6 +63,7 @@ class GrpcServer:
             budget=plane.bytes,
             log_calls=plane.config.access_log,
             count=lambda peer: plane.count_request(client_of_peer(peer)),
+            telemetry=telemetry,
         )
         self._server.add_generic_rpc_handlers([methods.handler()])
         self._health = Health(plane, access)

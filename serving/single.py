@@ -16,6 +16,7 @@ from .logs import LogSettings
 from .metrics import metrics_app
 from .repository import ModelRepository
 from .settings import Settings
+from .telemetry import Telemetry
 
 __all__ = ["SingleProcess"]
 
@@ -28,6 +29,7 @@ class SingleProcess:
         self._repository = repository
         self._decoder = DecodePool(config.decoders, limit=config.max_queue)
         self._plane = DataPlane(repository, self._decoder, config, settings=Settings(log_settings))
+        self._telemetry = Telemetry(config.trace_otlp) if config.trace_otlp else None
         self._stop = asyncio.Event()
         self._ports: dict[str, int] = {}
 
@@ -46,10 +48,12 @@ class SingleProcess:
             await endpoints.stop()
             await loop.run_in_executor(None, self._repository.close)
             self._decoder.close()
+            if self._telemetry is not None:
+                await loop.run_in_executor(None, self._telemetry.close)
 
     def _bind(self) -> Endpoints:
         config = self._config
-        endpoints = Endpoints(config)
+        endpoints = Endpoints(config, telemetry=self._telemetry)
         try:
             apps = (
                 ("http", config.http_port, create_app(self._plane)),

@@ -135,6 +135,7 @@ class Connection:
                 for place, given in zip(places, inputs, strict=True):
                     if place.__array_interface__["data"] != given.__array_interface__["data"]:
                         np.copyto(place, given)
+                ticket.queued = time.monotonic()
                 self.channel.send(Submit(ticket.number))
         if not fits:
             self.refuse(ticket, InputError(f"the inputs must have the shapes {[list(shape) for shape in shapes]}"))
@@ -192,6 +193,7 @@ class Connection:
         if isinstance(message, Done):
             views = ticket.layout.outputs(self._memory, ticket.offset, ticket.rows)
             outputs = [view.copy() for view in views]
+            ticket.began, ticket.ended, ticket.batch = message.began, message.ended, message.batch
         with self._lock:
             ticket.open = False
             self._release(ticket)

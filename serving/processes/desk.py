@@ -154,7 +154,7 @@ class Desk:
                 return
             for place, output in zip(places, outputs, strict=True):
                 np.copyto(place, output, casting="unsafe")  # the signature's dtype is what clients are told
-            self.channel.send(Done(number))
+            self.channel.send(Done(number, job.ticket.began, job.ticket.ended, job.ticket.batch))
 
     def _fail(self, number: int, error: BaseException) -> None:
         if isinstance(error, RequestError):

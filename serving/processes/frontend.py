@@ -18,6 +18,7 @@ from ..endpoints import Endpoints, listen
 from ..http import create_app
 from ..logs import LogSettings, log_output
 from ..settings import Settings
+from ..telemetry import Telemetry
 from .child import begin, config_from_json, orphaned
 from .control import ControlLink
 from .remote import RemoteRepository
@@ -41,7 +42,8 @@ class FrontEnd:
 
     async def run(self) -> None:
         """Serve until the supervisor says stop, answer what was accepted, end."""
-        endpoints, host = Endpoints(self._config), self._config.host
+        telemetry = Telemetry(self._config.trace_otlp) if self._config.trace_otlp else None
+        endpoints, host = Endpoints(self._config, telemetry=telemetry), self._config.host
         bound = listen(host, self._ports["http"], "http", shared=True)
         endpoints.add_http(create_app(self._plane), bound, log=self._config.access_log)
         if "grpc" in self._ports:
@@ -53,6 +55,8 @@ class FrontEnd:
         await endpoints.stop()
         self._repository.close()
         self._decoder.close()
+        if telemetry is not None:
+            await asyncio.get_running_loop().run_in_executor(None, telemetry.close)
 
     def _on_command(self, command: dict[str, Any], descriptors: list[int]) -> None:
         match command["do"]:

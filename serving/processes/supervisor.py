@@ -16,6 +16,7 @@ from ...errors import ArtifactError, PenstockError
 from ..access import load_access
 from ..announce import say, serving_line, write_ready
 from ..config import ServeConfig
+from ..telemetry import check_installed
 from ..tls import load_tls
 from .child import config_to_json
 from .control import ControlLink
@@ -56,6 +57,8 @@ class Supervisor:
         if config.token_file is not None:
             load_access(config.token_file)
         load_tls(config)
+        if config.trace_otlp is not None:
+            check_installed()
         self._config = config
         self._ports = Ports(config)
         self._stop = asyncio.Event()

@@ -89,9 +89,15 @@ class AskStatistics(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The outputs lie in the request's block, which the engine does not touch again."""
+    """The outputs lie in the request's block, which the engine does not touch again.
+
+    They were computed from `began` to `ended`, in seconds, in a batch of so many rows.
+    """
 
     ticket: int
+    began: float
+    ended: float
+    batch: int
 
 
 class Failed(NamedTuple):
@@ -182,7 +188,7 @@ _LAYOUTS: dict[type[Message], struct.Struct] = {
     Refuse: struct.Struct("<Q"),
     Count: struct.Struct("<IBIQ"),
     AskStatistics: struct.Struct("<Q"),
-    Done: struct.Struct("<Q"),
+    Done: struct.Struct("<QddI"),
     Failed: struct.Struct("<QHI"),
     Catalogue: struct.Struct("<Q"),
     Seen: struct.Struct("<Q"),

@@ -12,7 +12,8 @@ U8, U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (8, 16, 32, 64)
 SECONDS = st.floats(allow_nan=False)
 MESSAGES = st.one_of(
     st.builds(wire.Admit, U64, U32, U32, U64, U64, SECONDS, SECONDS),
-    *(st.builds(kind, U64) for kind in (wire.Submit, wire.Cancel, wire.Expire, wire.Refuse, wire.AskStatistics, wire.Done)),
+    *(st.builds(kind, U64) for kind in (wire.Submit, wire.Cancel, wire.Expire, wire.Refuse, wire.AskStatistics)),
+    st.builds(wire.Done, U64, SECONDS, SECONDS, U32),
     st.builds(wire.Count, U32, U8, U32, U64),
     st.builds(wire.Failed, U64, U16, U32, st.text(max_size=50)),
     st.builds(wire.Catalogue, U64, st.text(max_size=50)),
