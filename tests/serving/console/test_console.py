@@ -48,6 +48,7 @@ def _traffic(server, photo, model="tiny"):
     def run(number: int) -> None:
         while not over.is_set():
             _classify(server, model, photo(number))
+            over.wait(0.01)  # the browser needs the cores too
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -264,7 +265,7 @@ def test_a_server_that_goes_and_comes_back(models, start, visit):
 def test_light_and_dark_wide_and_narrow(server, visit):
     colours = set()
     for scheme in ("light", "dark"):
-        for width in (320, 720, 1400):
+        for width in (320, 1400):
             page = visit(server, color_scheme=scheme, viewport={"width": width, "height": 800}).page
             expect(_card(page, "tiny").locator(".pill")).to_be_visible()
             assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (scheme, width)
