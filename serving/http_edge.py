@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from ..errors import RequestError, UnauthorizedError
+from ..errors import ForbiddenError, RequestError, UnauthorizedError
 from .access import Access
 from .logs import log_request, request_id
 
@@ -19,6 +19,10 @@ Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 Receive = Callable[[], Awaitable[Message]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
+
+# A page of any site that is open in a browser could use, or unload, what serves on the same machine. Browsers say so when it
+# does (W3C Fetch Metadata), and only they: other clients are nobody's page.
+_HARMLESS = ("GET", "HEAD", "OPTIONS")
 
 _ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
@@ -65,6 +69,10 @@ class Edge:
             await send(message)
 
         try:
+            if scope["method"] not in _HARMLESS and (b"sec-fetch-site", b"cross-site") in headers:
+                raise ForbiddenError(
+                    "a web page of another site may not send this; call it from a page of this server, or no page"
+                )
             if self._access is not None:
                 tokens = [value.decode("latin-1") for name, value in headers if name == b"authorization"]
                 self._access.check_path(scope["path"], tokens)
