@@ -268,7 +268,7 @@ def _why_not(plan: Plan, precisions: Sequence[str]) -> str:
     tried = [item for item in plan.measurements if item.precision in precisions]
     words = "/".join(precisions)
     if not tried:
-        return f"the plan did not try {words}: lossy precisions need real images to be judged by"
+        return f"the plan did not try {words}; `penstock tune MODEL --calibration IMAGES` tries all, judged by real images"
     reasons = list(dict.fromkeys(f"{item.candidate}: {item.why}" for item in tried if item.why))
     return f"the plan uses no {words} ({'; '.join(reasons[:3])})"
 
