@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak clean
+.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak performance bench-check clean
 
 setup: $(STAMP)
 
@@ -83,6 +83,22 @@ bench-peers: peers
 	@test -d build/photos/models || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
 	$(BIN)/python examples/peers/run.py build/photos/models --baseline examples/photos --out build/bench-peers/onnxruntime
 	$(BIN)/python examples/peers/run.py build/photos/models --baseline examples/photos --out build/bench-peers/penstock --session penstock
+
+# Writes docs/performance.json and docs/performance.md; for a quiet machine. What is not installed is left out, said so.
+PERFORMANCE := $(BIN)/penstock bench build/photos/models --baseline examples/photos
+performance: peers
+	@test -d build/photos/models || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
+	rm -rf build/performance
+	$(PERFORMANCE) --waterfall --rounds 5 --out build/performance
+	$(BIN)/penstock bench build/photos/models --sweep --images examples/photos/data/test --out build/performance
+	$(PERFORMANCE) --peers --out build/performance
+	$(BIN)/python -m penstock.serving.bench.performance record build/performance --command "make performance" --out docs/performance
+
+# Measures the waterfall again and fails where a ratio fell below the recorded one beyond the spreads.
+bench-check: setup
+	@test -d build/photos/models || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
+	$(PERFORMANCE) --waterfall --rounds 5 --out build/bench-check
+	$(BIN)/python -m penstock.serving.bench.performance check build/bench-check/waterfall.json --recorded docs/performance.json
 
 zoo: zoo-setup
 	$(BIN)/python tests/zoo/run.py

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import __version__
+from .cli_bench import bench
 from .errors import PenstockError
 
 if TYPE_CHECKING:
@@ -387,47 +388,7 @@ def serve(
     run(config)
 
 
-@app.command()
-def bench(
-    models: Annotated[Path, typer.Argument(help="A model repository.")],
-    model: Annotated[str | None, typer.Option(help="The model to measure, where there are several.")] = None,
-    baseline: Annotated[Path | None, typer.Option(help="The original repository, served by plain PyTorch beside it.")] = None,
-    entry: Annotated[str | None, typer.Option(help="The baseline's script to take the model from.")] = None,
-    images: Annotated[list[Path] | None, typer.Option(help="Image files or folders to send; may be repeated.")] = None,
-    concurrency: Annotated[str, typer.Option(help="Requests at a time, comma-separated.")] = "1,4,16",
-    rounds: Annotated[int, typer.Option(help="Interleaved repetitions.")] = 3,
-    seconds: Annotated[float, typer.Option(help="Length of one measurement.")] = 5.0,
-    protocol: Annotated[str, typer.Option(help="http or grpc; the baseline speaks HTTP only.")] = "http",
-    processes: Annotated[int, typer.Option(help="Processes of the load generator, sharing the connections.")] = 1,
-    out: Annotated[Path, typer.Option(help="Where bench.json, bench.png and the servers' logs go.")] = Path("penstock-bench"),
-) -> None:
-    """Measure a served model, beside the original repository behind a plain PyTorch service with --baseline."""
-    from .serving.bench.run import BenchConfig
-    from .serving.bench.run import bench as run
-
-    recipe = None
-    if baseline is not None:
-        from .migrate.resolving.resolve import resolve
-        from .migrate.survey.survey import survey
-
-        recipe = resolve(survey(baseline), entry=entry).recipe
-    try:
-        levels = tuple(int(part) for part in concurrency.split(","))
-        config = BenchConfig(
-            models=models,
-            out=out,
-            model=model,
-            images=tuple(images or ()),
-            baseline=recipe,
-            concurrency=levels,
-            rounds=rounds,
-            seconds=seconds,
-            protocol=protocol,
-            processes=processes,
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    raise typer.Exit(0 if run(config, console=_console()).ok else 1)
+app.command()(bench)
 
 
 @app.command()

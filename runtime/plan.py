@@ -89,6 +89,14 @@ class Measurement:
         """The candidate's name, as `str(choice)` gives it."""
         return ", ".join(filter(None, [f"{self.backend} {self.precision}", self.variant]))
 
+    def as_choice(self) -> Choice:
+        """The choice that was measured, without its files: what `str(choice)` says, read back."""
+        parts = self.variant.split(", ") if self.variant else []
+        streams = next((int(part.removesuffix(" streams")) for part in parts if part.endswith(" streams")), 1)
+        own = [part for part in parts if part != "fixed batch" and not part.endswith(" streams")]
+        batch = self.bucket if "fixed batch" in parts else None
+        return Choice(backend=self.backend, precision=self.precision, batch=batch, streams=streams, variant=", ".join(own))
+
     @property
     def rows_per_second(self) -> float | None:
         return None if not self.median_ms else 1000 * self.bucket / self.median_ms

@@ -1,7 +1,8 @@
 """`python -m penstock.runtime.worker REQUEST.json RESPONSE.json`: the subprocess in which a user's model is built and packaged.
 
-Tasks are "inspect", "answers" and "package". Every outcome is a response, failures too: {"ok": false, "error", "where",
-"traceback", "stage", "obstacles"}. Lines `PROGRESS <0..1> <text>` go to standard output among whatever the user's code prints.
+Tasks are "inspect", "answers", "package" and "variants". Every outcome is a response, failures too: {"ok": false, "error",
+"where", "traceback", "stage", "obstacles"}. Lines `PROGRESS <0..1> <text>` go to standard output among whatever the user's code
+prints.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def answer(request_path: Path, tell: Callable[[float, str], None]) -> dict[str, 
     try:
         request = json.loads(request_path.read_text(encoding="utf-8"))
         root = request["recipe"]["root"]
-        task = {"inspect": _inspect, "answers": _answers, "package": _package}[request["task"]]
+        task = {"inspect": _inspect, "answers": _answers, "package": _package, "variants": _variants}[request["task"]]
         return {"ok": True, **task(request, tell, stage)}
     except KeyboardInterrupt:
         raise
@@ -90,6 +91,19 @@ def _package(request: Mapping[str, Any], tell: Callable[[float, str], None], sta
     stage[0] = "capture"
     made = package_model(model, order, lambda part, text: tell(0.1 + 0.9 * part, text))
     return {"artifact": str(made.path), "captured": True, "parity": made.parity.to_json(), "plan": made.plan.to_json()}
+
+
+def _variants(request: Mapping[str, Any], tell: Callable[[float, str], None], stage: list[str]) -> dict[str, Any]:
+    from .recipe import build_model
+    from .variants import write_variants
+
+    artifact, out = (Path(request[name]).resolve() for name in ("artifact", "out"))
+    images = [Path(path).resolve() for path in request["images"]]
+    tell(0.0, "building the model")
+    model = build_model(request["recipe"])
+    stage[0] = "package"
+    made = write_variants(model, artifact, out, images=images, tell=lambda part, text: tell(0.1 + 0.9 * part, text))
+    return {"variants": [variant.to_json() for variant in made]}
 
 
 def _order(request: Mapping[str, Any]) -> Any:

@@ -3,9 +3,9 @@
     python -m penstock.serving.bench.baseline --recipe RECIPE.json --preprocessing PREPROCESSING.json --port 0 --ready-file FILE
 
 It is written as tutorials write it, and not slower: `model.eval()`, `torch.no_grad()`, uvicorn's defaults (uvloop and
-httptools), torch's default threads, the process's default allocator, and an `async def` handler, which measured faster
-than a threadpool one. It takes the same request as Penstock's own route, an image as the body, and answers in the same
-shape, so that one client drives both.
+httptools), torch's default threads, the process's default allocator, and an `async def` handler, which measured faster than
+a threadpool one. `--framework` has another framework run the model, in the same service. It takes the same request as
+Penstock's own route, an image as the body, and answers in the same shape, so that one client drives both.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from ...errors import SandboxError
 from ...runtime.preprocessing import opencv_resize
 from ...runtime.recipe import build_model
 from ...specs import Pad, Preprocessing, Resize
+from .config import FRAMEWORKS
+from .frameworks import by_hand
 
 _FILTERS = {
     "nearest": Image.Resampling.NEAREST,
@@ -77,7 +79,7 @@ def transform(preprocessing: Preprocessing) -> Callable[[Image.Image], torch.Ten
 
 
 def create_app(
-    model: torch.nn.Module,
+    model: Callable[[torch.Tensor], Any],
     preprocessing: Preprocessing,
     *,
     name: str,
@@ -85,10 +87,14 @@ def create_app(
     probabilities: bool = False,
     device: str = "cpu",
 ) -> FastAPI:
-    """The application: `POST /v1/classify/{name}`. `probabilities` says that the model's output needs no softmax."""
+    """The application: `POST /v1/classify/{name}`. `model` is a module, or any function of a float32 batch on the device.
+
+    `probabilities` says that the model's output needs no softmax.
+    """
     app = FastAPI()
     to_tensor = transform(preprocessing)
-    model = model.eval().to(device)
+    if isinstance(model, torch.nn.Module):
+        model = model.eval().to(device)
 
     @app.post("/v1/classify/{model_name}")
     async def classify(model_name: str, request: Request, k: int = 5) -> dict[str, Any]:
@@ -147,6 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--labels", type=Path, help="one label per line")
     parser.add_argument("--probabilities", action="store_true", help="the model's output already is probabilities")
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+    parser.add_argument("--framework", default="eager", choices=["eager", *FRAMEWORKS], help="what runs the model")
+    parser.add_argument("--input", default="3,224,224", help="C,H,W of a row, for frameworks that need an example")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
     parser.add_argument("--ready-file", type=Path, help="written as JSON once the service listens")
@@ -162,7 +170,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SandboxError as error:
         print(f"{error.output}\nbaseline: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    app = create_app(model, preprocessing, name=options.name, labels=labels, probabilities=options.probabilities, device=device)
+    row = [int(side) for side in options.input.split(",")]
+    run = model if options.framework == "eager" else by_hand(model, options.framework, row, device)
+    app = create_app(run, preprocessing, name=options.name, labels=labels, probabilities=options.probabilities, device=device)
 
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

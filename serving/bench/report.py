@@ -1,8 +1,7 @@
-"""A benchmark's result for people: the terminal table, the plot, and one table over several models."""
+"""A benchmark's result for people: the terminal table, and one table over several models."""
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +14,6 @@ from rich.table import Table
 from .result import BenchResult, Spread
 
 NAMES = {"baseline": "PyTorch baseline", "penstock": "Penstock"}
-# Okabe and Ito's colours, told apart by all kinds of colour vision; hatches and markers tell them apart in grey.
-COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
-HATCHES = ("//", "", "..", "xx", "\\\\", "--")
-MARKERS = ("s", "o", "^", "D", "v", "P")
 
 
 def result_table(result: BenchResult) -> RenderableType:
@@ -29,7 +24,7 @@ def result_table(result: BenchResult) -> RenderableType:
     if agreement := agreement_text(result):
         lines.append(f"Images with the same top-1 answer: {agreement}.")
     if result.accuracy:
-        parts = (f"{_name(name)} {share:.2%}" for name, share in result.accuracy.items())
+        parts = (f"{shown_name(name)} {share:.2%}" for name, share in result.accuracy.items())
         lines.append(f"Top-1 accuracy on these images: {', '.join(parts)}.")
     winners = {f"{choice['backend']} {choice['precision']}" for choice in result.plan["winners"].values()}
     lines.append(f"Penstock ran {escape(', '.join(sorted(winners)))} on {escape(result.plan['device'])}.")
@@ -41,40 +36,40 @@ def result_table(result: BenchResult) -> RenderableType:
 
 def _beside(result: BenchResult, title: str) -> Table:
     """One or two services beside each other: a row per concurrency."""
-    table = _table(title)
+    table = table_of(title)
     table.add_column("at a\ntime", justify="right")
     for name in result.contenders:
-        table.add_column(f"{_name(name)}\nreq/s".replace(" ", "\n"), justify="right")
+        table.add_column(f"{shown_name(name)}\nreq/s".replace(" ", "\n"), justify="right")
         table.add_column("p50 / p99\nms", justify="right", no_wrap=True)
     if len(result.contenders) > 1:
         table.add_column("speed-up", justify="right", style="bold")
     for concurrency in result.concurrency:
         cells = [str(concurrency)]
         for name in result.contenders:
-            cells += [_with_spread(result.requests_per_second(name, concurrency)), _latencies(result, name, concurrency)]
+            cells += [with_spread(result.requests_per_second(name, concurrency)), latencies(result, name, concurrency)]
         if len(result.contenders) > 1:
-            cells.append(_with_spread(result.ratio(concurrency), "x", digits=2))
+            cells.append(with_spread(result.ratio(concurrency), "x", digits=2))
         table.add_row(*cells)
     return table
 
 
 def _below(result: BenchResult, title: str) -> Table:
     """Many services below each other: a row per concurrency and service, and how much faster the last one is than it."""
-    table = _table(title)
+    table = table_of(title)
     table.add_column("at a\ntime", justify="right")
     table.add_column("service")
     table.add_column("req/s", justify="right")
     table.add_column("p50 / p99\nms", justify="right", no_wrap=True)
-    table.add_column(f"{_name(result.contenders[-1])}\nis faster", justify="right", style="bold")
+    table.add_column(f"{shown_name(result.contenders[-1])}\nis faster", justify="right", style="bold")
     for concurrency in result.concurrency:
         for name in result.contenders:
             last = name == result.contenders[-1]
             table.add_row(
                 str(concurrency) if name == result.contenders[0] else "",
-                escape(_name(name)),
-                _with_spread(result.requests_per_second(name, concurrency)),
-                _latencies(result, name, concurrency),
-                "" if last else _with_spread(result.ratio(concurrency, reference=name), "x", digits=2),
+                escape(shown_name(name)),
+                with_spread(result.requests_per_second(name, concurrency)),
+                latencies(result, name, concurrency),
+                "" if last else with_spread(result.ratio(concurrency, reference=name), "x", digits=2),
                 end_section=last,
             )
     return table
@@ -83,7 +78,7 @@ def _below(result: BenchResult, title: str) -> Table:
 def summary_table(results: Sequence[BenchResult], *, title: str = "PyTorch baseline service vs Penstock") -> Table:
     """Several models, a row each at the highest concurrency measured: both services, speed-up, top-1 agreement."""
     tops = {max(result.concurrency) for result in results}
-    table = _table(f"{title}, {', '.join(map(str, sorted(tops)))} requests at a time")
+    table = table_of(f"{title}, {', '.join(map(str, sorted(tops)))} requests at a time")
     table.add_column("model", overflow="fold")
     for name in NAMES.values():
         table.add_column(f"{name}\nreq/s".replace(" ", "\n"), justify="right")
@@ -98,8 +93,8 @@ def summary_table(results: Sequence[BenchResult], *, title: str = "PyTorch basel
         cells = [escape(result.model)]
         for name in NAMES:
             rate = result.requests_per_second(name, top)
-            cells += ["-" if rate is None else _number(rate.median), _latencies(result, name, top)]
-        cells += [_with_spread(result.ratio(top), "x", digits=2), agreement_text(result).replace(" of ", "\nof ", 1) or "-"]
+            cells += ["-" if rate is None else number(rate.median), latencies(result, name, top)]
+        cells += [with_spread(result.ratio(top), "x", digits=2), agreement_text(result).replace(" of ", "\nof ", 1) or "-"]
         if any_failed:
             cells.append(str(sum(sum(counts.values()) for counts in result.errors.values())))
         table.add_row(*cells)
@@ -117,71 +112,6 @@ def agreement_text(result: BenchResult) -> str:
     return text if agreement.compared == agreement.images else f"{text} ({agreement.images - agreement.compared} unanswered)"
 
 
-def plot(result: BenchResult) -> bytes:
-    """A PNG: requests per second and latencies over concurrency, the spread drawn in. Readable in grey."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    rates, times = figure.subplots(1, 2)
-    places = range(len(result.concurrency))
-    width = 0.8 / len(result.contenders)
-    for number, name in enumerate(result.contenders):
-        colour, hatch, marker = (kinds[number % len(kinds)] for kinds in (COLOURS, HATCHES, MARKERS))
-        shift = (number - (len(result.contenders) - 1) / 2) * width
-        found = [result.requests_per_second(name, concurrency) for concurrency in result.concurrency]
-        bars = [(place + shift, spread) for place, spread in zip(places, found, strict=True) if spread is not None]
-        drawn = rates.bar(
-            [place for place, _ in bars],
-            [spread.median for _, spread in bars],
-            width,
-            yerr=_whiskers([spread for _, spread in bars]),
-            capsize=3,
-            color=colour,
-            hatch=hatch,
-            edgecolor="black",
-            linewidth=0.8,
-            label=_name(name),
-        )
-        rates.bar_label(drawn, fmt=_number, padding=3, fontsize=8)
-        for quantile, line in (("p99", "-"), ("p50", ":")):
-            points = [
-                (place, spread)
-                for place, concurrency in zip(places, result.concurrency, strict=True)
-                if (spread := result.latency_ms(name, concurrency, quantile)) is not None
-            ]
-            times.errorbar(
-                [place + shift / 8 for place, _ in points],  # beside each other, or one spread hides the other
-                [spread.median for _, spread in points],
-                yerr=_whiskers([spread for _, spread in points]),
-                capsize=3,
-                color=colour,
-                linestyle=line,
-                marker=marker,
-                markeredgecolor="black",
-                label=f"{_name(name)} {quantile}",
-            )
-    rates.set_title("Requests per second (higher is better)")
-    times.set_title("Latency in ms (lower is better)")
-    times.set_yscale("log")
-    times.yaxis.set_major_formatter("{x:g}")
-    for axes in (rates, times):
-        axes.set_xticks(list(places), [str(concurrency) for concurrency in result.concurrency])
-        axes.set_xlabel("requests at a time")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", linewidth=0.4, alpha=0.6)
-        axes.set_axisbelow(True)
-        axes.legend(frameon=False, fontsize=8)
-    rates.margins(y=0.15)
-    ratio = result.ratio(max(result.concurrency))
-    gain = f": {ratio.median:.2f}x the baseline at {max(result.concurrency)} at a time" if ratio is not None else ""
-    figure.suptitle(f"{result.model}{gain}".replace("$", r"\$"))
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=150)
-    return data.getvalue()
-
-
 def write_aside(path: Path, data: bytes) -> None:
     """Write a file so that its name only ever stands for whole contents."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -195,20 +125,23 @@ def write_aside(path: Path, data: bytes) -> None:
         aside.unlink(missing_ok=True)
 
 
-def _table(title: str) -> Table:
+def table_of(title: str) -> Table:
     """Narrow enough for 80 columns."""
     return Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
 
 
-def _name(contender: str) -> str:
+def shown_name(contender: str) -> str:
+    """What people call a contender."""
     return NAMES.get(contender, contender)
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Three digits or so."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def _with_spread(spread: Spread | None, unit: str = "", *, digits: int | None = None) -> str:
+def with_spread(spread: Spread | None, unit: str = "", *, digits: int | None = None) -> str:
+    """The median, and below it the lowest and the highest; "-" for none."""
     if spread is None:
         return "-"
     if digits is None:
@@ -217,10 +150,7 @@ def _with_spread(spread: Spread | None, unit: str = "", *, digits: int | None = 
     return f"{median}{unit}\n({low}-{high})" if low != high else f"{median}{unit}"
 
 
-def _latencies(result: BenchResult, name: str, concurrency: int) -> str:
+def latencies(result: BenchResult, name: str, concurrency: int) -> str:
+    """ "p50 / p99" in milliseconds."""
     p50, p99 = (result.latency_ms(name, concurrency, quantile) for quantile in ("p50", "p99"))
-    return "-" if p50 is None or p99 is None else f"{_number(p50.median)} / {_number(p99.median)}"
-
-
-def _whiskers(spreads: Sequence[Spread]) -> list[list[float]]:
-    return [[spread.median - spread.low for spread in spreads], [spread.high - spread.median for spread in spreads]]
+    return "-" if p50 is None or p99 is None else f"{number(p50.median)} / {number(p99.median)}"

@@ -26,11 +26,17 @@ class Spread:
         return cls(median=statistics.median(values), low=min(values), high=max(values)) if values else None
 
 
+def plain(spread: Spread | None) -> dict[str, float] | None:
+    """A spread for JSON."""
+    return None if spread is None else asdict(spread)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     """One contender under load at one concurrency in one round.
 
-    `server_cpu_ms` is processor time of the server's processes per answer, `memory_bytes` their resident memory after it,
+    `server_cpu_ms` is processor time of the server's processes per answer, `memory_bytes` their resident memory after it, each
+    process counting what it shares, `pss_bytes` the same with what is shared counted once (None where the system cannot tell),
     `other_cores` how many cores other programs kept busy meanwhile.
     """
 
@@ -41,6 +47,7 @@ class Measurement:
     server_cpu_ms: float
     other_cores: float
     memory_bytes: int
+    pss_bytes: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         load = self.load.to_json()
@@ -77,7 +84,8 @@ class BenchResult:
     """Everything a benchmark found. The first contender is the reference of all ratios when there are several.
 
     `accuracy` is the share of right top-1 answers per contender, where the image folders name classes.
-    `warnings` says in sentences what a reader must know before trusting the figures.
+    `warnings` says in sentences what a reader must know before trusting the figures; `left_out` why a contender that was to be
+    measured was not.
     """
 
     model: str
@@ -94,6 +102,7 @@ class BenchResult:
     servers: Mapping[str, Any]
     settings: Mapping[str, Any]
     warnings: tuple[str, ...] = field(default=())
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -103,9 +112,11 @@ class BenchResult:
     @property
     def agreement(self) -> Agreement | None:
         """Of the last contender (Penstock) with the first (the baseline); None when only one was measured."""
-        if len(self.contenders) < 2:
-            return None
-        return Agreement.of(self.answers[self.contenders[0]], self.answers[self.contenders[-1]])
+        return None if len(self.contenders) < 2 else self.agreement_of(self.contenders[-1])
+
+    def agreement_of(self, contender: str) -> Agreement:
+        """Of a contender with the first."""
+        return Agreement.of(self.answers[self.contenders[0]], self.answers[contender])
 
     def of(self, contender: str, concurrency: int) -> list[Measurement]:
         """The measurements of one contender at one concurrency, by round."""
@@ -132,9 +143,6 @@ class BenchResult:
         return Spread.of([other / one for one, other in rates if one > 0])
 
     def to_json(self) -> dict[str, Any]:
-        def plain(spread: Spread | None) -> dict[str, float] | None:
-            return None if spread is None else asdict(spread)
-
         agreement = self.agreement
         summary = [
             {
@@ -148,6 +156,7 @@ class BenchResult:
                     for contender in self.contenders
                 },
                 "ratio": plain(self.ratio(concurrency)),
+                "to_first": {name: plain(self.ratio(concurrency, name)) for name in self.contenders[1:]},
                 "ratios": {name: plain(self.ratio(concurrency, reference=name)) for name in self.contenders[:-1]},
             }
             for concurrency in self.concurrency
@@ -161,6 +170,7 @@ class BenchResult:
             "accuracy": dict(self.accuracy),
             "errors": {name: dict(counts) for name, counts in self.errors.items()},
             "warnings": list(self.warnings),
+            "left_out": dict(self.left_out),
             "plan": dict(self.plan),
             "settings": dict(self.settings),
             "images": dict(self.images),

@@ -9,11 +9,10 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,82 +21,47 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from ...errors import BenchError
-from ...runtime.artifact import Artifact, load_artifact
+from ...runtime.artifact import load_artifact
 from ...runtime.fingerprint import fingerprint
 from ...runtime.plan import Plan
-from ...specs import Preprocessing
+from .config import BenchConfig
+from .contenders import make_contenders
 from .images import ImageSet, choose_images
 from .loadgen import LoadRequest, LoadResult
 from .notes import answer_notes, count_errors, speed_notes
-from .report import plot, result_table, write_aside
+from .page import bench_page
+from .plots import bench_plot
+from .report import result_table, write_aside
 from .result import BenchResult, Measurement
 from .servers import Contender, Server, machine_seconds, own_seconds, terminate_as_exit
-from .subject import only_model, penstock_service, under_load
+from .subject import only_model, under_load
 
-BASELINE = "baseline"
 PACKAGES = ("penstock", "torch", "onnxruntime", "openvino", "numpy", "pillow", "fastapi", "uvicorn", "uvloop", "httptools")
 
 
-@dataclass(frozen=True, kw_only=True)
-class BenchConfig:
-    """What to measure. `models` is the model repository; `model` may be left out when it holds one.
-
-    `baseline` is the recipe of the original model (a dict as `migrate` resolves it) or None to measure Penstock alone;
-    `preprocessing` is the baseline's, by default the model's own. `images` are files or folders; without any, see
-    `choose_images`. Every concurrency is measured `rounds` times for `seconds` each, after `warm_up_seconds`.
-    `device` is the baseline's: "cpu", "cuda", or "auto" for the one that the model's plan is for. `protocol` is "http" or
-    "grpc", which the baseline does not speak. `processes` of the load generator share the connections.
-    `peers` are other services of the same model, measured between the two; those that do not start are left out, with a
-    warning.
-    """
-
-    models: Path
-    out: Path
-    model: str | None = None
-    images: tuple[Path, ...] = ()
-    baseline: Mapping[str, Any] | None = None
-    preprocessing: Preprocessing | None = None
-    concurrency: tuple[int, ...] = (1, 4, 16)
-    rounds: int = 3
-    seconds: float = 5.0
-    warm_up_seconds: float = 1.0
-    start_seconds: float = 300.0
-    max_images: int = 256
-    k: int = 5
-    device: str = "auto"
-    protocol: str = "http"
-    processes: int = 1
-    peers: tuple[Contender, ...] = ()
-
-    def __post_init__(self) -> None:
-        if (
-            not self.concurrency
-            or any(number < 1 for number in self.concurrency)
-            or len(set(self.concurrency)) < len(self.concurrency)
-        ):
-            raise ValueError(f"concurrency must be different positive numbers, got {self.concurrency}")
-        for name in ("rounds", "max_images", "k"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.seconds <= 0 or self.start_seconds <= 0 or self.warm_up_seconds < 0:
-            raise ValueError("seconds and start_seconds must be positive, warm_up_seconds not negative")
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {self.device!r}")
-        if self.protocol not in ("http", "grpc"):
-            raise ValueError(f"protocol must be 'http' or 'grpc', got {self.protocol!r}")
-        if self.protocol == "grpc" and self.baseline is not None:
-            raise ValueError("protocol 'grpc' measures Penstock alone: the baseline service speaks HTTP only")
-        if not 1 <= self.processes <= min(self.concurrency):
-            raise ValueError(f"processes must be from 1 to the lowest concurrency, got {self.processes}")
-
-
 def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult:
-    """Measure, print the table, and write bench.json, bench.png and the servers' logs into `config.out`.
+    """Measure, print the table, and write bench.json, bench.html, bench.png and the servers' logs into `config.out`.
+
+    Raises what `measure` raises.
+    """
+    console = console or Console()
+    result = measure(config, console=console)
+    out = config.out.resolve()
+    write_aside(out / "bench.json", json.dumps(result.to_json(), indent=1, default=str).encode())
+    write_aside(out / "bench.html", bench_page(result).encode())
+    write_aside(out / "bench.png", bench_plot(result))
+    console.print(result_table(result))
+    written = ", ".join(str(out / f"bench.{kind}") for kind in ("json", "html", "png"))
+    console.print(f"Written: {written}; server logs in {out / 'logs'}", highlight=False, soft_wrap=True)
+    return result
+
+
+def measure(config: BenchConfig, *, console: Console) -> BenchResult:
+    """Start every service, take its answers, and measure all of them in turn. Only the servers' logs are written.
 
     Raises BenchError when a service does not start or ends under load, ArtifactError when the model cannot be read,
     AmbiguousError when `model` is needed. Every process that was started has ended when this returns or raises.
     """
-    console = console or Console()
     name = config.model or only_model(config.models)
     artifact = load_artifact(config.models / name)
     if artifact.preprocessing is None:
@@ -120,24 +84,26 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
     )
     plan = artifact.plan_here()
     device = plan.device if config.device == "auto" else config.device
-    contenders = _contenders(config, name, artifact, logs, device)
+    contenders = make_contenders(config, name, artifact, logs, device)
+    optional = {*config.frameworks, *(peer.name for peer in config.peers)}
     with terminate_as_exit(), ExitStack() as stack:
         progress = stack.enter_context(_progress(console))
         run = _Run(config, logs, images, progress)
-        servers, left_out = [], []
+        servers: list[Server] = []
+        left_out: dict[str, str] = {}
         for contender in contenders:
             try:
                 servers.append(run.start(stack, contender))
             except BenchError as error:
-                if contender not in config.peers:
+                if contender.name not in optional:
                     raise
-                left_out.append(f"{contender.name} is left out: {' '.join(str(error).split())[-500:]}")
+                left_out[contender.name] = " ".join(str(error).split())[-500:]
         contenders = [server.contender for server in servers]
         facts = {server.contender.name: server.facts() for server in servers}
         answers = {server.contender.name: run.answers(server) for server in servers}
         measurements = run.measure(servers)
     labels = list(artifact.labels.names) if artifact.labels is not None else None
-    result = BenchResult(
+    return BenchResult(
         model=name,
         contenders=tuple(contender.name for contender in contenders),
         concurrency=config.concurrency,
@@ -152,16 +118,12 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
         servers=facts,
         settings=_settings(config),
         warnings=(
-            *left_out,
+            *(f"{name} is left out: {why}" for name, why in left_out.items()),
             *answer_notes(answers, measurements, synthetic=images.synthetic),
             *speed_notes(measurements, plan, baseline=device if config.baseline is not None else None),
         ),
+        left_out=left_out,
     )
-    write_aside(out / "bench.json", json.dumps(result.to_json(), indent=1, default=str).encode())
-    write_aside(out / "bench.png", plot(result))
-    console.print(result_table(result))
-    console.print(f"Written: {out / 'bench.json'}, {out / 'bench.png'}; server logs in {logs}", highlight=False, soft_wrap=True)
-    return result
 
 
 class _Run:
@@ -219,6 +181,7 @@ class _Run:
                             server_cpu_ms=round(1e3 * used / max(1, result.sent), 3),
                             other_cores=round(max(0.0, others) / (time.monotonic() - begin), 2),
                             memory_bytes=server.memory_bytes(),
+                            pss_bytes=server.pss_bytes(),
                         )
                     )
                     self._progress.update(task, completed=(number * len(servers) + position + 1) * each)
@@ -239,38 +202,9 @@ class _Run:
         return under_load(server, request, folder=self._logs, tick=tick)
 
 
-def _contenders(config: BenchConfig, name: str, artifact: Artifact, folder: Path, device: str) -> list[Contender]:
-    path = f"/v1/classify/{name}?k={config.k}"
-    own_path = path if config.protocol == "http" else f"/{name}_classify?k={config.k}"
-    penstock = penstock_service(config.models, own_path, protocol=config.protocol)
-    if config.baseline is None:
-        return [*config.peers, penstock]
-    recipe, preprocessing = folder / "recipe.json", folder / "preprocessing.json"
-    recipe.write_text(json.dumps(dict(config.baseline)))
-    steps = config.preprocessing or artifact.preprocessing
-    assert steps is not None, "checked before"
-    preprocessing.write_text(json.dumps(steps.to_json()))
-    naive = [
-        sys.executable,
-        "-m",
-        "penstock.serving.bench.baseline",
-        "--recipe",
-        str(recipe),
-        "--preprocessing",
-        str(preprocessing),
-    ]
-    naive += ["--name", name, "--port", "0", "--ready-file", "{ready}", "--device", device]
-    if artifact.labels is not None:
-        labels = folder / "labels.txt"
-        labels.write_text("".join(f"{label}\n" for label in artifact.labels.names))
-        naive += ["--labels", str(labels)]
-    if artifact.probabilities:
-        naive += ["--probabilities"]
-    return [Contender(name=BASELINE, command=tuple(naive), path=path), *config.peers, penstock]
-
-
 def _settings(config: BenchConfig) -> dict[str, Any]:
-    settings = asdict(replace(config, baseline=None, preprocessing=None))
+    settings = asdict(replace(config, baseline=None, preprocessing=None, frameworks=()))
+    settings["frameworks"] = config.frameworks
     del settings["baseline"], settings["preprocessing"]  # they stand in the logs folder as the baseline got them
     paths = {"models": str(config.models), "out": str(config.out), "images": [str(path) for path in config.images]}
     return {**settings, **paths, "waiting_server": "stopped (SIGSTOP)"}

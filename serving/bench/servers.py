@@ -142,6 +142,17 @@ class Server:
                 total += process.memory_info().rss
         return total
 
+    def pss_bytes(self) -> int | None:
+        """Memory of the service and its children with shared pages counted once in all; None where the system cannot tell."""
+        total = 0
+        for process in self._family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                pss = getattr(process.memory_full_info(), "pss", None)
+                if pss is None:
+                    return None
+                total += pss
+        return total
+
     def facts(self) -> dict[str, Any]:
         """What the figures depend on: the command, the allocator, and the variables that change either."""
         self.check_alive()
@@ -185,8 +196,13 @@ class Server:
             os.killpg(self._running().pid, number)
 
 
-def run_to_end(command: Sequence[str], *, log: Path, timeout_seconds: float, tick: Callable[[], None]) -> None:
-    """Run a process to its end, calling `tick` a few times a second. Raises BenchError when it fails or takes too long."""
+def run_to_end(
+    command: Sequence[str], *, log: Path, timeout_seconds: float, tick: Callable[[], None], what: str = "the load generator"
+) -> None:
+    """Run a process to its end, calling `tick` a few times a second. Raises BenchError when it fails or takes too long.
+
+    `what` it is in errors.
+    """
     begin = time.monotonic()
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -196,7 +212,7 @@ def run_to_end(command: Sequence[str], *, log: Path, timeout_seconds: float, tic
         while process.poll() is None:
             tick()
             if time.monotonic() - begin > timeout_seconds:
-                raise BenchError(f"the load generator did not finish within {timeout_seconds:.0f} s; see {log}")
+                raise BenchError(f"{what} did not finish within {timeout_seconds:.0f} s; see {log}")
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.2)
     finally:
@@ -205,7 +221,7 @@ def run_to_end(command: Sequence[str], *, log: Path, timeout_seconds: float, tic
             process.wait()
     if process.returncode:
         end = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
-        raise BenchError(f"the load generator ended with status {process.returncode}:\n{end}")
+        raise BenchError(f"{what} ended with status {process.returncode}:\n{end}")
 
 
 def machine_seconds() -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...errors import AmbiguousError, BenchError
@@ -31,10 +31,12 @@ def only_model(models: Path) -> str:
     return names[0]
 
 
-def penstock_service(models: Path, path: str, *, name: str = PENSTOCK, protocol: str = "http") -> Contender:
-    """`penstock serve` of a repository on free ports; `path` is the route that is measured."""
+def penstock_service(
+    models: Path, path: str, *, name: str = PENSTOCK, protocol: str = "http", options: Sequence[str] = ()
+) -> Contender:
+    """`penstock serve` of a repository on free ports, with more options; `path` is the route that is measured."""
     command = [sys.executable, "-m", "penstock", "serve", str(models.resolve()), "--ready-file", "{ready}"]
-    command += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+    command += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", *options]
     return Contender(name=name, command=tuple(command), path=path, protocol=protocol)
 
 

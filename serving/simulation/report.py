@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from ..bench.report import COLOURS, HATCHES
+from ..bench.plots import COLOURS, HATCHES
 from .compare import MACHINES, Outcome
 
 __all__ = ["markdown", "plot"]

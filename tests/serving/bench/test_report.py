@@ -12,7 +12,8 @@ from rich.console import Console
 from penstock.runtime.plan import Choice, Plan
 from penstock.serving.bench.loadgen import LoadResult
 from penstock.serving.bench.notes import answer_notes, count_errors, speed_notes
-from penstock.serving.bench.report import plot, result_table, summary_table, write_aside
+from penstock.serving.bench.plots import bench_plot
+from penstock.serving.bench.report import result_table, summary_table, write_aside
 from penstock.serving.bench.result import Agreement, BenchResult, Measurement, Spread
 
 
@@ -132,7 +133,7 @@ def test_the_result_is_plain_json_and_keeps_every_measurement():
 
 @pytest.mark.parametrize("contenders", [("baseline", "penstock"), ("penstock",)])
 def test_the_plot_is_a_png_with_something_on_it(contenders):
-    with Image.open(io.BytesIO(plot(result(contenders=contenders, model="a$b_{c}")))) as image:
+    with Image.open(io.BytesIO(bench_plot(result(contenders=contenders, model="a$b_{c}")))) as image:
         assert image.format == "PNG"
         assert image.width > 1000
         assert len(image.convert("RGB").getcolors(1 << 24)) > 50
@@ -142,7 +143,7 @@ def test_the_plot_and_the_table_stand_a_service_that_answered_nothing():
     measurements = [replace(one, load=load(rate=0.0, samples=0)) for one in result().measurements]
     silent = replace(result(), measurements=tuple(measurements))
     assert silent.ratio(1) is None
-    assert plot(silent)
+    assert bench_plot(silent)
     assert "-" in shown(result_table(silent))
     json.dumps(silent.to_json(), allow_nan=False)
 
@@ -212,4 +213,4 @@ def test_many_services_stand_below_each_other():
     assert ["peer", "50.0", "20.0", "/", "40.0", "2.00x"] in lines
     assert found.ratio(16, reference="peer") == Spread(median=2.0, low=1.5, high=2.4)
     assert found.to_json()["summary"][1]["ratios"]["peer"] == {"median": 2.0, "low": 1.5, "high": 2.4}
-    Image.open(io.BytesIO(plot(found))).verify()
+    Image.open(io.BytesIO(bench_plot(found))).verify()

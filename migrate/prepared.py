@@ -1,0 +1,110 @@
+"""A repository that somebody wants served or measured at once: its models, migrated into a folder aside, once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+from ..errors import MigrateError
+from .api import migrate
+from .output import models_folder
+from .tree import MARKER
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["migrated_from", "prepared"]
+
+_RECORD = "prepared.json"
+_MOST_FILES = 200_000
+_SKIPPED = frozenset({"__pycache__", "node_modules"})
+
+
+def prepared(
+    repository: Path,
+    folder: Path,
+    *,
+    leave_out: tuple[Path, ...] = (),
+    entry: str | None = None,
+    model: str | None = None,
+    console: Console | None = None,
+) -> Path:
+    """The model repository of a migrated copy of `repository` in `folder`, made anew where a file of it changed since.
+
+    `leave_out` are folders in the repository that do not count. Raises what `migrate` raises, AmbiguousError for a choice that
+    is the user's, and MigrateError with the findings when no model came of it.
+    """
+    target, record = folder / "migrated", folder / _RECORD
+    wanted = {
+        "repository": str(repository.resolve()),
+        "files": _digest(repository.resolve(), tuple(path.resolve() for path in leave_out)),
+        "entry": entry,
+        "model": model,
+        "penstock": __version__,
+    }
+    models = target / models_folder(repository)
+    if (target / MARKER).is_file() and models.is_dir() and _read(record) == wanted:
+        return models
+    record.unlink(missing_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    report = migrate(repository, out=target, entry=entry, model=model, console=console)
+    if not any(entry.artifact for entry in report.models):
+        errors = [f"{finding.code} {finding.message}" for finding in report.findings if finding.severity == "error"]
+        reasons = errors or [found.parity.why for found in report.models if found.parity.why] or ["no model was recognised"]
+        raise MigrateError(f"{repository} has no model to serve yet:\n" + "\n".join(f"  {reason}" for reason in reasons))
+    record.write_text(json.dumps(wanted), encoding="utf-8")
+    return models
+
+
+def migrated_from(path: Path) -> tuple[Path, Path | None] | None:
+    """The model repository in a folder that `penstock migrate --out` wrote, and the repository that it was made of if that is
+    still there; None for any other folder."""
+    said = _read(path / MARKER)
+    if said is None:
+        return None
+    models = next(
+        (path / name for name in ("models", "model_repository") if any((path / name).glob("*/*/penstock.json"))), None
+    )
+    if models is None:
+        return None
+    repository = Path(str(said.get("repository") or ""))
+    return models, repository if said.get("repository") and repository.is_dir() else None
+
+
+def _read(path: Path) -> Mapping[str, Any] | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _digest(root: Path, leave_out: tuple[Path, ...]) -> str:
+    """What changes with any file of a repository, by their names, sizes and times; hidden folders do not count."""
+    seen = hashlib.sha256()
+    count = 0
+    for folder, names, files in os.walk(root):
+        here = Path(folder)
+        names[:] = sorted(
+            name
+            for name in names
+            if not name.startswith(".")
+            and name not in _SKIPPED
+            and here / name not in leave_out
+            and not any((here / name / mark).exists() for mark in ("pyvenv.cfg", "conda-meta", MARKER))
+        )
+        for name in sorted(files):
+            status = (here / name).lstat()
+            place = (here / name).relative_to(root).as_posix()
+            seen.update(f"{place}\0{status.st_size}\0{status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+            count += 1
+        if count > _MOST_FILES:
+            raise MigrateError(
+                f"{root} has more than {_MOST_FILES:,} files; migrate it with penstock migrate --out DIR instead"
+            )
+    return seen.hexdigest()

@@ -1,0 +1,190 @@
+"""`penstock bench --sweep`: how throughput and latency go with concurrency and batch size, beside what the machine can do.
+
+The machine's peaks and the model's batches are measured first, alone (`penstock.runtime.roofline`), then the server under each
+concurrency in turn. The knee is the lowest concurrency that reaches 95 % of the most requests per second: beyond it more
+requests at a time only wait longer.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+
+from .capacity_plot import capacity_plot
+from .config import BenchConfig
+from .page import about, inline, page, safe
+from .page import table as html_table
+from .report import latencies, number, result_table, table_of, with_spread, write_aside
+from .result import BenchResult
+from .run import measure
+from .servers import run_to_end
+from .subject import PENSTOCK, only_model
+
+__all__ = ["Capacity", "sweep"]
+
+KNEE_SHARE = 0.95
+_ROOFLINE_SECONDS = 1800.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """The server under each concurrency, and what `penstock.runtime.roofline` found."""
+
+    bench: BenchResult
+    machine: Mapping[str, Any]
+
+    @property
+    def best(self) -> int | None:
+        """The concurrency with the most requests per second; None when nothing was answered."""
+        rates = self._rates()
+        return max(rates, key=rates.__getitem__) if rates else None
+
+    @property
+    def knee(self) -> int | None:
+        """The lowest concurrency that nearly reaches the most."""
+        rates = self._rates()
+        most = max(rates.values(), default=0.0)
+        return next((level for level, rate in sorted(rates.items()) if rate >= KNEE_SHARE * most), None)
+
+    @property
+    def roof(self) -> tuple[str, float] | None:
+        """The highest roof among the plan's precisions, with its precision; None where the operations are not known.
+
+        What is quantised may leave other layers in floats, but nothing can be faster than its fastest precision.
+        """
+        used = {str(batch["precision"]).partition("+")[0] for batch in self.machine["batches"]}
+        roofs = {name: max(found.values()) for name, found in self.machine["roofs"].items() if name in used}
+        return max(roofs.items(), key=lambda pair: pair[1]) if roofs else None
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of that roof that the server reached at its best, and the session alone at its best batch size."""
+        if self.roof is None:
+            return {}
+        _, roof = self.roof
+        alone = max(batch["rows_per_second"]["median"] for batch in self.machine["batches"])
+        return {"served": max(self._rates().values(), default=0.0) / roof, "session": alone / roof}
+
+    def _rates(self) -> dict[int, float]:
+        found = {level: self.bench.requests_per_second(PENSTOCK, level) for level in self.bench.concurrency}
+        return {level: spread.median for level, spread in found.items() if spread is not None and spread.median > 0}
+
+    def to_json(self) -> dict[str, Any]:
+        """What the benchmark says, with the rest under "capacity"."""
+        roof = None if self.roof is None else {"precision": self.roof[0], "rows_per_second": self.roof[1]}
+        own = {"knee": self.knee, "best": self.best, "roof": roof, "shares": self.shares, "machine": dict(self.machine)}
+        return {**self.bench.to_json(), "capacity": own}
+
+
+def sweep(config: BenchConfig, *, console: Console | None = None) -> Capacity:
+    """Measure the machine, then the server; write sweep.json and sweep.html into `config.out`.
+
+    A baseline of `config` is not measured. Raises BenchError when the machine's figures cannot be taken, and what `measure`
+    raises.
+    """
+    console = console or Console()
+    name = config.model or only_model(config.models)
+    out = config.out.resolve()
+    logs = out / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    machine = _machine(config.models / name, logs, config.seconds, console)
+    found = Capacity(bench=measure(config, console=console), machine=machine)
+    write_aside(out / "sweep.json", json.dumps(found.to_json(), indent=1, default=str).encode())
+    write_aside(out / "sweep.html", _page(found).encode())
+    console.print(_shown(found))
+    console.print(f"Written: {out / 'sweep.json'}, {out / 'sweep.html'}; server logs in {logs}", highlight=False)
+    return found
+
+
+def _machine(folder: Path, logs: Path, seconds: float, console: Console) -> dict[str, Any]:
+    target, log = logs / "roofline.json", logs / "roofline.log"
+    target.unlink(missing_ok=True)
+    log.write_bytes(b"")
+    command = [sys.executable, "-m", "penstock.runtime.roofline", str(folder.resolve()), str(target)]
+    command += ["--seconds", str(min(1.0, seconds))]
+    with console.status("measuring what the machine can do"):
+        run_to_end(command, log=log, timeout_seconds=_ROOFLINE_SECONDS, tick=lambda: None, what="measuring the machine")
+    found: dict[str, Any] = json.loads(target.read_text())
+    return found
+
+
+def _shown(found: Capacity) -> RenderableType:
+    batches = table_of("The session alone, by batch size")
+    for column in ("batch", "rows/s", "runs"):
+        batches.add_column(column, justify="left" if column == "runs" else "right")
+    for batch in found.machine["batches"]:
+        rate = batch["rows_per_second"]
+        batches.add_row(
+            str(batch["batch"]),
+            f"{number(rate['median'])} ({number(rate['low'])}-{number(rate['high'])})",
+            escape(batch["runs"]),
+        )
+    machine = table_of("The machine")
+    for column in ("", "measured peak", "reached by", "roof of this model, images/s"):
+        machine.add_column(column, justify="right" if column == "measured peak" else "left")
+    for precision, peak, by, roofs in _machine_rows(found):
+        machine.add_row(precision, peak, by, roofs)
+    return Group(result_table(found.bench), batches, machine, *_sentences(found))
+
+
+def _machine_rows(found: Capacity) -> list[tuple[str, str, str, str]]:
+    rows = []
+    for precision, peak in found.machine["peaks"].items():
+        roofs = found.machine["roofs"].get(precision, {})
+        text = ", ".join(f"{number(roof)} at batch {batch}" for batch, roof in list(roofs.items())[:: max(1, len(roofs) - 1)])
+        rows.append((precision, f"{number(peak['operations_per_second'] / 1e9)} GOP/s", str(peak["by"]), text or "-"))
+    copied = found.machine["copy_bytes_per_second"] / 1e9
+    return [*rows, ("copy", f"{number(copied)} GB/s", "torch", "read and written bytes counted")]
+
+
+def _sentences(found: Capacity) -> list[str]:
+    said = []
+    if found.knee is not None and found.best is not None:
+        said.append(f"The knee is at {found.knee} requests at a time; most are answered at {found.best}.")
+    if found.roof is not None:
+        precision, roof = found.roof
+        served, alone = found.shares["served"], found.shares["session"]
+        said.append(
+            f"The roof in {precision} is {number(roof)} images/s: the session alone reaches {alone:.0%} of it, "
+            f"the server with decoding and the load generator on the same machine {served:.0%}."
+        )
+    if "unknown" in found.machine:
+        said.append(f"There is no roof: {found.machine['unknown']}.")
+    return said
+
+
+def _page(found: Capacity) -> str:
+    bench = found.bench
+    rows = [
+        [
+            f"{level} (knee)" if level == found.knee else str(level),
+            safe(with_spread(bench.requests_per_second(PENSTOCK, level))).replace("\n", " "),
+            latencies(bench, PENSTOCK, level),
+        ]
+        for level in bench.concurrency
+    ]
+    batches = [
+        [
+            str(batch["batch"]),
+            "{median:,.1f} ({low:,.1f}-{high:,.1f})".format(**batch["rows_per_second"]),
+            safe(batch["runs"]),
+        ]
+        for batch in found.machine["batches"]
+    ]
+    machine = [[safe(cell) for cell in row] for row in _machine_rows(found)]
+    sentences = "".join(f"<p>{safe(sentence)}</p>" for sentence in _sentences(found))
+    sections = [
+        ("", inline(capacity_plot(bench, found.machine, found.knee)) + sentences),
+        ("Concurrency", html_table(["at a time", "requests per second", "p50 / p99 ms"], rows, numbers=(0, 1, 2))),
+        ("Batches, the session alone", html_table(["batch", "rows per second", "runs"], batches, numbers=(0, 1))),
+        ("The machine", html_table(["", "measured peak", "reached by", "roof of this model, images/s"], machine, numbers=(1,))),
+        *about(bench),
+    ]
+    return page(f"{bench.model}: throughput and latency", sections)

@@ -1,0 +1,146 @@
+"""The steps from a plain PyTorch service to Penstock, one change at a time, each a service that can be started."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import BenchError
+from ..config import ServeConfig
+from .servers import Contender, run_to_end
+from .subject import penstock_service
+
+__all__ = ["FIRST", "Step", "make_steps", "write_forms"]
+
+FIRST = "baseline"
+_BUILD_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One change. `contender` is the service that has it and all before it; None where there is none, and `why` says why.
+
+    `name` is the contender's; `title` names the change for people, `runs` says what then runs.
+    """
+
+    name: str
+    title: str
+    runs: str = ""
+    why: str = ""
+    contender: Contender | None = None
+
+    def without(self, why: str) -> Step:
+        """The same step as one that could not be made."""
+        return replace(self, contender=None, why=why)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "title": self.title, "runs": self.runs, "why": self.why}
+
+
+# Forms of the model (runtime/variants.py) in order, with the title of the change that each is.
+_FORMS = {
+    "unbatched": ("server", "Penstock's server: images decoded beside the model"),
+    "eager": ("batching", "dynamic batching"),
+    "graph": ("graph", "graph captured, constants and normalisations folded"),
+    "layout": ("layout", "layout: channels last"),
+    "compiled": ("compiled", "compiled kernels, fp32"),
+    "precision": ("precision", "precision: bf16 or fp16"),
+    "int8": ("int8", "int8"),
+}
+
+
+def make_steps(forms: Sequence[Mapping[str, Any]], path: str, *, frontends: int | None = None) -> list[Step]:
+    """Every step in order, from the forms of the model as the runtime's worker wrote them; `path` is the route measured.
+
+    `frontends` is the number of processes of the last step; by default as many as the server would take, at least one.
+    """
+    steps = [
+        Step(
+            name=FIRST,
+            title="a PyTorch service",
+            runs="FastAPI, eager fp32, Pillow, one image at a time",
+        ),
+        Step(
+            name="persistent",
+            title="persistent process, eval() and no_grad()",
+            why="the PyTorch service has them already, as its documentation shows it: that is where this starts",
+        ),
+    ]
+    models: Path | None = None
+    written = {str(form["form"]): form for form in forms}
+    options: tuple[str, ...] = ("--frontends", "0", "--decoding", "exact")
+
+    def add(name: str, title: str, runs: str, *more: str) -> None:
+        assert models is not None, "the first form is written, or nothing is measured"
+        service = penstock_service(models, path, name=name, options=(*options, *more))
+        steps.append(Step(name=name, title=title, runs=runs, contender=service))
+
+    def take(form: str, name: str, title: str, *more: str) -> None:
+        nonlocal models
+        found = written[form]
+        if found["models"] is None:
+            steps.append(Step(name=name, title=title, why=found["why"]))
+            return
+        models = Path(found["models"])
+        add(name, title, found["runs"], *more)
+
+    for form, (name, title) in _FORMS.items():
+        take(form, name, title, *(("--instances", "1") if form == "unbatched" else ()))
+    if models is None:
+        raise BenchError(f"no form of the model could be written: {steps[-1].why}")
+    options = ("--frontends", "0", "--decoding", "fast")
+    add("fast", "libjpeg-turbo and SIMD resize", "--decoding fast, the default")
+    options = ("--frontends", "0", "--decoding", "scaled")
+    add("scaled", "scaled decoding of large JPEGs", "--decoding scaled")
+    take("pixels", "pixels", "preprocessing in the graph")
+    count = frontends or max(1, ServeConfig(models=models).front_ends)
+    title, name = "requests taken in processes of their own", "processes"
+    if sys.platform == "linux":
+        options = ("--decoding", "scaled")
+        add(name, title, f"--frontends {count}", "--frontends", str(count))
+    else:
+        steps.append(Step(name=name, title=title, why=f"front ends in processes need Linux, this is {sys.platform}"))
+    return steps
+
+
+def write_forms(
+    recipe: Mapping[str, Any],
+    artifact: Path,
+    out: Path,
+    images: Sequence[Path],
+    *,
+    logs: Path,
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[dict[str, Any]]:
+    """Have the runtime's worker write every form of the model below `out`; `tell` hears what it does.
+
+    The user's code builds the model in that process. Raises BenchError saying what went wrong there.
+    """
+    asked, answered, log = logs / "variants.request.json", logs / "variants.response.json", logs / "variants.log"
+    answered.unlink(missing_ok=True)
+    request = {
+        "task": "variants",
+        "recipe": dict(recipe),
+        "artifact": str(artifact.resolve()),
+        "out": str(out.resolve()),
+        "images": [str(path.resolve()) for path in images],
+    }
+    asked.write_text(json.dumps(request))
+    log.write_bytes(b"")
+
+    def tick() -> None:
+        said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("PROGRESS ")]
+        if said:
+            tell(said[-1].split(" ", 2)[-1])
+
+    command = [sys.executable, "-P", "-m", "penstock.runtime.worker", str(asked), str(answered)]
+    run_to_end(command, log=log, timeout_seconds=_BUILD_SECONDS, tick=tick, what="writing the forms of the model")
+    answer = json.loads(answered.read_text())
+    if not answer["ok"]:
+        raise BenchError(f"the steps cannot be made of this model: {answer['error']}")
+    found: list[dict[str, Any]] = answer["variants"]
+    return found

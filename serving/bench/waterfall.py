@@ -1,0 +1,106 @@
+"""The waterfall: from a plain PyTorch service to Penstock, one change at a time, all measured in turn in one run.
+
+Every step is a server of its own that runs beside the others, stopped (SIGSTOP) while one of them is measured, so that each
+ratio is taken within a round. A step that this model does not have is named with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from ...errors import BenchError
+from .config import BenchConfig
+from .images import ImageSet, choose_images
+from .page import waterfall_page
+from .report import write_aside
+from .result import BenchResult
+from .run import measure
+from .rungs import Waterfall
+from .servers import terminate_as_exit
+from .steps import Step, make_steps, write_forms
+from .subject import only_model
+from .waterfall_table import waterfall_table
+
+__all__ = ["divided", "waterfall"]
+
+_CALIBRATING = 64  # images that set ranges where int8 is made anew; they are not sent
+_LEAST_SENT = 8
+
+
+def waterfall(config: BenchConfig, *, frontends: int | None = None, console: Console | None = None) -> Waterfall:
+    """Measure every step at the one concurrency of `config`; write waterfall.json and waterfall.html into `config.out`.
+
+    Raises BenchError when `config` has no baseline to start from or several concurrencies, and what `measure` raises.
+    """
+    console = console or Console()
+    if config.baseline is None:
+        raise BenchError("the waterfall starts from the original repository: name it with --baseline REPO")
+    if len(config.concurrency) != 1 or config.protocol != "http":
+        raise BenchError("the waterfall is measured at one concurrency over HTTP: give --concurrency one number")
+    name = config.model or only_model(config.models)
+    out = config.out.resolve()
+    logs = out / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    chosen = choose_images(
+        config.images,
+        repository=Path(config.baseline["root"]),
+        model=config.models / name,
+        synthetic_into=out / "images",
+        limit=config.max_images + _CALIBRATING,
+    )
+    calibrating, sent = divided(chosen)
+    with terminate_as_exit(), console.status("writing the forms of the model") as status:
+        forms = write_forms(
+            config.baseline,
+            config.models / name,
+            out / "models",
+            calibrating,
+            logs=logs,
+            tell=status.update,
+        )
+    steps = make_steps(forms, f"/v1/classify/{name}?k={config.k}", frontends=frontends)
+    services = tuple(step.contender for step in steps if step.contender is not None)
+    result = measure(replace(config, model=name, images=tuple(sent.files), peers=services, services=()), console=console)
+    result = replace(
+        result,
+        images={**result.images, "source": sent.source, "synthetic": sent.synthetic},
+        warnings=(*result.warnings, *_synthetic(sent)),
+    )
+    found = Waterfall(bench=result, steps=_as_started(steps, result))
+    write_aside(out / "waterfall.json", json.dumps(found.to_json(), indent=1, default=str).encode())
+    write_aside(out / "waterfall.html", waterfall_page(found).encode())
+    console.print(waterfall_table(found))
+    console.print(f"Written: {out / 'waterfall.json'}, {out / 'waterfall.html'}; server logs in {logs}", highlight=False)
+    return found
+
+
+def divided(images: ImageSet) -> tuple[list[Path], ImageSet]:
+    """Images that may set the ranges of int8, evenly spread, and those that are sent: what is both would judge itself."""
+    count = min(_CALIBRATING, max(0, len(images.files) - _LEAST_SENT) // 4)
+    taken = {math.floor((number + 0.5) * len(images.files) / count) for number in range(count)}
+    kept = [number for number in range(len(images.files)) if number not in taken]
+    sent = replace(
+        images,
+        files=tuple(images.files[number] for number in kept),
+        classes=tuple(images.classes[number] for number in kept),
+        source=f"{len(kept)} sent of {images.source}" if taken else images.source,
+    )
+    return [images.files[number] for number in sorted(taken)], sent
+
+
+def _synthetic(images: ImageSet) -> Sequence[str]:
+    return ("the images are synthetic, so the answers mean nothing; give real ones with --images",) if images.synthetic else ()
+
+
+def _as_started(steps: Sequence[Step], result: BenchResult) -> tuple[Step, ...]:
+    """Steps whose service did not start say so."""
+    return tuple(
+        step.without(f"its service did not start: {result.left_out[step.name]}") if step.name in result.left_out else step
+        for step in steps
+    )

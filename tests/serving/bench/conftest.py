@@ -1,0 +1,67 @@
+"""A repository whose model tells red, green and blue images apart, packaged as `migrate` packages it, without running that."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from penstock.runtime.config import GraphConfig
+from penstock.runtime.packaging import Order, package_model
+from penstock.specs import Preprocessing, Resize
+
+COLOURS = ("blue", "green", "red")  # in the order of an ImageFolder; the labels are in the order of the channels
+LABELS = ("red", "green", "blue")
+SIDE = 24
+SOURCE = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 3, 1, bias=False)
+        self.norm = torch.nn.BatchNorm2d(3)
+    def forward(self, x):
+        return self.norm(self.stem(x)).mean((2, 3))
+model = Net()
+with torch.no_grad():
+    model.stem.weight.copy_(4 * torch.eye(3)[:, :, None, None])
+"""
+
+
+@dataclass(frozen=True)
+class Colours:
+    """`models` holds the model "colours"; `recipe` builds it from the repository `root`, which has 24 labelled images."""
+
+    root: Path
+    models: Path
+    recipe: dict
+
+
+@pytest.fixture(scope="session")
+def colours(tmp_path_factory) -> Colours:
+    folder = tmp_path_factory.mktemp("colours")
+    root = folder / "repository"
+    for number, colour in enumerate(COLOURS):
+        for shade in range(8):
+            pixels = np.full((30, 40, 3), 20 + shade, np.uint8)
+            pixels[..., LABELS.index(colour)] = 200 + 5 * shade
+            path = root / "data" / "test" / colour / f"{number}{shade}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    space = {}
+    exec(SOURCE, space)
+    models = folder / "models"
+    models.mkdir()
+    order = Order(
+        name="colours",
+        out=models / "colours",
+        row=(3, SIDE, SIDE),
+        config=GraphConfig(backend="onnxruntime", buckets=(1, 4), max_tuning_seconds=1),
+        labels=LABELS,
+        preprocessing=Preprocessing(geometry=(Resize(size=(SIDE, SIDE)),), mean=(0.5,) * 3, std=(0.25,) * 3),
+        provenance={},
+    )
+    package_model(space["model"].eval(), order, lambda fraction, text: None)
+    recipe = {"root": str(root), "directory": ".", "script": "evaluate.py", "argv": [], "source": SOURCE, "model": "model"}
+    return Colours(root=root, models=models, recipe=recipe)

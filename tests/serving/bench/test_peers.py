@@ -1,0 +1,102 @@
+"""Peers found in a folder; and other frameworks in the PyTorch service."""
+
+import io
+import json
+import sys
+
+import pytest
+import torch
+from rich.console import Console
+
+from penstock.errors import BenchError
+from penstock.serving.bench.config import FRAMEWORKS, BenchConfig
+from penstock.serving.bench.frameworks import by_hand
+from penstock.serving.bench.peers import peers_in
+from penstock.serving.bench.run import bench
+
+MANIFEST = {
+    "environments": "envs",
+    "install": "make them",
+    "services": {
+        "one": {"path": "/predict", "encoding": "form", "field": "image"},
+        "two": {"path": "/", "encoding": "body", "field": ""},
+    },
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "peers.json").write_text(json.dumps(MANIFEST))
+    python = tmp_path / "envs" / "one" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    return tmp_path
+
+
+def test_installed_peers_become_contenders_and_others_are_named(folder):
+    (one,), absent = peers_in(folder, folder / "models" / "net", session="penstock")
+    assert (one.name, one.path, one.encoding, one.field) == ("one", "/predict", "form", "image")
+    assert one.command[0] == str(folder / "envs" / "one" / "bin" / "python")  # not what the link leads to: that knows no venv
+    assert one.command[1] == str(folder / "one_service.py")
+    assert one.command[-4:] == ("--session", "penstock", "--ready-file", "{ready}")
+    assert absent == {"two": "it is not installed; `make them` does that"}
+    assert peers_in(folder, folder, names=["two"]) == ((), absent)
+
+
+def test_a_folder_that_says_nothing_is_refused(folder, tmp_path):
+    with pytest.raises(BenchError, match="no service 'three'"):
+        peers_in(folder, folder, names=["three"])
+    with pytest.raises(BenchError, match="--peers-from"):
+        peers_in(folder / "nowhere", folder)
+    (folder / "peers.json").write_text(json.dumps({**MANIFEST, "services": {"one": {"path": "/"}}}))
+    with pytest.raises(BenchError, match="does not say which services"):
+        peers_in(folder, folder)
+    bad = {"one": {"path": "/", "encoding": "smoke", "field": ""}}
+    (folder / "peers.json").write_text(json.dumps({**MANIFEST, "services": bad}))
+    with pytest.raises(BenchError, match="smoke"):
+        peers_in(folder, folder)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 4, 3)
+        self.drop = torch.nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(self.conv(x).relu().mean((2, 3)))
+
+
+@pytest.mark.parametrize("framework", ["eager", "onnxruntime", "openvino"])
+def test_a_framework_by_hand_computes_the_model(framework):
+    torch.manual_seed(0)
+    model = Net()
+    run = by_hand(model, framework, (3, 8, 8), "cpu")
+    row = torch.randn(1, 3, 8, 8)
+    with torch.no_grad():
+        # OpenVINO computes in bf16 by itself where the processor can.
+        torch.testing.assert_close(run(row), model.eval()(row), rtol=2e-2, atol=2e-2)
+
+
+def test_frameworks_are_measured_beside_the_baseline(colours, tmp_path):
+    config = BenchConfig(
+        models=colours.models,
+        out=tmp_path / "out",
+        baseline=colours.recipe,
+        concurrency=(2,),
+        rounds=1,
+        seconds=0.3,
+        warm_up_seconds=0.1,
+        frameworks=("onnxruntime",),
+    )
+    result = bench(config, console=Console(file=io.StringIO()))
+    assert result.ok, result.warnings
+    assert result.contenders == ("baseline", "onnxruntime", "penstock")
+    assert result.agreement_of("onnxruntime").share == 1.0
+    assert "<svg" in (tmp_path / "out" / "bench.html").read_text()
+
+
+@pytest.mark.parametrize("change", [{"frameworks": FRAMEWORKS}, {"frameworks": ("tinygrad",), "baseline": {}}])
+def test_frameworks_are_validated(tmp_path, change):
+    with pytest.raises(ValueError, match="frameworks"):
+        BenchConfig(models=tmp_path, out=tmp_path, **change)

@@ -1,0 +1,205 @@
+"""The waterfall from end to end, and its values, table and page."""
+
+import io
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from rich.console import Console
+
+from penstock.errors import BenchError
+from penstock.serving.bench.config import BenchConfig
+from penstock.serving.bench.images import ImageSet
+from penstock.serving.bench.loadgen import LoadResult
+from penstock.serving.bench.page import waterfall_page
+from penstock.serving.bench.result import BenchResult, Measurement, Spread
+from penstock.serving.bench.rungs import Waterfall
+from penstock.serving.bench.steps import Step, make_steps, write_forms
+from penstock.serving.bench.waterfall import divided, waterfall
+from penstock.serving.bench.waterfall_table import waterfall_table
+
+
+def processes():
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def test_every_step_is_a_real_server_and_answers_as_the_first(colours, tmp_path):
+    console = Console(file=io.StringIO(), width=160)
+    config = BenchConfig(
+        models=colours.models,
+        out=tmp_path / "out",
+        baseline=colours.recipe,
+        concurrency=(3,),
+        rounds=2,
+        seconds=0.3,
+        warm_up_seconds=0.1,
+    )
+    before = processes()
+    found = waterfall(config, frontends=1, console=console)
+    assert processes() <= before
+    assert found.bench.ok, found.bench.warnings
+    rungs = {rung.step.name: rung for rung in found.rungs}
+    linux = ["processes"] if sys.platform == "linux" else []
+    measured = ["baseline", "server", "batching", "graph", "layout", "compiled", "fast", "scaled", "pixels", *linux]
+    assert [name for name, rung in rungs.items() if rung.measured] == measured
+    assert "has them already" in rungs["persistent"].step.why
+    assert "did not try" in rungs["int8"].step.why
+    # 24 images, of which 4 are kept for the ranges of int8.
+    assert all(rung.agreed == rung.compared == 20 for rung in rungs.values() if rung.measured)
+    assert set(found.bench.accuracy.values()) == {1.0}
+    assert rungs["compiled"].to_start.median > 0
+    assert rungs["baseline"].to_start is None
+    assert rungs["batching"].rss_bytes >= rungs["batching"].pss_bytes > 1 << 20
+    data = json.loads((tmp_path / "out" / "waterfall.json").read_text())
+    assert [step["name"] for step in data["waterfall"]] == list(rungs)
+    assert data["waterfall"][0]["requests_per_second"]["median"] > 0
+    page = (tmp_path / "out" / "waterfall.html").read_text()
+    assert "<svg" in page
+    assert not re.findall(r"<script|<link|<img|src=|url\((?!#)", page)
+    text = console.file.getvalue()
+    assert "Not there: int8" in text
+    assert "data/test of the repository" in text
+
+
+def load(rate, answers=(0, 1, 2)):
+    return LoadResult(
+        seconds=1.0,
+        sent=10,
+        completed=10,
+        samples=10,
+        requests_per_second=rate,
+        latency_ms={"p50": 1.0, "p99": 2.0},
+        histogram={},
+        errors={},
+        error_examples={},
+        answers=answers,
+        client_cpu_us_per_request=1.0,
+    )
+
+
+RATES = {"baseline": (10.0, 20.0), "batching": (20.0, 60.0), "int8": (60.0, 90.0)}
+
+
+def values():
+    measurements = [
+        Measurement(
+            contender=name,
+            concurrency=16,
+            round=number,
+            load=load(rate),
+            server_cpu_ms=1.0,
+            other_cores=0.0,
+            memory_bytes=200 << 20,
+            pss_bytes=(100 + number) << 20 if name != "baseline" else None,
+        )
+        for name, rates in RATES.items()
+        for number, rate in enumerate(rates)
+    ]
+    bench = BenchResult(
+        model="net<b>",
+        contenders=tuple(RATES),
+        concurrency=(16,),
+        rounds=2,
+        measurements=tuple(measurements),
+        answers={"baseline": (0, 1, 2), "batching": (0, 1, 2), "int8": (0, 1, None)},
+        images={"source": "3 images given", "synthetic": False, "files": []},
+        accuracy={},
+        errors={name: {} for name in RATES},
+        plan={"winners": {}, "device": "cpu"},
+        environment={"fingerprint": {"cpu": "a <cpu>"}},
+        servers={},
+        settings={},
+        warnings=("a note",),
+    )
+    steps = (
+        Step(name="baseline", title="a PyTorch service", runs="eager"),
+        Step(name="layout", title="layout", why="no convolution <here>"),
+        Step(name="batching", title="dynamic batching", runs="eager"),
+        Step(name="int8", title="int8 $", runs="openvino int8"),
+    )
+    return Waterfall(bench=bench, steps=steps)
+
+
+def test_ratios_are_to_the_last_measured_step_and_to_the_start():
+    first, absent, batching, int8 = values().rungs
+    assert (first.to_previous, first.to_start) == (None, None)
+    assert not absent.measured
+    assert batching.to_previous == batching.to_start == Spread(median=2.5, low=2.0, high=3.0)
+    assert int8.to_previous == Spread(median=2.25, low=1.5, high=3.0)
+    assert int8.to_start == Spread(median=5.25, low=4.5, high=6.0)
+    assert (int8.agreed, int8.compared) == (2, 2)
+    assert (batching.pss_bytes, first.pss_bytes) == (101 << 20, None)
+
+
+def test_the_table_and_the_page_name_every_step_and_reason():
+    console = Console(file=io.StringIO(), width=140)
+    console.print(waterfall_table(values()))
+    text = console.file.getvalue()
+    for part in ("dynamic batching", "5.25x", "(4.50-6.00)", "Not there: layout: no convolution <here>.", "101 MB", "a note"):
+        assert part in text
+    page = waterfall_page(values())
+    for part in ("no convolution &lt;here&gt;", "net&lt;b&gt;", "a &lt;cpu&gt;", "<svg", "5.25x<br>(4.50-6.00)"):
+        assert part in page
+    assert "<script" not in page
+    json.dumps(values().to_json(), allow_nan=False)
+
+
+def forms(tmp_path, **absent):
+    names = ("unbatched", "eager", "graph", "layout", "compiled", "precision", "int8", "pixels")
+    return [
+        {"form": name, "models": None if name in absent else str(tmp_path / name), "runs": name, "why": absent.get(name, "")}
+        for name in names
+    ]
+
+
+def test_a_step_keeps_all_changes_before_it(tmp_path):
+    steps = {step.name: step for step in make_steps(forms(tmp_path, int8="refused", pixels="no colours"), "/x", frontends=3)}
+    commands = {name: " ".join(step.contender.command) for name, step in steps.items() if step.contender}
+    assert "--instances 1" in commands["server"]
+    assert "--instances" not in commands["batching"]
+    assert all(
+        "--decoding exact" in commands[name] for name in ("server", "batching", "graph", "layout", "compiled", "precision")
+    )
+    assert (steps["int8"].why, steps["pixels"].why) == ("refused", "no colours")
+    # Without int8, what comes after it goes on from the step before.
+    assert str(tmp_path / "precision") in commands["fast"]
+    assert "--decoding fast" in commands["fast"]
+    assert "--decoding scaled" in commands["scaled"]
+    if "processes" in commands:
+        assert "--frontends 3" in commands["processes"]
+        assert "--decoding scaled" in commands["processes"]
+
+
+def test_without_any_form_there_is_nothing_to_measure(tmp_path):
+    with pytest.raises(BenchError, match="cannot be captured"):
+        make_steps(forms(tmp_path, **dict.fromkeys([form["form"] for form in forms(tmp_path)], "cannot be captured")), "/x")
+
+
+def test_images_that_set_ranges_are_not_sent():
+    files = tuple(Path(f"{number}.png") for number in range(320))
+    images = ImageSet(files=files, classes=tuple(str(number % 7) for number in range(320)), source="all")
+    calibrating, sent = divided(images)
+    assert len(calibrating) == 64
+    assert set(calibrating) | set(sent.files) == set(files)
+    assert not set(calibrating) & set(sent.files)
+    assert sent.classes == tuple(str(int(path.stem) % 7) for path in sent.files)
+    few = replace(images, files=files[:3], classes=("a", "b", "c"))
+    assert divided(few) == ([], few)
+
+
+def test_what_it_needs_is_said(colours, tmp_path):
+    config = BenchConfig(models=colours.models, out=tmp_path, concurrency=(4,))
+    with pytest.raises(BenchError, match="--baseline REPO"):
+        waterfall(config)
+    with pytest.raises(BenchError, match="one concurrency"):
+        waterfall(replace(config, baseline=colours.recipe, concurrency=(1, 4)))
+
+
+def test_a_model_that_cannot_be_built_is_said_with_its_error(colours, tmp_path):
+    recipe = {**colours.recipe, "source": "raise RuntimeError('weights are missing')"}
+    with pytest.raises(BenchError, match="weights are missing"):
+        write_forms(recipe, colours.models / "colours", tmp_path / "out", [], logs=tmp_path)
