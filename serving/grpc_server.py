@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import grpc
@@ -28,16 +29,22 @@ from .grpc_codec import (
 )
 from .grpc_health import Health
 from .grpc_methods import AccessInterceptor, Methods
+from .grpc_readable import ReadableInterceptor
 from .rate_limit import client_of_peer
 from .telemetry import Telemetry
 from .tls import Tls
 
 __all__ = ["GrpcServer"]
 
+log = logging.getLogger("penstock.serving")
+
 _SERVICE = "inference.GRPCInferenceService"
 # Calls are gathered before the server stops until none has come for so long, or for so long at most; and how long it then takes
 # for clients to hear of that.
 _QUIET_SECONDS, _GATHER_SECONDS, _GOODBYE_SECONDS = 0.3, 2.0, 0.1
+
+# Between two attempts to take the port again.
+_PORT_SECONDS = 0.005
 
 
 class GrpcServer:
@@ -52,47 +59,112 @@ class GrpcServer:
         shared: bool = False,
         telemetry: Telemetry | None = None,
     ) -> None:
+        self._plane = plane
+        self._access = access
+        self._telemetry = telemetry
         self._tls = tls
+        self._shared = shared
         self._last_call = _LastCall()
-        self._server = grpc.aio.server(
-            interceptors=[self._last_call, *([AccessInterceptor(access)] if access else [])],
-            options=_options(plane, shared),
+        self._address = ""
+        self._health = Health(plane, access)
+        self._stopping = False
+        self._background: set[asyncio.Task[None]] = set()
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_is_to_be_written)
+        self._server = self._made()
+
+    def _made(self) -> Any:
+        plane, access = self._plane, self._access
+        server = grpc.aio.server(
+            interceptors=[self._last_call, *([AccessInterceptor(access)] if access else []), ReadableInterceptor()],
+            options=_options(plane, self._shared),
         )
         methods = Methods(
             _Service(plane),
             budget=plane.bytes,
             log_calls=plane.config.access_log,
             count=lambda peer: plane.count_request(client_of_peer(peer)),
-            telemetry=telemetry,
+            telemetry=self._telemetry,
         )
-        self._server.add_generic_rpc_handlers([methods.handler()])
-        self._health = Health(plane, access)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        server.add_generic_rpc_handlers([methods.handler()])
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        return server
 
     def bind(self, host: str, port: int) -> int:
         """Take the port; the one that was taken is returned. Raises PenstockError when it is in use."""
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        shown = f"[{host}]" if ":" in host else host
         try:
-            if self._tls is not None:
-                return self._server.add_secure_port(address, self._tls.grpc_credentials())
-            return self._server.add_insecure_port(address)
+            bound = self._listen(f"{shown}:{port}")
         except RuntimeError as error:
             raise PenstockError(
-                f"cannot listen on {address}; choose another with --grpc-port, or 0 for any free one"
+                f"cannot listen on {shown}:{port}; choose another with --grpc-port, or 0 for any free one"
             ) from error
+        self._address = f"{shown}:{bound}"
+        return bound
+
+    def _listen(self, address: str) -> int:
+        if self._tls is not None:
+            return int(self._server.add_secure_port(address, self._tls.grpc_credentials()))
+        return int(self._server.add_insecure_port(address))
 
     async def start(self) -> None:
+        before = asyncio.all_tasks()
         await self._server.start()
+        # The library's own loop ends for ever, and closes the port, over a method's name that is not UTF-8, which anybody may
+        # send. It tells nobody, but its task is among those that `start` has made.
+        for task in asyncio.all_tasks() - before:
+            if _runs(task, "_server_main_loop"):
+                task.add_done_callback(self._library_ended)
+
+    def _library_ended(self, task: asyncio.Task[Any]) -> None:
+        if not self._stopping and not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("the gRPC library gave up over what a client sent (%s); its server is made anew", type(error).__name__)
+            for other in asyncio.all_tasks():
+                if _runs(other, "AioServer.shutdown"):  # fails in the same way, which the event loop would log if nobody looked
+                    other.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._keep(self._renew())
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        running = asyncio.get_running_loop().create_task(work)
+        self._background.add(running)
+        running.add_done_callback(self._background.discard)
+
+    async def _renew(self) -> None:
+        """A new server on the same port; calls that the old one has taken are answered still."""
+        old, self._server = self._server, self._made()
+        while not self._stopping:
+            try:
+                self._listen(self._address)
+            except RuntimeError:  # the old one has not closed it yet
+                await asyncio.sleep(_PORT_SECONDS)
+            else:
+                await self.start()
+                break
+        await old.stop(self._plane.config.drain_seconds)
 
     async def stop(self, grace: float) -> None:
         """Take no more calls and finish those that run, within `grace` seconds."""
+        self._stopping = True
         await self._last_call.gather()
         self._health.end()
         stopping = asyncio.ensure_future(self._server.stop(grace))
         await asyncio.sleep(_GOODBYE_SECONDS)
         self._last_call.release()
         await stopping
+        await asyncio.gather(*self._background)
+
+
+def _runs(task: asyncio.Task[Any], name: str) -> bool:
+    return str(getattr(task.get_coro(), "__qualname__", "")).endswith(name)
+
+
+def _is_to_be_written(record: logging.LogRecord) -> bool:
+    """For the library's log: false for what clients can make it say, as often as they like.
+
+    That is the error that its loop ends with, of which the server says what it means, and tracebacks over connections that
+    break in the midst of a call, with the bytes that broke them.
+    """
+    return not (isinstance(record.msg, UnicodeDecodeError) or "ExecuteBatchError raised in core" in str(record.msg))
 
 
 class _LastCall(grpc.aio.ServerInterceptor):  # type: ignore[misc]
