@@ -60,7 +60,10 @@ _FILTERS = {
 _OPENCV = ["area", "bilinear", "nearest"]
 
 # What Pillow's readers raise on damaged files, beside its own UnidentifiedImageError (an OSError).
-_DAMAGED = (OSError, SyntaxError, ValueError, TypeError, EOFError, LookupError, ArithmeticError, struct.error, zlib.error)
+_DAMAGED = (
+    OSError, SyntaxError, ValueError, TypeError, EOFError, LookupError, ArithmeticError, AssertionError, struct.error,
+    zlib.error,
+)  # fmt: skip
 
 
 class ImageError(ValueError):
@@ -176,7 +179,8 @@ class Preprocessor:
                 image = ImageOps.exif_transpose(image)
             return image if image.mode == self.mode else image.convert(self.mode)
         except _DAMAGED as error:
-            raise ImageError(f"the {image.format} image is {_harm(error)} ({error})") from error
+            what = str(error) or "its parts contradict each other"
+            raise ImageError(f"the {image.format} image is {_harm(error)} ({what})") from error
 
     def orientation(self, image: Image.Image) -> int:
         """How an opened image lies, 1 to 8 as in EXIF 2.32, tag 0x0112; 1, upright, for all where that is left alone."""

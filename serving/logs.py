@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -121,7 +122,7 @@ class LogSettings(logging.Filter):
                 raise InputError(f"log setting '{name}' must be true or false")
             if name == "log_verbose_level" and not (type(value) is int and 0 <= value < 1 << 32):
                 raise InputError(f"log setting '{name}' must be a non-negative integer")
-            if name == "log_format" and value not in _FORMATS:
+            if name == "log_format" and not (isinstance(value, str) and value in _FORMATS):
                 raise InputError(f"log setting 'log_format' must be {' or '.join(_FORMATS)}, got {str(value)[:50]!r}")
         self._levels |= {name: value for name, value in changes.items() if name in self._levels}
         self._verbose = changes.get("log_verbose_level", self._verbose)
@@ -133,15 +134,23 @@ class LogSettings(logging.Filter):
 
 @contextmanager
 def log_output(form: str) -> Iterator[LogSettings]:
-    """Write this process's log to stderr until the block ends."""
+    """Write this process's log to stderr until the block ends.
+
+    Pillow and the reader of forms remark on every file and form that is odd, which anybody may send as many of as they like;
+    what is wrong stands in the answer.
+    """
     handler = logging.StreamHandler(sys.stderr)
     settings = LogSettings(handler, form)
-    root, own = logging.getLogger(), logging.getLogger("penstock")
-    level = own.level
+    root, own, forms = (logging.getLogger(name) for name in (None, "penstock", "python_multipart"))
+    levels = [(logger, logger.level) for logger in (own, forms)]
     root.addHandler(handler)
     own.setLevel(logging.INFO)
+    forms.setLevel(logging.ERROR)
     try:
-        yield settings
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="PIL")
+            yield settings
     finally:
         root.removeHandler(handler)
-        own.setLevel(level)
+        for logger, level in levels:
+            logger.setLevel(level)
