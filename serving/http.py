@@ -20,10 +20,10 @@ from ..errors import OverloadedError, RequestError
 from .codec import control_parameters, decode_request, encode_response
 from .console.pages import add_console
 from .dataplane import DataPlane
-from .hot_routes import HotApp
 from .http_body import BodyReader, decompress, header, header_length, image_of_form, while_connected
 from .http_control import add_control_routes
 from .json_limits import parse_json
+from .openapi import DescribedApp
 from .rate_limit import client_of_address
 
 __all__ = ["create_app"]
@@ -68,7 +68,7 @@ _INFER_BODY: dict[str, Any] = {
 def create_app(plane: DataPlane) -> FastAPI:
     """The application that serves one data plane."""
     config = plane.config
-    app = HotApp(
+    app = DescribedApp(
         title="Penstock",
         version=__version__,
         description="Image classification over the Open Inference Protocol (KServe v2) with Triton's extensions.",
