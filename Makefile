@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak performance bench-check clean
+.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check clean
 
 setup: $(STAMP)
 
@@ -62,6 +62,12 @@ MODELS  ?= build/photos/models
 soak: setup
 	@test -d $(MODELS) || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
 	$(BIN)/python -m penstock.serving.bench.soak $(MODELS) --seconds $(SECONDS) --out docs/reliability
+
+# Cases that no client would send, to a server in one process or with FRONTENDS; docs/fuzzing.md says what must hold.
+CASES     ?= 100000
+FRONTENDS ?= 0
+fuzz: setup
+	$(BIN)/python tests/serving/fuzzing --cases $(CASES) --frontends $(FRONTENDS) --schema 2000 --out docs/fuzzing.json
 
 # Needs torch with CUDA and nothing of this checkout's environment: `make bench-gpu GPU_PYTHON=python3` on a bare GPU machine.
 GPU_PYTHON ?= $(BIN)/python

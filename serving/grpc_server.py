@@ -161,10 +161,12 @@ def _runs(task: asyncio.Task[Any], name: str) -> bool:
 def _is_to_be_written(record: logging.LogRecord) -> bool:
     """For the library's log: false for what clients can make it say, as often as they like.
 
-    That is the error that its loop ends with, of which the server says what it means, and tracebacks over connections that
-    break in the midst of a call, with the bytes that broke them.
+    That is the error that its loop ends with, of which the server says what it means, and tracebacks over metadata that are no
+    text and over connections that break in the midst of a call, with the bytes that broke them.
     """
-    return not (isinstance(record.msg, UnicodeDecodeError) or "ExecuteBatchError raised in core" in str(record.msg))
+    said = str(record.msg)
+    noise = "ExecuteBatchError raised in core" in said or said.startswith("Invalid encoding on")
+    return not (noise or isinstance(record.msg, UnicodeDecodeError))
 
 
 class _LastCall(grpc.aio.ServerInterceptor):  # type: ignore[misc]

@@ -1,0 +1,6 @@
+"""The fuzzer is a program of its own: its modules import each other by their bare names."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
