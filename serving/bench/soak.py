@@ -34,7 +34,8 @@ __all__ = ["Check", "Slice", "Soak", "checks", "markdown"]
 
 # What a client sees includes its own way to the server and back, so the server is told a little less than the deadline.
 _SERVER_SHARE = 0.8
-_SLICE_SECONDS = 60.0
+# A minute each, but as many as it takes to see whether memory grows.
+_SLICE_SECONDS, _LEAST_SLICES = 60.0, 6
 _MEMORY_GROWTH = 1.05
 
 
@@ -174,7 +175,7 @@ def soak(
         return result
 
     sweep = find_sustainable(lambda rate: load(rate, step, 0), limit_seconds=deadline, start=start)
-    count = max(2, round(seconds / _SLICE_SECONDS))
+    count = max(_LEAST_SLICES, round(seconds / _SLICE_SECONDS))
     slices, latencies, rejections = [], Histogram(), Histogram()
     for number in range(count):
         result = load(2 * sweep.sustainable, seconds / count, number + 1)

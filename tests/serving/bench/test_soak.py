@@ -80,7 +80,7 @@ def test_a_short_run_overloads_a_real_server_and_writes_what_it_found(models, tm
     assert status in (0, 1), printed.err  # whether all held depends on what else the machine does
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["offered_per_second"] == pytest.approx(2 * found["sustainable_per_second"], rel=0.01)
-    assert len(found["slices"]) == 2
+    assert len(found["slices"]) == 6
     assert all(one["answered"] + one["rejected"] > 0 for one in found["slices"])
     assert (tmp_path / "found.md").read_text().strip() in printed.out
     assert status == (0 if all(check["holds"] for check in found["checks"]) else 1)

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import secrets
+import signal
 import sys
 import tempfile
 import time
@@ -66,6 +67,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--schema", type=int, default=0, help="cases that schemathesis makes from /openapi.json (default 0)")
     parser.add_argument("--log", type=Path, help="keep the server's log here")
     chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # ends the server, too, and removes shared memory
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     seed, number = (int(part) for part in chosen.case.split(":")) if chosen.case else (chosen.seed, None)
     seed = secrets.randbelow(10**6) if seed is None else seed
@@ -101,6 +103,8 @@ def _run(chosen: argparse.Namespace, console: Console, server: Any, world: Any, 
         task = progress.add_task("cases", total=chosen.cases)
 
         def hold() -> None:
+            if not console.is_terminal:
+                console.print(f"{campaign.result.cases} done, {campaign.result.found} problems")
             while chosen.hold is not None and chosen.hold.exists():
                 time.sleep(1)
 
