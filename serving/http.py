@@ -206,7 +206,9 @@ def _packed(request: Request, parts: list[bytes], json_length: int | None) -> Re
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse({"error": message}, status_code=status, headers=headers)
+    # What is quoted may hold halves of surrogate pairs, which JSON can spell and UTF-8 cannot.
+    text = message.encode("utf-8", "replace").decode()
+    return JSONResponse({"error": text}, status_code=status, headers=headers)
 
 
 def _add_error_handlers(app: FastAPI) -> None:

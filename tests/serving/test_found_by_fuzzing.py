@@ -32,6 +32,22 @@ def test_a_log_format_that_is_no_text(own, value):
     assert "must be text or json" in answer["error"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v2/logging", b'{"\\ud800": 1}'),
+        ("/v2/trace/setting", b'{"\\udfff": 1}'),
+        ("/v2/models/tiny/infer", b'{"inputs": [{"name": "\\ud800", "datatype": "FP32", "shape": [1], "data": [1]}]}'),
+        ("/v2/models/tiny/infer", b'{"inputs": [{"name": "images", "datatype": "\\ud800", "shape": [1], "data": [1]}]}'),
+    ],
+)
+def test_half_of_a_surrogate_pair(own, path, body):
+    """7:*: an error that quotes one could not be encoded, which was an internal error."""
+    status, answer = _post(own, path, body)
+    assert status == 400
+    assert "?" in answer["error"]
+
+
 def test_odd_files_and_forms_write_no_log(own):
     """2:*: Pillow's warnings and the form reader's were a line each, and the warnings' texts were kept for ever."""
     before = len(own.output)

@@ -56,7 +56,7 @@ class Health:
     async def problems(self) -> list[str]:
         """What is wrong with the server now."""
         if self.ended:
-            return [f"the server ended with {self._server.process.returncode}: {self._server.output[-2000:]}"]
+            return [f"the server ended with {self._server.process.returncode}: {self._log()[-2000:]}"]
         try:
             after = await asyncio.to_thread(self._answers)
         except (OSError, http.client.HTTPException, grpc.RpcError) as error:
@@ -70,12 +70,15 @@ class Health:
 
     def _logged(self) -> list[str]:
         """Errors that the log got since it was looked at last."""
-        text = self._server.log.read_bytes().decode(errors="replace")
+        text = self._log()
         new, self._read = text[self._read :], len(text)
         at = next(
             (new.find(word) for word in ("Traceback", " ERROR ", '"level": "error"', "never retrieved") if word in new), -1
         )
         return [f"the log has {new[max(0, at - 500) : at + 3000]}"] if at >= 0 else []
+
+    def _log(self) -> str:
+        return str(self._server.log.read_bytes().decode(errors="replace"))
 
     async def held(self, cases: int) -> Held:
         """Once no connection is open any more, or does not close in a long time: what is held."""
