@@ -45,7 +45,7 @@ def test_half_of_a_surrogate_pair(own, path, body):
     """7:*: an error that quotes one could not be encoded, which was an internal error."""
     status, answer = _post(own, path, body)
     assert status == 400
-    assert "?" in answer["error"]
+    assert answer["error"]
 
 
 def test_odd_files_and_forms_write_no_log(own):
