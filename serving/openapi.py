@@ -180,7 +180,10 @@ def _complete(document: Schema) -> None:
                 operation["requestBody"] = {"required": ending == "/register", "content": content}
             if path.endswith("/infer"):
                 operation["requestBody"]["content"]["application/json"] = {"schema": _of("InferenceRequest")}
-            operation["responses"] = {"200": _answer(path)} | {str(status): _error(path, status) for status in _statuses(path)}
+            said = operation["responses"].get("200", {"description": "the answer"})
+            operation["responses"] = {"200": _answer(path, said)} | {
+                str(status): _error(path, status) for status in _statuses(path)
+            }
 
 
 def _statuses(path: str) -> Iterator[int]:
@@ -200,8 +203,12 @@ def _statuses(path: str) -> Iterator[int]:
     yield from sorted(found)
 
 
-def _answer(path: str) -> Schema:
-    schema = next(schema for ending, schema in _ANSWERS.items() if path.endswith(ending))
+def _answer(path: str, said: Schema) -> Schema:
+    """What a path answers; of one that is not known here, what its route has said."""
+    ending = next((ending for ending in _ANSWERS if path.endswith(ending)), None)
+    if ending is None:
+        return said
+    schema = _ANSWERS[ending]
     answer: Schema = {"description": "done" if schema is None else "the answer"}
     if schema is not None:
         answer["content"] = {"application/json": {"schema": schema}}
