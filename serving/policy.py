@@ -115,7 +115,7 @@ class BatchPolicy:
         if feasible < count and self._better_without(now, queue, table, feasible, count, target):
             return Reject(tightest)
         if feasible == count and taken < table.largest and coming and free == 1:
-            until = self._company_until(now, queue[:count], table, coming)
+            until = self._company_until(now, queue[:count], table, coming, since=min(waiting.queued for waiting in queue))
             if until > now:
                 return Wait(until)
         taken = sum(waiting.rows for waiting in queue[:feasible])
@@ -154,14 +154,13 @@ class BatchPolicy:
         grown = now - min(waiting.queued for waiting in equals)
         return (missed - without) * grown + (small - served * efficient) * rows > 0
 
-    def _company_until(self, now: float, batch: Sequence[Waiting], table: LatencyTable, coming: int) -> float:
-        """Until when it pays to hold this batch back for the rows that are coming."""
+    def _company_until(self, now: float, batch: Sequence[Waiting], table: LatencyTable, coming: int, *, since: float) -> float:
+        """Until when it pays to hold this batch back for the rows that are coming, `since` the first of all was queued."""
         taken = sum(waiting.rows for waiting in batch)
         together = min(taken + coming, table.largest)
         company = together - taken
         alone = table.seconds(table.bucket_for(taken)) + table.drain_seconds(company)
         saved = alone - table.seconds(table.bucket_for(together))
-        since = min(waiting.queued for waiting in batch)
         latest_start = min(waiting.deadline for waiting in batch) - 2 * table.seconds(table.bucket_for(together))
         return min(since + min(self.max_delay, saved), latest_start) if saved > 0 else now
 
