@@ -86,6 +86,7 @@ class GrpcServer:
             telemetry=self._telemetry,
         )
         server.add_generic_rpc_handlers([methods.handler()])
+        server.add_registered_method_handlers = _register_nothing
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         return server
@@ -167,6 +168,16 @@ def _is_to_be_written(record: logging.LogRecord) -> bool:
     said = str(record.msg)
     noise = "ExecuteBatchError raised in core" in said or said.startswith("Invalid encoding on")
     return not (noise or isinstance(record.msg, UnicodeDecodeError))
+
+
+def _register_nothing(service: str, handlers: Any) -> None:
+    """Instead of a server's `add_registered_method_handlers`; its generic handlers answer the same methods.
+
+    For each registered method the library keeps a call waiting in its core. When its own loop ends (see `start`), it frees
+    those while the core still points to them, and the core, shutting down, writes zeros there, into whatever has the memory
+    by then: anybody could make this process crash (seen with grpcio 1.85.1, aio/server.pyx.pxi, `_server_main_loop`). The one
+    generic call that waits has just come when that happens.
+    """
 
 
 class _LastCall(grpc.aio.ServerInterceptor):  # type: ignore[misc]

@@ -3,7 +3,9 @@
 The server is made anew on the same port, so that one request of anybody does not close gRPC to everybody.
 """
 
+import asyncio
 import contextlib
+import http.client
 import socket
 import struct
 
@@ -12,6 +14,12 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
+
+from penstock.serving.config import ServeConfig
+from penstock.serving.dataplane import DataPlane
+from penstock.serving.decode import DecodePool
+from penstock.serving.grpc_server import GrpcServer
+from penstock.serving.repository import ModelRepository
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -58,3 +66,30 @@ def test_a_name_that_is_not_utf_8(start, slow_models, frontends):
     assert server.output.count("is made anew") >= 1
     assert "Traceback" not in server.output
     assert " ERROR " not in server.output
+
+
+def test_nothing_waits_in_the_library_when_its_loop_ends(models, monkeypatch):
+    """A waiting call of a registered method is freed then while grpcio's core points to it: `grpc_server._register_nothing`."""
+    monkeypatch.setattr(grpc.aio.Server, "add_registered_method_handlers", lambda *_: pytest.fail("a method is registered"))
+
+    async def make() -> None:
+        config = ServeConfig(models=models)
+        GrpcServer(DataPlane(ModelRepository(config), DecodePool(1, limit=1), config))
+
+    asyncio.run(make())
+
+
+def test_many_of_them_damage_nothing(start, models):
+    """With connections that come and go beside them, whose parsers would lie where the library writes: the process lives."""
+    server = start(models)
+    host, port = server.grpc.split(":")
+    for _ in range(150):
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=20) as connection:
+            connection.sendall(_call(b"/\x80\xff/x"))
+            connection.settimeout(0.3)
+            connection.recv(100)
+        for _ in range(3):
+            with contextlib.closing(http.client.HTTPConnection(server.http, timeout=20)) as client:
+                client.request("GET", "/v2/health/live")
+                assert client.getresponse().status == 200
+    assert server.stop() == 0, server.output
