@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ __all__ = ["check_names", "read_output", "read_parameters", "read_place", "read_
 _MAX_TENSORS = 64
 _MAX_NAME = 1024
 _MAX_RANK = 16
+_MOST_ELEMENTS = 1 << 48
 
 
 def read_parameters(parameters: Mapping[str, Any]) -> tuple[int, float | None, bool]:
@@ -50,6 +52,8 @@ def read_tensor(name: str, datatype: Any, shape: Any) -> tuple[str, list[int]]:
         or not all(type(size) is int and 0 <= size < 1 << 40 for size in shape)
     ):
         raise InputError(f"input '{name}': 'shape' must be a list of at most {_MAX_RANK} non-negative integers")
+    if math.prod(size or 1 for size in shape) >= _MOST_ELEMENTS:  # an empty tensor too, whose other sizes NumPy multiplies
+        raise InputError(f"input '{name}': shape {shape} is too large")
     return datatype, shape
 
 

@@ -84,3 +84,16 @@ def test_a_palette_image_without_its_palette(own):
     assert status == 400, answer
     assert "damaged" in answer["error"]
     assert _post(own, "/v1/classify/tiny", image)[0] == 200
+
+
+def test_an_empty_tensor_of_boundless_size(own):
+    """21:47179: NumPy multiplies the sizes that are not zero, which may not fit into 63 bits: it was an internal error."""
+    tensor = {"name": "images", "datatype": "FP32", "shape": [16, 2**31, 2**31, 16, 0]}
+    head = json.dumps({"inputs": [{**tensor, "parameters": {"binary_data_size": 0}}]}).encode()
+    for body, said in (
+        (head, {"Inference-Header-Content-Length": str(len(head))}),
+        (json.dumps({"inputs": [{**tensor, "data": []}]}), {}),
+    ):
+        status, answer = _post(own, "/v2/models/tiny/infer", body if isinstance(body, bytes) else body.encode(), said)
+        assert status == 400, answer
+        assert "too large" in answer["error"]
