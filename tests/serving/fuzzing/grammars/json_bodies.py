@@ -121,7 +121,7 @@ def _packed(draw: Draw, body: bytes) -> tuple[bytes, dict[str, str | int]]:
     kind = draw.pick(("", "", "gzip", "deflate"))
     if not kind:
         return body, {}
-    return (gzip.compress(body, 1) if kind == "gzip" else zlib.compress(body, 1)), {"Content-Encoding": kind}
+    return (gzip.compress(body, 1, mtime=0) if kind == "gzip" else zlib.compress(body, 1)), {"Content-Encoding": kind}
 
 
 def value(draw: Draw, depth: int = 0) -> Any:
