@@ -13,6 +13,7 @@ import typer
 
 from . import __version__
 from .cli_bench import bench
+from .cli_console import make_console
 from .errors import PenstockError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def migrate(
     from .migrate.api import migrate as run
     from .migrate.reporting.report import Report
 
-    console = _console(stderr=format != "text")
+    console = make_console(stderr=format != "text")
     undecided: AmbiguousError | None = None
     ask = partial(
         run,
@@ -185,7 +186,7 @@ def rules(
         for verdict in verdicts:
             typer.echo(f"{verdict.code} {verdict.example}: {'passed' if verdict.why is None else 'FAILED: ' + verdict.why}")
         raise typer.Exit(int(any(verdict.why for verdict in verdicts)))
-    console = _console()
+    console = make_console()
     if code is None:
         console.print(table())
         return
@@ -210,8 +211,8 @@ def run(
     from .migrate.zero_edit import run_script, verify_script
 
     if verify:
-        raise typer.Exit(verify_script(script, context.args, console=_console(stderr=True)))
-    raise typer.Exit(run_script(script, context.args, console=_console(stderr=True)))
+        raise typer.Exit(verify_script(script, context.args, console=make_console(stderr=True)))
+    raise typer.Exit(run_script(script, context.args, console=make_console(stderr=True)))
 
 
 @app.command("compile")
@@ -241,7 +242,7 @@ def compile_(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    console = _console()
+    console = make_console()
     answer = compile_reference(model, config, console=console)
     console.print(plan_table(answer["plan"]))
     parity = answer["parity"]
@@ -283,7 +284,7 @@ def tune(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    console = _console(stderr=format == "json")
+    console = make_console(stderr=format == "json")
     with _progress(console) as tell:
         artifact, plan = retune(model, config, images=calibration, progress=tell)
     if format == "json":
@@ -399,7 +400,7 @@ def doctor() -> None:
 
     from .runtime.doctor import examine
 
-    console = _console()
+    console = make_console()
     for section in examine():
         table = Table(title=section.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
         for column in ("", "what", "version", "remark"):
@@ -418,12 +419,6 @@ def _progress(console: Console) -> Iterator[Callable[[float, str], None]]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=1.0)
         yield lambda fraction, text: progress.update(task, completed=fraction, description=text)
-
-
-def _console(*, stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=stderr, soft_wrap=True)
 
 
 def _codes(given: list[str] | None) -> list[str]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .cli_console import make_console
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -71,7 +73,7 @@ def bench(
         raise typer.BadParameter("is not measured in a sweep", param_hint="--baseline")
     if frontends is not None and not waterfall:
         raise typer.BadParameter("is the waterfall's; give --waterfall too", param_hint="--frontends")
-    console = _console()
+    console = make_console()
     old = _read_old(compare) if compare is not None else None
     subject = _subject(path, baseline, entry, model, out, console)
     if peers and subject.recipe is None:
@@ -195,9 +197,3 @@ def _read_old(path: Path) -> dict[str, Any]:
     from .serving.bench.compare import read_result
 
     return read_result(path)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(soft_wrap=True)
