@@ -27,6 +27,7 @@ from .manifest import LABELS, digest, read_manifest, write_manifest
 from .parity import Array
 from .plan import Plan
 from .portable import ONNX_FILE, PortableGraph
+from .random_rows import random_rows
 from .reference import Images, Reference, primary_output
 from .session import Session, Target
 from .source import Source
@@ -183,13 +184,7 @@ def _rows(signature: Signature, images: Sequence[Array], count: int) -> list[Arr
     if images and len(images[0]) >= count:
         chosen = np.random.default_rng(0).permutation(len(images[0]))[:count]
         return [value[chosen] for value in images]
-    random = np.random.default_rng(0)
-    return [
-        random.standard_normal((count, *spec.row_shape)).astype(spec.dtype)
-        if spec.dtype.startswith("float")
-        else random.integers(0, 256 if spec.dtype == "uint8" else 2, (count, *spec.row_shape)).astype(spec.dtype)
-        for spec in signature.inputs
-    ]
+    return random_rows(signature, count)
 
 
 def _noise(session: Session, inputs: list[Array], outputs: list[Array]) -> tuple[float, ...]:

@@ -30,6 +30,7 @@ from .calibration import Calibration
 from .measure import measure
 from .operations import work_of
 from .portable import ONNX_FILE, PortableGraph
+from .random_rows import random_rows
 from .session import Target, default_threads
 
 __all__ = ["batches", "copy_bandwidth", "matmul_peaks", "roofline"]
@@ -100,14 +101,8 @@ def copy_bandwidth(device: str, *, seconds: float) -> float:
 def batches(artifact: Artifact, *, seconds: float) -> list[dict[str, Any]]:
     """Rows per second of the plan's session at each of its batch sizes, alone on the machine, on random rows."""
     plan, found = artifact.plan_here(), []
-    random = np.random.default_rng(0)
     for bucket in plan.buckets:
-        inputs = [
-            random.integers(0, 256, (bucket, *spec.row_shape), dtype=np.uint8)
-            if spec.dtype == "uint8"
-            else random.standard_normal((bucket, *spec.row_shape)).astype(spec.dtype)
-            for spec in artifact.signature.inputs
-        ]
+        inputs = random_rows(artifact.signature, bucket)
         session = artifact.open(bucket)
         try:
             (samples,) = measure([session], inputs, seconds=seconds)
