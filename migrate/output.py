@@ -13,6 +13,8 @@ from ..errors import MigrateError
 from .rewriting.rewrite import Change
 from .tree import MARKER, Copied, copy_tree
 
+MODELS_FOLDERS = ("models", "model_repository")
+
 
 def check_output(repository: Path, out: Path) -> None:
     """Refuse to write over what Penstock did not write. Raises MigrateError."""
@@ -29,7 +31,8 @@ def check_output(repository: Path, out: Path) -> None:
 
 def models_folder(repository: Path) -> str:
     """Where the model repository goes in the output; the usual name is taken where the code has a package of that name."""
-    return "models" if not (repository / "models").exists() else "model_repository"
+    usual, other = MODELS_FOLDERS
+    return other if (repository / usual).exists() else usual
 
 
 def write_output(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..errors import MigrateError
 from .api import migrate
-from .output import models_folder
-from .tree import MARKER
+from .output import MODELS_FOLDERS, models_folder
+from .tree import MARKER, is_environment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,9 +67,7 @@ def migrated_from(path: Path) -> tuple[Path, Path | None] | None:
     said = _read(path / MARKER)
     if said is None:
         return None
-    models = next(
-        (path / name for name in ("models", "model_repository") if any((path / name).glob("*/*/penstock.json"))), None
-    )
+    models = next((path / name for name in MODELS_FOLDERS if any((path / name).glob("*/*/penstock.json"))), None)
     if models is None:
         return None
     repository = Path(str(said.get("repository") or ""))
@@ -96,7 +94,7 @@ def _digest(root: Path, leave_out: tuple[Path, ...]) -> str:
             if not name.startswith(".")
             and name not in _SKIPPED
             and here / name not in leave_out
-            and not any((here / name / mark).exists() for mark in ("pyvenv.cfg", "conda-meta", MARKER))
+            and not is_environment(here / name)
         )
         for name in sorted(files):
             status = (here / name).lstat()

@@ -74,7 +74,7 @@ def _files(source: Path, target: Path, leave_out: tuple[Path, ...], with_git: bo
             if path.is_symlink():
                 names.remove(name)
                 yield path
-            elif name in _LEFT_OUT or (name == ".git" and not with_git) or path in avoided or _is_environment(path):
+            elif name in _LEFT_OUT or (name == ".git" and not with_git) or path in avoided or is_environment(path):
                 names.remove(name)
                 if name not in _LEFT_OUT:
                     done.left_out.append(path.relative_to(source).as_posix())
@@ -89,7 +89,8 @@ def _files(source: Path, target: Path, leave_out: tuple[Path, ...], with_git: bo
                 yield path
 
 
-def _is_environment(folder: Path) -> bool:
+def is_environment(folder: Path) -> bool:
+    """Whether a folder is a virtual environment, or what a migration wrote."""
     return any((folder / name).exists() for name in ("pyvenv.cfg", "conda-meta", MARKER))
 
 
