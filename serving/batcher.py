@@ -179,17 +179,21 @@ class Batcher:
 
     def expire(self, ticket: Ticket) -> None:
         """For when a request's deadline has passed: refuse it unless it runs already."""
-        if ticket.state in ("coming", "queued"):
+        if self._give_up(ticket, OverloadedError(f"the deadline passed before model '{self._name}' could run the request")):
             self.table.settle(in_time=False)
-        self.refuse(ticket, OverloadedError(f"the deadline passed before model '{self._name}' could run the request"))
 
     def refuse(self, ticket: Ticket, error: PenstockError) -> None:
         """Answer with an error, unless the request already runs or was answered."""
+        self._give_up(ticket, error)
+
+    def _give_up(self, ticket: Ticket, error: PenstockError) -> bool:
+        """As `refuse`; says whether it waited still."""
         with self._changed:
             waiting = ticket.state in ("coming", "queued")
             self._remove(ticket)
         if waiting and ticket.future.set_running_or_notify_cancel():
             self._fail([ticket], error)
+        return waiting
 
     def close(self, *, drain: bool = True) -> None:
         """Admit nothing more, run what was admitted (or with drain=False fail it), and end the threads."""
