@@ -87,14 +87,14 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
             super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
+            if len(self._open) >= _MAX_PIPELINED:
+                self._fail(400, f"more than {_MAX_PIPELINED} requests wait on this connection")
+            super().on_headers_complete()  # what it cannot take, such as a malformed URL, is still a head that is refused
+            self._open.append(self.cycle)
             self._in_head = False
             if self._head_timer is not None:
                 self._head_timer.cancel()
                 self._head_timer = None
-            if len(self._open) >= _MAX_PIPELINED:
-                self._fail(400, f"more than {_MAX_PIPELINED} requests wait on this connection")
-            super().on_headers_complete()
-            self._open.append(self.cycle)
 
         def on_body(self, body: bytes) -> None:
             self._body_bytes += len(body)

@@ -22,6 +22,11 @@ def test_overflow(target, raw_to, head):
     assert answer == b"" or answer.startswith((b"HTTP/1.1 431 ", b"HTTP/1.1 400 ")), answer[:100]
 
 
+@pytest.mark.parametrize("url", [b"http://", b"http://:80", b"http://[::1", b"http://a:b/", b"/\xc3\xa9", b"a:b"])
+def test_malformed_urls_are_answered(target, raw_to, url):
+    assert raw_to(target.http, b"GET " + url + b" HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+
+
 SMUGGLED = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
