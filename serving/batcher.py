@@ -7,9 +7,9 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..errors import ExecutionError, InputError, OverloadedError, PenstockError
 from .collate import Collator, split
 from .latency import LatencyTable
 from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait, service_order
+from .staging import Staging
 from .statistics import BatchTimes, ModelStatistics
 
 __all__ = ["Batcher", "Runner", "Ticket"]
@@ -38,11 +39,13 @@ class Ticket:
     """A request's place: admitted first, queued once its tensors are there, resolved through `future`.
 
     `deadline`, `arrived` and `queued` are seconds on the monotonic clock. Cancelling `future` gives the place up at once. Once
-    it has run, `began` and `ended` say when, on the same clock, and `batch` how many rows ran together.
+    it has run, `began` and `ended` say when, on the same clock, and `batch` how many rows ran together. `place` is where its
+    rows lie in the batcher's staging, if they do, and `writing` says that somebody puts them there.
     """
 
     __slots__ = (
-        "arrived", "batch", "began", "deadline", "ended", "future", "inputs", "order", "priority", "queued", "rows", "state",
+        "arrived", "batch", "began", "deadline", "ended", "future", "inputs", "order", "place", "priority", "queued", "rows",
+        "state", "writing",
     )  # fmt: skip
 
     def __init__(self, rows: int, deadline: float, priority: int, arrived: float, serial: int) -> None:
@@ -55,6 +58,8 @@ class Ticket:
         self.began = self.ended = 0.0
         self.batch = 0
         self.inputs: Rows = []
+        self.place: int | None = None
+        self.writing = False
         self.future: Future[Rows] = Future()
         self.state = "coming"
 
@@ -63,7 +68,8 @@ class Batcher:
     """Runs one model's requests in batches on one worker thread per instance.
 
     `instances` holds, for each instance, the session of every bucket of `table`. Outputs of a request are views of the batch's
-    outputs. Nothing polls: workers sleep on one condition until the queue or the time that the policy named says otherwise.
+    outputs. With `staging`, rows that are written into their `slot` need no copy. Nothing polls: workers sleep on one condition
+    until the queue or the time that the policy named says otherwise.
     """
 
     def __init__(
@@ -75,6 +81,7 @@ class Batcher:
         policy: BatchPolicy | None = None,
         statistics: ModelStatistics | None = None,
         max_queue: int = 256,
+        staging: Staging | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.table = table
@@ -82,6 +89,7 @@ class Batcher:
         self._name = name
         self._policy = policy or BatchPolicy()
         self._max_queue = max_queue
+        self._staging = staging
         self._clock = clock
         self._serial = itertools.count()
         self._changed = threading.Condition()
@@ -162,9 +170,23 @@ class Batcher:
             retry_after=retry,
         )
 
-    def slot(self, ticket: Ticket) -> AbstractContextManager[Rows | None]:
-        """Nowhere in particular: inputs may lie anywhere in this process."""
-        return nullcontext()
+    @contextmanager
+    def slot(self, ticket: Ticket) -> Iterator[Rows | None]:
+        """The ticket's place among the rows that come, to be written within the block of code; None when there is none.
+
+        It stays the ticket's until that block is left, also when the request is given up meanwhile.
+        """
+        with self._changed:
+            if self._staging is not None and ticket.state == "coming" and ticket.place is None:
+                ticket.place = self._staging.take(ticket.rows)
+            ticket.writing = ticket.place is not None
+        try:
+            yield self._staging.views(ticket.place, ticket.rows) if self._staging and ticket.place is not None else None
+        finally:
+            with self._changed:
+                ticket.writing = False
+                if ticket.state == "done":
+                    self._leave_place(ticket)
 
     def submit(self, ticket: Ticket, inputs: Rows) -> None:
         """Queue an admitted request; each input has the ticket's rows first. Does nothing if it was given up meanwhile."""
@@ -225,7 +247,14 @@ class Batcher:
         elif self._coming.pop(ticket, "gone") == "gone":
             return
         ticket.state = "done"
+        self._leave_place(ticket)
         self._changed.notify_all()
+
+    def _leave_place(self, ticket: Ticket) -> None:
+        """With the lock held. Whoever writes there does it when that ends."""
+        if self._staging is not None and ticket.place is not None and not ticket.writing:
+            self._staging.give(ticket.place, ticket.rows)
+            ticket.place, ticket.inputs = None, []
 
     def _next_batch(self, number: int) -> tuple[list[Ticket], int] | None:
         """Sleep until instance `number` has a batch to run: its tickets and bucket. None when there will be no more."""
@@ -246,6 +275,11 @@ class Batcher:
                         for ticket in taken:
                             ticket.state = "running"
                         batch = [ticket for ticket in taken if ticket.future.set_running_or_notify_cancel()]
+                        for ticket in taken:
+                            if ticket.future.cancelled():
+                                self._leave_place(ticket)
+                        if self._staging is not None:
+                            self._staging.turn()
                         if batch:
                             self._running[number] = len(batch)
                             if self._queue:  # another idle instance may take the rest
@@ -255,6 +289,7 @@ class Batcher:
                     elif isinstance(decision, Reject):
                         rejected = self._queue.pop(decision.index)
                         rejected.state = "done"
+                        self._leave_place(rejected)
                         self.table.settle(in_time=False)
                     elif isinstance(decision, Wait):
                         self._changed.wait(None if decision.until is None else decision.until - now)
@@ -275,18 +310,21 @@ class Batcher:
             finally:
                 with self._changed:
                     self._running[number] = 0
+                    for ticket in batch:
+                        self._leave_place(ticket)
                     self._changed.notify()
 
     def _run(self, session: Runner, collator: Collator, batch: list[Ticket], bucket: int) -> None:
         began, begin = self._clock(), time.perf_counter_ns()
         rows = sum(ticket.rows for ticket in batch)
-        inputs = collator.collate(batch, bucket)
+        staged = self._staging.batch(batch, bucket) if self._staging is not None else None
+        inputs = collator.collate(batch, bucket) if staged is None else staged
         collated = time.perf_counter_ns()
         outputs = session.run(inputs)
         ran = time.perf_counter_ns()
         if any(output.shape[:1] != (bucket,) for output in outputs):
             raise ExecutionError(f"outputs of a batch of {bucket} have shapes {[output.shape for output in outputs]}")
-        owned = [output.copy() if collator.owns(output) else output for output in outputs]
+        owned = [output.copy() if self._reused(output, collator) else output for output in outputs]
         answers = split(owned, batch)
         done = time.perf_counter_ns()
         now = self._clock()
@@ -303,6 +341,10 @@ class Batcher:
             ticket.future.set_result(answer)
         # Handing answers over counts as well: until it is done no other batch begins.
         self.table.observe(bucket, (time.perf_counter_ns() - begin) / 1e9)
+
+    def _reused(self, output: np.ndarray, collator: Collator) -> bool:
+        """Whether the memory of an output is that of inputs, which others come into."""
+        return collator.owns(output) or (self._staging is not None and self._staging.owns(output))
 
     def _fail(self, tickets: Sequence[Ticket], error: PenstockError) -> None:
         now = self._clock()

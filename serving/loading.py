@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import ArtifactError
 from ..runtime.artifact import Artifact, load_artifact
 from ..runtime.model_config import ModelConfig, check_config, read_config
@@ -19,6 +21,7 @@ from .fast_preprocessing import make_preprocessor
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .policy import BatchPolicy
 from .response_cache import ResponseCache
+from .staging import Staging
 from .statistics import ModelStatistics
 from .warmup import close, warm_up
 
@@ -72,6 +75,7 @@ def load_tensor_model(
             policy=BatchPolicy(max_delay=_max_delay(declared, config)),
             statistics=statistics,
             max_queue=config.max_queue,
+            staging=_staging(artifact, table.largest),
         ),
         signature=artifact.signature,
         preprocessing=artifact.preprocessing,
@@ -134,6 +138,14 @@ def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> M
         uses=target.uses,
         outputs={tensor.name: outputs[tensor.name] for tensor in declared.outputs},
     )
+
+
+def _staging(artifact: Artifact, largest: int) -> Staging | None:
+    """Where images are decoded to, for a model that takes them in a dtype of numpy."""
+    inputs = artifact.signature.inputs
+    if artifact.preprocessing is None or any(spec.dtype == "bfloat16" for spec in inputs):
+        return None
+    return Staging([(spec.row_shape, np.dtype(spec.dtype)) for spec in inputs], largest)
 
 
 def _open(artifact: Artifact, plan: Plan, max_batch_size: int, threads: int | None) -> dict[int, Runner]:
