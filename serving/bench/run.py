@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import platform
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -97,7 +98,7 @@ def measure(config: BenchConfig, *, console: Console) -> BenchResult:
             except BenchError as error:
                 if contender.name not in optional:
                     raise
-                left_out[contender.name] = " ".join(str(error).split())[-500:]
+                left_out[contender.name] = _reason(error)
         contenders = [server.contender for server in servers]
         facts = {server.contender.name: server.facts() for server in servers}
         answers = {server.contender.name: run.answers(server) for server in servers}
@@ -200,6 +201,12 @@ class _Run:
             self._progress.update(task, completed=already + done)
 
         return under_load(server, request, folder=self._logs, tick=tick)
+
+
+def _reason(error: BenchError) -> str:
+    """What a service that did not start died of: the last exception in its log, of which the error holds the end."""
+    exceptions = [line.strip() for line in str(error).splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b", line)]
+    return exceptions[-1] if exceptions else " ".join(str(error).split())[-500:]
 
 
 def _settings(config: BenchConfig) -> dict[str, Any]:

@@ -185,10 +185,12 @@ def test_peers_are_measured_too_and_those_that_do_not_start_left_out(tmp_path):
         name="peer", command=(sys.executable, "-c", PEER, "{ready}"), path="/predict", encoding="form", field="picture"
     )
     broken = Contender(name="broken", command=(sys.executable, "-c", "raise SystemExit('its licence ran out')"), path="/")
+    raising = Contender(name="raising", command=(sys.executable, "-c", "import nothing_like_it"), path="/")
     repository = write_repository(tmp_path / "repository")
-    result, text = measure(tmp_path, baseline=repository, peers=(peer, broken), concurrency=(2,), rounds=1)
+    result, text = measure(tmp_path, baseline=repository, peers=(peer, broken, raising), concurrency=(2,), rounds=1)
     assert result.contenders == ("baseline", "peer", "penstock")
     assert any("broken is left out" in note and "its licence ran out" in note for note in result.warnings)
+    assert "raising is left out: ModuleNotFoundError: No module named 'nothing_like_it'" in result.warnings
     assert result.answers["peer"] == (1,) * 18
     assert "faster" in text
 
