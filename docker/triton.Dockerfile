@@ -20,6 +20,8 @@ LABEL org.opencontainers.image.title="penstock-triton" \
       org.opencontainers.image.description="NVIDIA Triton Inference Server for model repositories that penstock wrote"
 COPY docker/health.py /opt/health.py
 COPY --from=build /opt/penstock/python /opt/penstock/python
+# For TensorRT's engines: penstock triton write MODELS --tensorrt --engine-cache /var/cache/penstock
+RUN install --directory --mode=1777 /var/cache/penstock
 ENV PYTHONPATH=/opt/penstock/python \
     PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp
