@@ -27,7 +27,6 @@ _COUNTERS: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
         "Number of successful inference requests",
         lambda s: s["inference_stats"]["success"]["count"],
     ),
-    "nv_inference_request_failure": ("Number of failed inference requests", lambda s: s["inference_stats"]["fail"]["count"]),
     "nv_inference_count": ("Number of inferences performed (rows)", lambda s: s["inference_count"]),
     "nv_inference_exec_count": ("Number of model executions performed (batches)", lambda s: s["execution_count"]),
     "nv_inference_request_duration_us": (
@@ -85,6 +84,11 @@ class ModelCollector:
                 # Triton's counters have no _total suffix, which add_metric would append.
                 family.add_sample(name, dict(zip(_LABELS, labels, strict=True)), read(snapshot))
             yield family
+        failed = CounterMetricFamily("nv_inference_request_failure", "Number of failed inference requests, by reason")
+        for model, (labels, _) in zip(models, snapshots, strict=True):
+            for reason, count in model.statistics.failure_counts().items():
+                failed.add_sample(failed.name, dict(zip((*_LABELS, "reason"), (*labels, reason), strict=True)), count)
+        yield failed
         depth = GaugeMetricFamily("nv_inference_pending_request_count", "Requests admitted and not running yet", labels=_LABELS)
         sizes = HistogramMetricFamily("penstock_batch_size", "Rows per executed batch", labels=_LABELS)
         slack = HistogramMetricFamily(

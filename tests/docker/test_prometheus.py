@@ -51,10 +51,10 @@ class Prometheus:
         while True:
             try:
                 result = self.get("query", query=query)["result"]
-            except urllib.error.HTTPError as error:
-                raise AssertionError(f"{query}: {error.read().decode()}") from error
-            except urllib.error.URLError:  # it does not listen yet
-                result = []
+            except urllib.error.URLError as error:
+                if isinstance(error, urllib.error.HTTPError) and error.code != 503:
+                    raise AssertionError(f"{query}: {error.read().decode()}") from error
+                result = []  # it does not listen yet, or is not ready
             if result or time.monotonic() > until:
                 return result
             assert self.process.poll() is None, self.log.read_text()
