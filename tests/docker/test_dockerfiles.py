@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def test_install_names_what_is_missing(tmp_path):
 def test_the_environment_takes_wheels_from_the_folder_alone(tmp_path):
     """Not from the network, whatever pip's settings say: a folder without penstock's wheel is an error."""
     (tmp_path / "wheels").mkdir()
-    environment = {**os.environ, "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+    environment = {**os.environ, "PYTHON": sys.executable, "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
     ended = subprocess.run(
         ["sh", ROOT / "docker" / "install.sh", "venv", "cpu", tmp_path / "wheels", tmp_path / "venv"],
         env=environment,
