@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check clean
+.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check lint-docker test-docker clean
 
 setup: $(STAMP)
 
@@ -105,6 +105,20 @@ bench-check: setup
 	@test -d build/photos/models || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
 	$(PERFORMANCE) --waterfall --rounds 5 --out build/bench-check
 	$(BIN)/python -m penstock.serving.bench.performance check build/bench-check/waterfall.json --recorded docs/performance.json
+
+# The linters of docker/, in an environment of their own. What no package index has is used where it is found: kubectl, promtool.
+lint-docker: build/docker-lint/.installed
+	PATH=$(CURDIR)/build/docker-lint/bin:$$PATH sh tests/docker/lint.sh
+
+build/docker-lint/.installed: tests/docker/lint-requirements.txt
+	@test -x build/docker-lint/bin/python || $(PYTHON) -m venv build/docker-lint
+	@build/docker-lint/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+# Carries out the Dockerfile and runs the image without a Docker engine; needs root, for namespaces and mounts. TORCH_INDEX= takes
+# torch from where pip finds everything else. KEEP=--keep runs what was built before.
+test-docker: setup
+	$(BIN)/python tests/docker/without_engine.py $(KEEP)
 
 zoo: zoo-setup
 	$(BIN)/python tests/zoo/run.py

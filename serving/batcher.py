@@ -19,7 +19,7 @@ from .collate import Collator, split
 from .latency import LatencyTable
 from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait, service_order
 from .staging import Staging
-from .statistics import BatchTimes, ModelStatistics
+from .statistics import BatchTimes, ModelStatistics, failure
 
 __all__ = ["Batcher", "Runner", "Ticket"]
 
@@ -138,7 +138,7 @@ class Batcher:
             if refusal is None:
                 self._coming[ticket] = None
         if refusal is not None:
-            self.statistics.failed(0)
+            self.statistics.failed(0, failure(refusal))
             raise refusal
         ticket.future.add_done_callback(lambda _: self._withdraw(ticket))
         return ticket
@@ -238,7 +238,7 @@ class Batcher:
         if ticket.future.cancelled():
             with self._changed:
                 self._remove(ticket)
-            self.statistics.failed(int((self._clock() - ticket.arrived) * 1e9))
+            self.statistics.failed(int((self._clock() - ticket.arrived) * 1e9), "CANCELED")
 
     def _remove(self, ticket: Ticket) -> None:
         """Take a ticket out of line, with the lock held; nothing happens to one that runs."""
@@ -350,5 +350,5 @@ class Batcher:
         now = self._clock()
         for ticket in tickets:
             ticket.state = "done"
-            self.statistics.failed(int((now - ticket.arrived) * 1e9))
+            self.statistics.failed(int((now - ticket.arrived) * 1e9), failure(error))
             ticket.future.set_exception(error)

@@ -33,6 +33,7 @@ from .served import Repository
 from .settings import Settings
 from .shared_memory import SharedMemory
 from .stages import Stage, note_batch, stages
+from .statistics import failure
 
 __all__ = ["EXTENSIONS", "SERVER_NAME", "DataPlane"]
 
@@ -181,9 +182,9 @@ class DataPlane:
                     ],
                 )
                 return answer
-        except RequestError:
+        except RequestError as error:
             if not copied:  # what comes as far as the model is counted there
-                model.statistics.failed(int((time.monotonic() - begin) * 1e9))
+                model.statistics.failed(int((time.monotonic() - begin) * 1e9), failure(error))
             raise
 
     async def _copied(self, size: int, copy: Callable[[], T]) -> T:
@@ -196,8 +197,8 @@ class DataPlane:
                 request.inputs = [_raw_input(model, request.raw)]
             tensors, rows = model.check_inputs(request)
             model.check_outputs(request)
-        except InputError:
-            model.statistics.failed(int((time.monotonic() - begin) * 1e9))
+        except InputError as error:
+            model.statistics.failed(int((time.monotonic() - begin) * 1e9), failure(error))
             raise
         datatypes = {tensor.name: tensor.datatype for tensor in model.config.outputs}
         if isinstance(model, TensorModel):
@@ -294,8 +295,8 @@ class DataPlane:
                 arrays = {model.config.outputs[0].name: decoded}
             else:
                 raise UnsupportedError(f"model '{model.name}' cannot be run by this server")
-        except Exception:
-            model.statistics.failed(int((time.monotonic() - begin) * 1e9))
+        except Exception as error:
+            model.statistics.failed(int((time.monotonic() - begin) * 1e9), failure(error))
             raise
         model.statistics.composed(rows, int((time.monotonic() - begin) * 1e9))
         return arrays

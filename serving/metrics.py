@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Seque
 from itertools import accumulate
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
@@ -27,7 +27,6 @@ _COUNTERS: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
         "Number of successful inference requests",
         lambda s: s["inference_stats"]["success"]["count"],
     ),
-    "nv_inference_request_failure": ("Number of failed inference requests", lambda s: s["inference_stats"]["fail"]["count"]),
     "nv_inference_count": ("Number of inferences performed (rows)", lambda s: s["inference_count"]),
     "nv_inference_exec_count": ("Number of model executions performed (batches)", lambda s: s["execution_count"]),
     "nv_inference_request_duration_us": (
@@ -85,6 +84,11 @@ class ModelCollector:
                 # Triton's counters have no _total suffix, which add_metric would append.
                 family.add_sample(name, dict(zip(_LABELS, labels, strict=True)), read(snapshot))
             yield family
+        failed = CounterMetricFamily("nv_inference_request_failure", "Number of failed inference requests, by reason")
+        for model, (labels, _) in zip(models, snapshots, strict=True):
+            for reason, count in model.statistics.failure_counts().items():
+                failed.add_sample(failed.name, dict(zip((*_LABELS, "reason"), (*labels, reason), strict=True)), count)
+        yield failed
         depth = GaugeMetricFamily("nv_inference_pending_request_count", "Requests admitted and not running yet", labels=_LABELS)
         sizes = HistogramMetricFamily("penstock_batch_size", "Rows per executed batch", labels=_LABELS)
         slack = HistogramMetricFamily(
@@ -93,13 +97,19 @@ class ModelCollector:
         latency = HistogramMetricFamily(
             "penstock_request_latency_seconds", "Time from a request's arrival to its answer", labels=_LABELS
         )
+        instances = GaugeMetricFamily("penstock_instances", "Sessions side by side", labels=_LABELS)
+        busy = CounterMetricFamily(
+            "penstock_busy_seconds", "Time that instances spent on batches: collating, running and splitting", labels=_LABELS
+        )
         for model, (labels, snapshot) in zip(models, snapshots, strict=True):
             latency.add_metric(labels, *_latency(model))
             if isinstance(model, TensorModel):
                 depth.add_metric(labels, model.batcher.depth)
                 sizes.add_metric(labels, *_batch_sizes(model, snapshot))
                 slack.add_metric(labels, *_slack(model))
-        yield from (depth, sizes, slack, latency)
+                instances.add_metric(labels, model.instances)
+                busy.add_metric(labels, _busy_seconds(snapshot))
+        yield from (depth, sizes, slack, latency, instances, busy)
 
 
 def _batch_sizes(model: TensorModel, snapshot: dict[str, Any]) -> tuple[list[tuple[str, float]], float]:
@@ -109,6 +119,12 @@ def _batch_sizes(model: TensorModel, snapshot: dict[str, Any]) -> tuple[list[tup
         for bound in model.batcher.table.buckets
     ]
     return [*bounds, ("+Inf", float(sum(counts.values())))], float(sum(size * count for size, count in counts.items()))
+
+
+def _busy_seconds(snapshot: dict[str, Any]) -> float:
+    """Of all instances together. The durations per request would count a batch once for each request in it."""
+    kinds = ("compute_input", "compute_infer", "compute_output")
+    return sum(entry[kind]["ns"] for entry in snapshot["batch_stats"] for kind in kinds) / 1e9
 
 
 def _slack(model: Model) -> tuple[list[tuple[str, float]], float]:
@@ -133,8 +149,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 def metrics_app(repository: ModelRepository) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    """An ASGI application that answers GET /metrics."""
+    """An ASGI application that answers GET /metrics: the models', and this process's memory, CPU time and open files."""
     registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
     registry.register(ModelCollector(repository))  # type: ignore[arg-type]
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,7 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["LATENCY_BOUNDS", "SLACK_BOUNDS", "BatchTimes", "ModelStatistics"]
+from ..errors import ExecutionError, OverloadedError
+
+__all__ = ["FAILURES", "LATENCY_BOUNDS", "SLACK_BOUNDS", "BatchTimes", "ModelStatistics", "failure"]
+
+# Why requests fail, in the words of Triton's metric: refused or too late; given up by the caller; failed by the model; wrong.
+FAILURES = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
 # Upper bounds, in seconds, of the latency histogram: ten per decade, the preferred numbers R10 of ISO 3, from 0.1 ms to 100 s.
 # A quantile read from it is off by less than a bucket, which is a quarter wide; and 1, 2.5, 5, 10 are among them, for coarser
@@ -19,6 +24,13 @@ LATENCY_BOUNDS = (*(round(step * 10.0**power, 9) for power in range(-4, 2) for s
 
 # Upper bounds, in seconds, of the deadline-slack histogram: what was left of the time a request allowed when it was answered.
 SLACK_BOUNDS = (0.0, 0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
+
+
+def failure(error: BaseException) -> str:
+    """Which of FAILURES an error is that ends a request."""
+    if isinstance(error, OverloadedError):
+        return "REJECTED"
+    return "BACKEND" if isinstance(error, ExecutionError) else "OTHER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,7 @@ class ModelStatistics:
     execution_count: int = 0
     durations: dict[str, _Duration] = field(default_factory=lambda: {kind: _Duration() for kind in _KINDS})
     batches: dict[int, dict[str, _Duration]] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAILURES, 0))
     slack: list[int] = field(default_factory=lambda: [0] * (len(SLACK_BOUNDS) + 1))
     slack_seconds: float = 0.0
     latencies: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS) + 1))
@@ -110,10 +123,11 @@ class ModelStatistics:
         with self._lock:
             self.durations["cache_miss"].add(lookup_ns)
 
-    def failed(self, total_ns: int) -> None:
-        """One request ended without an answer, that long after it arrived."""
+    def failed(self, total_ns: int, reason: str) -> None:
+        """One request ended without an answer, that long after it arrived, for one of the reasons in FAILURES."""
         with self._lock:
             self.durations["fail"].add(total_ns)
+            self.failures[reason] += 1
 
     def _answered(self, total_ns: int) -> None:
         """One request was answered so long after it arrived; with the lock held."""
@@ -135,6 +149,11 @@ class ModelStatistics:
                 "memory_usage": [],
                 "response_stats": {},
             }
+
+    def failure_counts(self) -> dict[str, int]:
+        """Failed requests by reason; together they are the count of "fail" in the snapshot."""
+        with self._lock:
+            return dict(self.failures)
 
     def slack_histogram(self) -> tuple[list[int], float]:
         """Counts per bound of SLACK_BOUNDS, plus one beyond the last, and the sum in seconds."""

@@ -15,6 +15,7 @@ import numpy as np
 from ...errors import ExecutionError, OverloadedError, PenstockError, RequestError
 from ..batcher import Batcher, Rows, Ticket
 from ..models import Model, TensorModel
+from ..statistics import FAILURES
 from .channel import Channel
 from .ring import ALIGNMENT, BlockLayout
 from .wire import (
@@ -172,8 +173,8 @@ class Desk:
 def _count(model: Model, what: int, rows: int, ns: int) -> None:
     statistics = model.statistics
     match what:
-        case Counted.FAILED:
-            statistics.failed(ns)
+        case Counted.FAILED if rows < len(FAILURES):
+            statistics.failed(ns, FAILURES[rows])
         case Counted.COMPOSED:
             statistics.composed(rows, ns)
         case Counted.CACHED:

@@ -10,7 +10,7 @@ from ...errors import InputError, PenstockError
 from ...specs import Signature
 from ..batcher import Ticket
 from ..latency import LatencyTable
-from ..statistics import ModelStatistics
+from ..statistics import FAILURES, ModelStatistics
 from .connection import Connection, RemoteTicket
 from .ring import BlockLayout
 from .wire import Count, Counted
@@ -87,9 +87,9 @@ class RemoteStatistics(ModelStatistics):
         """See `ModelStatistics.missed`."""
         self._count(Counted.MISSED, lookup_ns)
 
-    def failed(self, total_ns: int) -> None:
+    def failed(self, total_ns: int, reason: str) -> None:
         """See `ModelStatistics.failed`."""
-        self._count(Counted.FAILED, total_ns)
+        self._count(Counted.FAILED, total_ns, FAILURES.index(reason))
 
     def _count(self, what: int, ns: int, rows: int = 0) -> None:
         self._connection.channel.send(Count(self._number, what, rows, ns))

@@ -74,7 +74,7 @@ class Refuse(NamedTuple):
 
 
 class Count(NamedTuple):
-    """Something to count in a model's statistics; `what` is an index into `Counted`."""
+    """Something to count in a model's statistics; `what` is one of `Counted`. `rows` of a failure is its index in FAILURES."""
 
     model: int
     what: int

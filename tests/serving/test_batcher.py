@@ -155,6 +155,7 @@ def test_cancelled_and_expired_requests_leave_at_once(batcher_of):
     gate.set()
     assert values(running) == [0.0]
     assert values(tickets[2]) == [4.0]
+    assert batcher.statistics.failure_counts() == {"REJECTED": 1, "CANCELED": 2, "BACKEND": 0, "OTHER": 0}
 
 
 def test_order_is_priority_then_deadline(batcher_of):

@@ -31,7 +31,7 @@ def test_every_way_of_answering_has_its_latency():
     statistics.batch_done(BatchTimes(2, 1, 1, 1), [(5_000_000, 0, 1.0), (5_000_001, 0, 1.0)])
     statistics.composed(1, 200_000_000_000)
     statistics.cached(0)
-    statistics.failed(7)
+    statistics.failed(7, "OTHER")
     counts, seconds = statistics.latency_histogram()
     assert len(counts) == len(LATENCY_BOUNDS) + 1
     assert {index: count for index, count in enumerate(counts) if count} == {

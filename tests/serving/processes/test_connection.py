@@ -19,6 +19,7 @@ from penstock.serving.processes.connection import Connection
 from penstock.serving.processes.desk import Desk, Served
 from penstock.serving.processes.ring import BlockLayout, create_memory, map_memory
 from penstock.serving.processes.wire import AskStatistics, Count, Counted, Statistics
+from penstock.serving.statistics import FAILURES
 from penstock.specs import Signature, TensorSpec
 
 ROWS, SIZE = 4, 1 << 12
@@ -302,7 +303,8 @@ async def test_the_end_of_a_front_end_gives_its_places_up(pair):
 
 @with_pair()
 async def test_counts_and_questions(pair):
-    pair.connection.channel.send(Count(5, Counted.FAILED, 0, 10))
+    pair.connection.channel.send(Count(5, Counted.FAILED, FAILURES.index("OTHER"), 10))
+    pair.connection.channel.send(Count(5, Counted.FAILED, len(FAILURES), 10))  # no reason that anybody knows
     pair.connection.channel.send(Count(5, Counted.COMPOSED, 3, 10))
     pair.connection.channel.send(Count(5, Counted.CACHED, 0, 10))
     pair.connection.channel.send(Count(5, Counted.MISSED, 0, 10))
@@ -313,6 +315,7 @@ async def test_counts_and_questions(pair):
     snapshot = pair.batcher.statistics.snapshot()
     assert snapshot["inference_count"] == 3
     assert snapshot["inference_stats"]["fail"]["count"] == 1
+    assert pair.batcher.statistics.failure_counts() == dict.fromkeys(FAILURES, 0) | {"OTHER": 1}
     assert snapshot["inference_stats"]["cache_hit"]["count"] == 1
     assert snapshot["inference_stats"]["cache_miss"]["count"] == 1
 
