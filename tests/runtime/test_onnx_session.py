@@ -1,5 +1,9 @@
 """Sessions over ONNX Runtime: arrays, tensors bound where they lie, and one batch size alone."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -76,3 +80,20 @@ def test_a_provider_that_is_not_there_is_an_error_and_no_silent_fallback(folder)
     assert "does not run on cpu" in backend.supports(Target())
     with pytest.raises(BackendError, match="onnxruntime-gpu"):
         backend.open(folder, Target(device="cuda"), ["model.onnx"])
+
+
+def test_nothing_is_written_about_its_user(folder, tmp_path):
+    """ONNX Runtime's own telemetry begins with files in the user's cache."""
+    home = tmp_path / "home"
+    home.mkdir()
+    program = """
+import sys
+from pathlib import Path
+from penstock.runtime.onnx_session import open_onnx
+from penstock.runtime.session import Target
+open_onnx(Path(sys.argv[1]) / "model.onnx", Target(threads=1), ["CPUExecutionProvider"])
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "ORT_"))}
+    command = [sys.executable, "-c", program, str(folder)]
+    subprocess.run(command, check=True, env={**environment, "HOME": str(home)}, timeout=120)
+    assert list(home.rglob("*")) == []
