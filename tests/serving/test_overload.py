@@ -22,11 +22,12 @@ def test_overload(start, slow_models, tmp_path, make_photo, protocol):
     assert most.errors == most.rejected == {}
     memory = psutil.Process(server.process.pid)
     before = memory.memory_info().rss
-    load = LoadRequest(
-        **request, kind="poisson", rate=4 * most.requests_per_second, connections=64, warm_up_seconds=1.0, seconds=3.0
-    )
-    result = run(load)
-    assert result.errors == {}
+    for times in (4, 16, 64):  # what was "most" beside other work may be little a moment later
+        rate = times * most.requests_per_second
+        result = run(LoadRequest(**request, kind="poisson", rate=rate, connections=64, warm_up_seconds=1.0, seconds=3.0))
+        assert result.errors == {}
+        if result.rejected:
+            break
     assert set(result.rejected) == {"503" if protocol == "http" else "UNAVAILABLE"}
     # What is answered is answered in time, and what is declined is declined before its time is over.
     assert Histogram.from_json(result.histogram).within(DEADLINE_MS / 1e3) == result.samples
