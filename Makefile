@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check lint-docker test-docker clean
+.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check lint-docker test-docker test-classify bench-classify clean
 
 setup: $(STAMP)
 
@@ -23,6 +23,11 @@ demo: setup
 WORKERS := $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 3 ? 3 : n > 4 ? 4 : n )))
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+# Kills among many images, which take minutes.
+IMAGES ?= 20000
+test-classify: setup
+	PENSTOCK_CLASSIFY_IMAGES=$(IMAGES) $(BIN)/python -m pytest --timeout 1800 tests/serving/classify/test_kills.py
 
 # mypy needs the package under its import name, and the checkout may be called anything: a folder of links stands for it.
 PARTS := $(wildcard *.py) py.typed kernels migrate runtime serving
@@ -55,6 +60,11 @@ bench-serving: setup
 	@$(BIN)/python examples/photos/prepare.py
 	$(BIN)/penstock migrate examples/photos --out build/photos
 	$(BIN)/python -m penstock.serving.bench.overhead build/photos/models --images examples/photos/data/test --out docs/bench-serving.json
+
+# ResNet-like work on real photos, and 100,000 small JPEGs with the memory's curve; for a quiet machine.
+bench-classify: setup
+	@test -d build/photos/models || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
+	$(BIN)/python tests/benchmarks/classify.py build/photos/models --images examples/photos/data/test --out docs/bench-classify.json
 
 # An hour at twice what the server sustains, on a quiet machine; SECONDS=120 for a short one, MODELS=... for another model.
 SECONDS ?= 3600

@@ -13,6 +13,7 @@ import typer
 
 from . import __version__
 from .cli_bench import bench
+from .cli_classify import classify
 from .cli_console import make_console
 from .errors import PenstockError
 
@@ -390,6 +391,7 @@ def serve(
 
 
 app.command()(bench)
+app.command()(classify)
 
 
 @app.command()

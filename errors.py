@@ -11,6 +11,7 @@
     │   ├── AmbiguousError      several candidates; names them and the flag that chooses
     │   └── SandboxError        the user's code failed or broke a limit in its subprocess
     ├── BenchError              a benchmark could not be run to its end
+    ├── ClassifyError           an offline classification cannot begin, go on, or end
     └── RequestError            a caller's request cannot be answered; carries the HTTP status
         ├── InputError          400: wrong name, dtype, shape, encoding or image
         ├── UnauthorizedError   401: no token, or none that is known
@@ -37,6 +38,7 @@ __all__ = [
     "BackendError",
     "BenchError",
     "CaptureError",
+    "ClassifyError",
     "DigestError",
     "ExecutionError",
     "ForbiddenError",
@@ -132,6 +134,10 @@ class SandboxError(MigrateError):
 
 class BenchError(PenstockError):
     """A benchmark could not be run to its end."""
+
+
+class ClassifyError(PenstockError):
+    """An offline classification cannot begin, go on, or end."""
 
 
 class RequestError(PenstockError):

@@ -25,7 +25,7 @@ from .staging import Staging
 from .statistics import ModelStatistics
 from .warmup import close, warm_up
 
-__all__ = ["companion_target", "load_companion", "load_tensor_model", "preprocessor_of"]
+__all__ = ["companion_target", "load_companion", "load_tensor_model", "open_instance", "preprocessor_of"]
 
 
 def load_tensor_model(
@@ -52,7 +52,7 @@ def load_tensor_model(
     plan = artifact.plan_here()
     progress(f"{artifact.name}: loading version {artifact.version} ({_described(plan)})")
     instances, table = warm_up(
-        partial(_open, artifact, plan, declared.max_batch_size, config.threads),
+        partial(open_instance, artifact, plan, declared.max_batch_size, config.threads),
         artifact.signature,
         count=config.instances or (before.instances if before else None),
     )
@@ -148,7 +148,7 @@ def _staging(artifact: Artifact, largest: int) -> Staging | None:
     return Staging([(spec.row_shape, np.dtype(spec.dtype)) for spec in inputs], largest)
 
 
-def _open(artifact: Artifact, plan: Plan, max_batch_size: int, threads: int | None) -> dict[int, Runner]:
+def open_instance(artifact: Artifact, plan: Plan, max_batch_size: int, threads: int | None) -> dict[int, Runner]:
     """One instance: the session of every bucket; buckets that chose the same way share one."""
     # Nobody measured for a portable plan, so its buckets mean nothing; warm-up measures powers of two.
     planned = [1 << power for power in range(max_batch_size.bit_length())] if plan.portable else plan.buckets
