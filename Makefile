@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check lint-docker test-docker test-classify bench-classify clean
+.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check lint-docker test-docker test-classify bench-classify test-ray clean
 
 setup: $(STAMP)
 
@@ -28,6 +28,17 @@ test: setup
 IMAGES ?= 20000
 test-classify: setup
 	PENSTOCK_CLASSIFY_IMAGES=$(IMAGES) $(BIN)/python -m pytest --timeout 1800 tests/serving/classify/test_kills.py
+
+# A Ray cluster of several nodes on this machine, one of which is killed during a job; in an environment of its own.
+test-ray: build/ray/.installed
+	PENSTOCK_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/classify/test_cluster.py
+
+build/ray/.installed: $(STAMP)
+	@test -x build/ray/bin/python || $(PYTHON) -m venv build/ray
+	@echo "Installing Ray into build/ray ..."
+	@build/ray/bin/python -m pip install --quiet --disable-pip-version-check 'ray[data]>=2.40'
+	@$(BIN)/python examples/peers/share_packages.py build/ray
+	@touch $@
 
 # mypy needs the package under its import name, and the checkout may be called anything: a folder of links stands for it.
 PARTS := $(wildcard *.py) py.typed kernels migrate runtime serving

@@ -44,6 +44,9 @@ def classify(
     decoding: Annotated[
         str, typer.Option(help="exact: as Pillow; fast: JPEG within 2 of 255; scaled: large JPEGs decoded smaller.")
     ] = "fast",
+    ray: Annotated[
+        bool, typer.Option("--ray", help="On the Ray cluster at RAY_ADDRESS, or the one this machine belongs to.")
+    ] = False,
     format: Annotated[str, typer.Option(help="text or json: how the summary is printed.")] = "text",  # noqa: A002
 ) -> None:
     """Classify every image of SOURCE into Parquet files, each image exactly once.
@@ -57,7 +60,11 @@ def classify(
         raise typer.BadParameter("must be text or json", param_hint="--format")
     _check_installed()
     from .serving.classify.config import ClassifyConfig
-    from .serving.classify.run import classify as run
+
+    if ray:
+        from .serving.classify.cluster import classify_on_ray as run
+    else:
+        from .serving.classify.run import classify as run
 
     try:
         config = ClassifyConfig(

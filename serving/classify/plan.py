@@ -20,7 +20,7 @@ from .locations import Found, UnreadableError, describe, is_folder, is_remote, j
 from .parquet_source import images_in, is_parquet
 from .tar_source import is_tar
 
-__all__ = ["IMAGE_SUFFIXES", "Plan", "Shard", "write_plan"]
+__all__ = ["IMAGE_SUFFIXES", "Plan", "Shard", "read_plan", "write_plan"]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif")
 _LISTS = (".txt", ".lst", ".list")

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import Protocol
 
-from .clock import Clock
 from .plan import Plan, Shard
 
-__all__ = ["Progress"]
+__all__ = ["Busy", "Progress"]
+
+
+class Busy(Protocol):
+    """Who knows how busy the stages are: a `Clock`, or what the workers of a cluster say."""
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        ...
+
+    def busy(self) -> dict[str, float]:
+        """The share of its workers' time that each stage worked, from 0 to 1; empty as long as nobody knows."""
+        ...
+
+    def bottleneck(self) -> str:
+        """The busiest stage, "" when nobody knows."""
+        ...
 
 
 class Progress:
@@ -21,8 +38,8 @@ class Progress:
     def __init__(self, plan: Plan, *, done: Mapping[int, int], errors: int) -> None:
         self._plan = plan
         self._sizes = all(shard.size >= 0 for shard in plan.shards)
-        self.clock: Clock | None = None
-        self.images = self.committed = self._before = sum(done.values())
+        self.clock: Busy | None = None
+        self.images = self.committed = self.before = sum(done.values())
         self.errors = self.committed_errors = errors
         self.shards_done = len(done)
         self.total = plan.images
@@ -30,7 +47,7 @@ class Progress:
         self._bytes_before = self._bytes = sum(shard.size for shard in plan.shards if shard.number in done)
         self._bytes_total = sum(shard.size for shard in plan.shards)
 
-    def start(self, clock: Clock) -> None:
+    def start(self, clock: Busy) -> None:
         """From here on time counts."""
         self.clock, self._begin = clock, time.monotonic()
 
@@ -46,10 +63,16 @@ class Progress:
         self.shards_done += 1
         self._bytes += shard.size
 
+    def finished(self, shard: Shard, images: int, errors: int) -> None:
+        """A whole shard was done elsewhere."""
+        self.images += images
+        self.errors += errors
+        self.commit(shard, images, errors)
+
     @property
     def rate(self) -> float:
         """Images per second of this run."""
-        return (self.images - self._before) / max(time.monotonic() - self._begin, 1e-9)
+        return (self.images - self.before) / max(time.monotonic() - self._begin, 1e-9)
 
     @property
     def share(self) -> float | None:
@@ -68,7 +91,7 @@ class Progress:
         """None as long as nothing tells."""
         share = self.share
         elapsed = time.monotonic() - self._begin
-        if share is None or self.images == self._before:
+        if share is None or self.images == self.before:
             return None
         if self.total is not None:
             return (self.total - self.images) / self.rate
@@ -80,8 +103,7 @@ class Progress:
         parts = [f"{self.images:,}{of} images", f"{self.rate:,.0f}/s" if self.rate >= 10 else f"{self.rate:.1f}/s"]
         if (left := self.seconds_left) is not None:
             parts.append(f"{_duration(left)} left")
-        if self.clock is not None:
-            stage = self.clock.bottleneck()
+        if self.clock is not None and (stage := self.clock.bottleneck()):
             parts.append(f"bottleneck: {stage} ({self.clock.busy()[stage]:.0%} busy)")
         if self.errors:
             parts.append(f"{self.errors:,} errors")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ...errors import ClassifyError
+from ...runtime.artifact import Artifact
 from .batches import Batch
 from .classifier import Classifier, identify, load
 from .clock import Clock
@@ -21,7 +22,7 @@ from .pipeline import WRITE, make_clock, scored
 from .plan import Shard
 from .progress import Progress
 
-__all__ = ["Listener", "Summary", "classify", "classify_shards"]
+__all__ = ["Listener", "Summary", "begun", "classify", "classify_shards", "concluded", "too_many_errors"]
 
 Listener = Callable[[str, Progress | None], None]
 """Hears what a job does: a line of text now and then, and while it runs its progress."""
@@ -66,47 +67,62 @@ def classify(
     Raises ClassifyError and ArtifactError; what was done until then stays done.
     """
     artifact = load(config)
+    with begun(config, artifact, listen) as (job, waiting, progress):
+        if not waiting:
+            return concluded(config, artifact, job, progress)
+        listen(f"loading {artifact.name} version {artifact.version}", None)
+        classifier = Classifier(artifact, config)
+        try:
+            clock = make_clock(config, classifier)
+            progress.start(clock)
+            listen("", progress)
+            classify_shards(job, waiting, config, classifier, clock, progress, stopped=stopped)
+        finally:
+            classifier.close()
+        return concluded(config, artifact, job, progress, rows=classifier.batch)
+
+
+@contextlib.contextmanager
+def begun(config: ClassifyConfig, artifact: Artifact, listen: Listener) -> Generator[tuple[Job, Sequence[Shard], Progress]]:
+    """The job in its folder, the shards that are still to be done, and how far it is. Raises ClassifyError."""
     listen(f"looking through {config.source}", None)
     with open_job(config, identify(artifact), tell=lambda found: listen(f"{found:,} files", None)) as job:
         done = job.finished()
         waiting = [shard for shard in job.plan.shards if shard.number not in done]
-        before = sum(found.images for found in done.values())
-        errors = sum(found.errors for found in done.values())
-        if done:
-            listen(f"{before:,} images are done; {len(waiting)} of {len(job.plan.shards)} shards are left", None)
-        progress = Progress(job.plan, done={number: found.images for number, found in done.items()}, errors=errors)
-        clock: Clock | None = None
-        rows = 0
-        if waiting:
-            listen(f"loading {artifact.name} version {artifact.version}", None)
-            classifier = Classifier(artifact, config)
-            try:
-                rows, clock = classifier.batch, make_clock(config, classifier)
-                progress.start(clock)
-                listen("", progress)
-                classify_shards(job, waiting, config, classifier, clock, progress, stopped=stopped)
-            finally:
-                classifier.close()
-        seconds = clock.elapsed if clock is not None else 0.0
-        summary = Summary(
-            out=str(config.out),
-            model=f"{artifact.name}/{artifact.version}",
-            complete=progress.shards_done == len(job.plan.shards),
-            images=progress.committed,
-            errors=progress.committed_errors,
-            before=before,
-            shards=len(job.plan.shards),
-            shards_done=progress.shards_done,
-            left_out=job.plan.left_out,
-            seconds=round(seconds, 3),
-            images_per_second=round((progress.committed - before) / seconds, 2) if seconds else 0.0,
-            rows=rows,
-            busy={name: round(share, 4) for name, share in clock.busy().items()} if clock is not None else {},
-            bottleneck=clock.bottleneck() if clock is not None else "",
+        progress = Progress(
+            job.plan,
+            done={number: found.images for number, found in done.items()},
+            errors=sum(found.errors for found in done.values()),
         )
-        if summary.complete:
-            job.write_summary(summary.to_json())
-        return summary
+        if done:
+            shards = len(job.plan.shards)
+            listen(f"{progress.committed:,} images are done; {len(waiting)} of {shards} shards are left", None)
+        yield job, waiting, progress
+
+
+def concluded(config: ClassifyConfig, artifact: Artifact, job: Job, progress: Progress, *, rows: int = 0) -> Summary:
+    """How the job stands now, which its folder says too when all is done."""
+    clock = progress.clock
+    seconds = clock.elapsed if clock is not None else 0.0
+    summary = Summary(
+        out=str(config.out),
+        model=f"{artifact.name}/{artifact.version}",
+        complete=progress.shards_done == len(job.plan.shards),
+        images=progress.committed,
+        errors=progress.committed_errors,
+        before=progress.before,
+        shards=len(job.plan.shards),
+        shards_done=progress.shards_done,
+        left_out=job.plan.left_out,
+        seconds=round(seconds, 3),
+        images_per_second=round((progress.committed - progress.before) / seconds, 2) if seconds else 0.0,
+        rows=rows,
+        busy={name: round(share, 4) for name, share in clock.busy().items()} if clock is not None else {},
+        bottleneck=clock.bottleneck() if clock is not None else "",
+    )
+    if summary.complete:
+        job.write_summary(summary.to_json())
+    return summary
 
 
 def classify_shards(
@@ -130,6 +146,11 @@ def classify_shards(
                     break
     finally:
         place.abandon()
+
+
+def too_many_errors(config: ClassifyConfig, progress: Progress) -> bool:
+    """Whether more images are broken than the job allows."""
+    return config.max_errors is not None and progress.errors > config.max_errors
 
 
 class _Placing:
@@ -160,11 +181,10 @@ class _Placing:
         else:
             writer.add_error(image.name, image.row, error)
         self._progress.image(error is not None)
-        most = self._config.max_errors
-        if most is not None and self._progress.errors > most:
+        if too_many_errors(self._config, self._progress):
             raise ClassifyError(
-                f"{self._progress.errors} images could not be classified, more than --max-errors {most} allows; the last was "
-                f"{image.name}: {error}. What is done stays done: the same command with a larger --max-errors goes on"
+                f"{self._progress.errors} images could not be classified, more than --max-errors {self._config.max_errors} "
+                f"allows; the last was {image.name}: {error}. What is done stays done: a larger --max-errors goes on"
             )
 
     def abandon(self) -> None:

@@ -43,6 +43,9 @@ def tar_images(location: str, name: str, suffixes: tuple[str, ...], limit: int) 
                     image.data = content.read()
                 yield image
                 row += 1
+            # What is cut between two members, or in the middle of a header, tarfile takes for the end.
+            if archive.fileobj.tell() < archive.offset + tarfile.BLOCKSIZE:
+                yield Image(row, name, error=f"the archive ends after {row} images without its end mark: it was cut short")
     except UnreadableError as error:
         yield Image(row, name, error=f"the archive cannot be read: {error}")
     except _DAMAGED as error:

@@ -24,7 +24,7 @@ def killed(command, out, finished):
     )
     end = time.monotonic() + 240
     while len(list(out.glob("part-*"))) < finished and process.poll() is None and time.monotonic() < end:
-        time.sleep(0.002)
+        time.sleep(0.01)
     assert process.poll() is None, process.stderr.read().decode()
     process.kill()
     process.communicate()
@@ -59,11 +59,11 @@ def check_kills(source, models, out, expected, rows_of, *, finished, options):
 def test_three_kills_lose_and_double_no_image(slow_models, tmp_path, make_photo, rows_of):
     source, out = tmp_path / "photos", tmp_path / "out"
     source.mkdir()
-    for number in range(240):
+    for number in range(160):
         (source / f"{number:04}.jpg").write_bytes(make_photo(number % 50, kind="JPEG"))
-    expected = [f"{number:04}.jpg" for number in range(240)]
-    rows = check_kills(source, slow_models, out, expected, rows_of, finished=(3, 9, 17), options=("--shard-images", "8"))
-    for number in range(50, 240):
+    expected = [f"{number:04}.jpg" for number in range(160)]
+    rows = check_kills(source, slow_models, out, expected, rows_of, finished=(3, 7, 12), options=("--shard-images", "8"))
+    for number in range(50, 160):
         assert rows[number]["label"] == rows[number - 50]["label"]
 
 
@@ -102,7 +102,7 @@ def test_a_signal_finishes_the_batch_and_says_how_to_go_on(slow_models, tmp_path
     )
     end = time.monotonic() + 120
     while not list(out.glob("part-*")) and time.monotonic() < end:
-        time.sleep(0.005)
+        time.sleep(0.01)
     process.send_signal(number)
     output, said = process.communicate(timeout=120)
     assert process.returncode == 128 + number, said
@@ -111,4 +111,3 @@ def test_a_signal_finishes_the_batch_and_says_how_to_go_on(slow_models, tmp_path
     assert not summary["complete"]
     assert 0 < summary["images"] == len(rows_of(out)) < 120
     assert not list((out / ".penstock").glob("aside-*"))
-    assert finish(line)["images"] == 120
