@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,7 +86,7 @@ def classify(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     console = make_console(stderr=True)
-    with _signals(console) as received, _shown(console) as listen:
+    with _signals() as received, _shown(console, received) as listen:
         summary = run(config, stopped=lambda: bool(received), listen=listen)
     if format == "json":
         typer.echo(json.dumps(summary.to_json(), indent=2))
@@ -130,7 +130,7 @@ def _described(summary: Summary) -> list[str]:
 
 
 @contextlib.contextmanager
-def _signals(console: Console) -> Iterator[list[int]]:
+def _signals() -> Iterator[list[int]]:
     """The signals that asked to stop. After the first one, the next ends the program as if nobody listened."""
     received: list[int] = []
 
@@ -138,7 +138,6 @@ def _signals(console: Console) -> Iterator[list[int]]:
         received.append(number)
         for each in before:
             signal.signal(each, signal.SIG_DFL)
-        console.print("finishing the batch; a second signal ends it at once", markup=False)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -149,7 +148,7 @@ def _signals(console: Console) -> Iterator[list[int]]:
 
 
 @contextlib.contextmanager
-def _shown(console: Console) -> Iterator[Callable[[str, Progress | None], None]]:
+def _shown(console: Console, received: Sequence[int]) -> Iterator[Callable[[str, Progress | None], None]]:
     """What to tell of a job; on a terminal one line that moves, elsewhere a line now and then."""
     from rich.live import Live
     from rich.text import Text
@@ -167,8 +166,11 @@ def _shown(console: Console) -> Iterator[Callable[[str, Progress | None], None]]
             live.update(Text(text))
 
     def follow() -> None:
-        said = time.monotonic()
+        said, warned = time.monotonic(), False
         while not end.wait(0.25):
+            if received and not warned:  # a signal's handler may have interrupted any other print, so it prints nothing itself
+                warned = True
+                console.print("finishing the batch; a second signal ends it at once", markup=False)
             if not current:
                 continue
             if live is not None:

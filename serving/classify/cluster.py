@@ -96,7 +96,7 @@ def classify_on_ray(
     config = replace(config, source=source, model=config.model.resolve(), out=config.out.resolve())
     artifact = load(config)
     with begun(config, artifact, listen) as (job, waiting, progress):
-        if not waiting:
+        if not waiting or stopped():
             return concluded(config, artifact, job, progress)
         reports = _Reports()
         with _Cluster() as cluster:

@@ -69,21 +69,23 @@ def open_job(
     not what the job began with.
     """
     state = config.out / _STATE
-    try:
-        _check_folder(config)
-        state.mkdir(parents=True, exist_ok=True)
-        with _alone(state, config.out):
+    with contextlib.ExitStack() as held:
+        try:
+            _check_folder(config)
+            state.mkdir(parents=True, exist_ok=True)
+            held.enter_context(_alone(state, config.out))
             if config.restart:
                 _clear(config.out)
             for left in state.glob(f"{_ASIDE}*"):  # a killed run's
                 left.unlink()
             (config.out / SUMMARY).unlink(missing_ok=True)
-            yield _begin(config, model, tell)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ClassifyError(
-            f"cannot use {config.out}: {reason}; free space there, or name another folder with --out"
-        ) from error
+            job = _begin(config, model, tell)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ClassifyError(
+                f"cannot use {config.out}: {reason}; free space there, or name another folder with --out"
+            ) from error
+        yield job
 
 
 def _begin(config: ClassifyConfig, model: ModelIdentity, tell: Callable[[int], None]) -> Job:

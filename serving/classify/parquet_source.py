@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ...errors import ClassifyError
 from .images import Image
 from .locations import UnreadableError, join, open_file, parent
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["PARQUET_SUFFIXES", "images_in", "is_parquet", "parquet_images"]
 
 PARQUET_SUFFIXES = (".parquet", ".parq")
 _NAMES = ("image", "img", "jpg", "jpeg", "png", "webp", "bytes", "image_bytes", "path", "file", "file_name", "filename", "url")
 _ROWS = 16  # read at once
+_DAMAGED = (UnreadableError, pa.ArrowException, OSError, ValueError)
 
 
 def is_parquet(name: str) -> bool:
@@ -31,7 +32,7 @@ def images_in(location: str, name: str, column: str | None) -> int:
             parquet = _opened(file)
             _column(parquet.schema_arrow, name, column)
             return int(parquet.metadata.num_rows)
-    except (UnreadableError, OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors and OSErrors
+    except _DAMAGED as error:
         raise ClassifyError(
             f"{name} cannot be read as Parquet: {error}; write it again or move it out of the source"
         ) from error
@@ -51,13 +52,11 @@ def parquet_images(location: str, name: str, column: str | None, limit: int) -> 
                 for value in batch.column(0).to_pylist():
                     yield _image(row, name, value, folder, limit)
                     row += 1
-    except (UnreadableError, OSError, ValueError) as error:
+    except (*_DAMAGED, ClassifyError) as error:
         yield Image(row, name, error=f"the file is damaged after {row} images: {error}")
 
 
 def _opened(file: Any) -> Any:
-    import pyarrow.parquet as pq
-
     # A row group of images may have gigabytes: it is read in parts, not ahead.
     return pq.ParquetFile(file, pre_buffer=False, buffer_size=1 << 20)
 
@@ -83,8 +82,6 @@ def _column(schema: pa.Schema, name: str, wanted: str | None) -> str:
 
 
 def _holds_images(kind: Any) -> bool:
-    import pyarrow as pa
-
     types = pa.types
     if types.is_struct(kind):
         return any(field.name == "bytes" and _holds_images(field.type) for field in kind)
@@ -92,8 +89,6 @@ def _holds_images(kind: Any) -> bool:
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from spdl.pipeline import PipelineBuilder
+from spdl.pipeline import PipelineBuilder, PipelineFailure
 
 from .batches import Batch, Batches, Decoded, collate
 from .classifier import Classifier
@@ -80,8 +80,18 @@ def scored(
             .add_sink(_BUFFERED)
             .build(num_threads=1, max_failures=0)
         )
-        with pipeline.auto_stop():
-            yield from pipeline
+        try:
+            with pipeline.auto_stop():
+                yield from pipeline
+        except PipelineFailure as failure:
+            raise _cause(failure) from failure
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What a stage raised in the first place, out of what SPDL wraps around it."""
+    while isinstance(error, BaseExceptionGroup) or error.__cause__ is not None:
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error
+    return error
 
 
 def _timed(source: Iterator[Piece], clock: Clock) -> Iterator[Piece]:

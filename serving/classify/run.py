@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class Summary:
 
     def to_json(self) -> dict[str, Any]:
         """As `--format json` prints it."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return asdict(self)
 
 
 def classify(
@@ -68,7 +68,7 @@ def classify(
     """
     artifact = load(config)
     with begun(config, artifact, listen) as (job, waiting, progress):
-        if not waiting:
+        if not waiting or stopped():
             return concluded(config, artifact, job, progress)
         listen(f"loading {artifact.name} version {artifact.version}", None)
         classifier = Classifier(artifact, config)
