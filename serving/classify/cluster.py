@@ -159,7 +159,7 @@ class _Cluster:
         dataset = data.from_items([{"shard": number} for number in numbers], override_num_blocks=len(numbers)).map(
             Worker,
             fn_constructor_args=(replace(config, max_errors=None), job.plan.folder, job.plan.base, job.digest),
-            compute=data.ActorPoolStrategy(min_size=1, max_size=self.workers),
+            compute=data.ActorPoolStrategy(size=self.workers),
             num_cpus=self.cores,
         )
         try:

@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
 from penstock.errors import ClassifyError
@@ -52,6 +53,10 @@ def source(tmp_path, make_photo):
     return root
 
 
+def raylets_of(node):
+    return [info.process for info in node.all_processes["raylet"]]
+
+
 @with_ray
 def test_the_kill_of_a_node_loses_and_doubles_no_image(cluster, source, slow_models, tmp_path, rows_of):
     out = tmp_path / "out"
@@ -60,13 +65,20 @@ def test_the_kill_of_a_node_loses_and_doubles_no_image(cluster, source, slow_mod
     )
     with ThreadPoolExecutor(1) as pool:
         working = pool.submit(classify_on_ray, config)
-        while len(list(out.glob("part-*"))) < 6 and not working.done():
-            time.sleep(0.01)
+        workers: set[int] = set()
+        while len(list(out.glob("part-*"))) < 6 or len(workers) < 2:
+            assert not working.done(), working.result()
+            writing = [int(path.name.split("-")[2]) for path in out.glob(".penstock/aside-*")]
+            workers |= set(writing)
+            time.sleep(0.005)
         before = len(list(out.glob("part-*")))
-        assert not working.done(), working.result()
-        cluster.remove_node(cluster.list_all_nodes()[-1], allow_graceful=False)
+        # The node whose worker is writing a file now; a worker is a child of its node's raylet.
+        raylets = {process.pid: node for node in cluster.worker_nodes for process in raylets_of(node)}
+        victim = next(pid for pid in [*writing, *workers] if psutil.pid_exists(pid))
+        cluster.remove_node(raylets[psutil.Process(victim).ppid()], allow_graceful=False)
         summary = working.result(400)
-    assert 0 < before < IMAGES // PER_SHARD
+    assert not psutil.pid_exists(victim)
+    assert before < IMAGES // PER_SHARD
     rows = rows_of(out)
     assert [row["image"] for row in rows] == [f"{number:04}.jpg" for number in range(IMAGES)]
     assert [row["image"] for row in rows if row["error"]] == ["0007.jpg"]
