@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ class ClassifyConfig:
     def __post_init__(self) -> None:
         if not self.source:
             raise ValueError("source must name a folder, a file or an address")
+        if re.match(r"[a-z][a-z0-9+]*:/", str(self.out)):  # a Path has one slash less
+            raise ValueError(f"out must be a folder of this machine, got {self.out}; mount the store, or copy the files there")
         positive = (
             "top_k", "shard_images", "batch", "instances", "threads", "readers", "decode_threads", "max_image_bytes",
             "max_pixels",

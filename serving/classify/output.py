@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -87,8 +88,9 @@ class ShardWriter:
     def abandon(self) -> None:
         """Leave nothing behind."""
         self._rows = []
-        self._writer.close()
-        self._file.close()
+        for end in (self._writer.close, self._file.close):
+            with contextlib.suppress(OSError):  # a full disk takes no footer either, and nobody wants it
+                end()
         self._aside.unlink(missing_ok=True)
 
     def _append(self, values: dict[str, Any]) -> None:
