@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from spdl.pipeline import PipelineBuilder, PipelineFailure
 
@@ -69,9 +70,9 @@ def scored(
                 (MODEL, classifier.instances),
             )
         )
+        builder: PipelineBuilder[Any, Any] = PipelineBuilder()
         pipeline = (
-            PipelineBuilder()
-            .add_source(_timed(source, clock))
+            builder.add_source(_timed(source, clock))
             .pipe(read, concurrency=config.reading_threads, executor=readers, output_order="input")
             .pipe(decode, concurrency=config.decoders, executor=decoders, output_order="input")
             .aggregate(Batches(classifier.batch))
