@@ -15,6 +15,7 @@ from . import __version__
 from .cli_bench import bench
 from .cli_classify import classify
 from .cli_console import make_console
+from .cli_triton import app as triton
 from .errors import PenstockError
 
 if TYPE_CHECKING:
@@ -392,6 +393,7 @@ def serve(
 
 app.command()(bench)
 app.command()(classify)
+app.add_typer(triton)
 
 
 @app.command()

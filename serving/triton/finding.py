@@ -1,0 +1,70 @@
+"""What the lint has to say, and the codes it says it under."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = ["CODES", "Finding", "error", "warning"]
+
+# Never reused.
+CODES = {
+    "TR001": "the configuration cannot be read",
+    "TR002": "the configuration's name is not the folder's",
+    "TR003": "version folders",
+    "TR004": "the version policy",
+    "TR005": "the model's file is missing",
+    "TR006": "the backend",
+    "TR007": "max_batch_size",
+    "TR008": "dims and reshape",
+    "TR009": "data types",
+    "TR010": "names of tensors",
+    "TR011": "the configuration does not fit the graph",
+    "TR012": "labels",
+    "TR013": "instance groups",
+    "TR014": "batching and queue policy",
+    "TR015": "the wiring of an ensemble",
+    "TR016": "warm-up",
+    "TR017": "execution accelerators",
+    "TR018": "parameters of the backend",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One point. An "error" is what Triton does not load; a "warning" loads and then is not what one would expect.
+
+    `where` is a file or a field of the model's `config.pbtxt`; the message says what is wrong and what to do.
+    """
+
+    code: str
+    severity: Literal["error", "warning"]
+    model: str
+    where: str
+    message: str
+
+    def __post_init__(self) -> None:
+        assert self.code in CODES
+
+    def __str__(self) -> str:
+        return f"{self.model}: {self.severity} {self.code} {self.where}: {self.message}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "title": CODES[self.code],
+            "severity": self.severity,
+            "model": self.model,
+            "where": self.where,
+            "message": self.message,
+        }
+
+
+def error(code: str, model: str, where: str, message: str) -> Finding:
+    """What Triton refuses."""
+    return Finding(code=code, severity="error", model=model, where=where, message=message)
+
+
+def warning(code: str, model: str, where: str, message: str) -> Finding:
+    """What Triton loads."""
+    return Finding(code=code, severity="warning", model=model, where=where, message=message)
