@@ -44,6 +44,62 @@ def lint(
     raise typer.Exit(status(findings))
 
 
+@app.command()
+def write(
+    models: _Models,
+    out: Annotated[Path, typer.Option(help="The folder to write to; models of the same names there are replaced.")],
+    cpu: Annotated[bool, typer.Option("--cpu", help="For a machine without GPUs; the default.")] = False,
+    cuda: Annotated[bool, typer.Option("--cuda", help="ONNX Runtime's CUDA kernels, on every GPU.")] = False,
+    tensorrt: Annotated[bool, typer.Option("--tensorrt", help="TensorRT through ONNX Runtime, on every GPU.")] = False,
+    instances: Annotated[int, typer.Option(help="Sessions side by side per model; on GPUs, of each GPU.")] = 1,
+    decoders: Annotated[int, typer.Option(help="Processes per model that decode images.")] = 1,
+    timeout: Annotated[float, typer.Option(help="Deadline in seconds of a request that names none.")] = 30.0,
+    max_queue: Annotated[int, typer.Option(help="Requests that may wait, per model, before new ones are refused.")] = 256,
+    engine_cache: Annotated[
+        str | None, typer.Option(metavar="DIR", help="A folder of the serving machine where TensorRT keeps its engines.")
+    ] = None,
+    format: _Format = "text",  # noqa: A002
+) -> None:
+    """Write the production variant of MODELS: instances, queue policy, warm-up and what the plan says, in each config.pbtxt.
+
+    The exit status is that of lint over what was written.
+    """
+    import json
+
+    from .serving.triton.lint import lint as check
+    from .serving.triton.lint import status
+    from .serving.triton.production import Settings
+    from .serving.triton.write import write as run
+
+    _check_format(format)
+    if cpu + cuda + tensorrt > 1:
+        raise typer.BadParameter("choose one of --cpu, --cuda and --tensorrt")
+    try:
+        settings = Settings(
+            device="tensorrt" if tensorrt else "cuda" if cuda else "cpu",
+            instances=instances,
+            decoders=decoders,
+            timeout_seconds=timeout,
+            max_queue=max_queue,
+            engine_cache=engine_cache,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    written = run(models, out, settings)
+    findings = check(out, gpus=0 if settings.device == "cpu" else 1)
+    if format == "json":
+        report = {"models": [one.to_json() for one in written], "findings": [finding.to_json() for finding in findings]}
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        for one in written:
+            typer.echo(f"{out / one.name}" if one.written else f"{one.name} is left out")
+            for note in one.notes:
+                typer.echo(f"  {note}")
+        for finding in findings:
+            typer.echo(str(finding))
+    raise typer.Exit(status(findings))
+
+
 def _check_format(given: str) -> None:
     if given not in ("text", "json"):
         raise typer.BadParameter("must be text or json", param_hint="--format")
