@@ -100,6 +100,81 @@ def write(
     raise typer.Exit(status(findings))
 
 
+@app.command()
+def install(
+    into: Annotated[Path | None, typer.Option(help="The folder; by default triton/ in Penstock's cache.")] = None,
+) -> None:
+    """Get a real tritonserver from the package index: NVIDIA's nvidia-pytriton wheel, in an environment of its own.
+
+    For Linux on x86-64 with glibc 2.35. About 350 MB; an interrupted call is finished by the next.
+    """
+    from .serving.triton.install import install as run
+
+    run(_folder(into), typer.echo)
+
+
+@app.command()
+def run(
+    models: _Models,
+    host: Annotated[str, typer.Option(help="The address to bind.")] = "127.0.0.1",
+    http_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    grpc_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8001,
+    metrics_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8002,
+    start_timeout: Annotated[float, typer.Option(help="Seconds that loading may take.")] = 300.0,
+    installed_in: Annotated[Path | None, typer.Option(help="Where penstock triton install put it.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Triton's log; by default triton.log in a temporary folder.")] = None,
+    argument: Annotated[list[str] | None, typer.Option(help="An option of tritonserver's own; may be repeated.")] = None,
+) -> None:
+    """Serve MODELS by a real Triton, the tritonserver on PATH or the installed one, until Ctrl-C or SIGTERM.
+
+    Refused where lint finds an error, for some of them end the whole server.
+    """
+    import signal
+    import tempfile
+
+    from .errors import ArtifactError
+    from .serving.triton.install import find
+    from .serving.triton.lint import lint as check
+    from .serving.triton.run import RunSettings, TritonServer
+
+    found = find(_folder(installed_in))
+    if refused := [finding for finding in check(models) if finding.severity == "error"]:
+        raise ArtifactError("Triton would not load all of it:\n" + "\n".join(f"  {finding}" for finding in refused))
+    settings = RunSettings(
+        host=host,
+        http_port=http_port,
+        grpc_port=grpc_port,
+        metrics_port=metrics_port,
+        start_timeout=start_timeout,
+        arguments=tuple(argument or ()),
+    )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end it in order
+    path = log or Path(tempfile.mkdtemp(prefix="penstock-triton-")) / "triton.log"
+    try:
+        with TritonServer(found, models, path, settings) as server:
+            ports = ", ".join(f"{name} {port}" for name, port in server.ports.items())
+            typer.echo(f"Triton {server.version} on {host}: {ports}; log {path}")
+            for row in server.index():
+                typer.echo(f"  {row['name']} {row['version']} {row['state'] or 'UNAVAILABLE'} {row['reason']}".rstrip())
+            status = server.wait()
+            typer.echo(f"Triton ended with status {status}:\n{server.tail()}", err=True)
+            raise typer.Exit(1)
+    except KeyboardInterrupt:
+        typer.echo("ended")
+
+
+def _folder(given: Path | None) -> Path:
+    """Where Triton is installed."""
+    if given is not None:
+        return given
+    from .runtime.cache_folder import cache_folder
+
+    cache = cache_folder()
+    if cache is None:
+        raise typer.BadParameter("the cache is turned off; name a folder with --into or --installed-in")
+    return cache / "triton"
+
+
 def _check_format(given: str) -> None:
     if given not in ("text", "json"):
         raise typer.BadParameter("must be text or json", param_hint="--format")

@@ -12,6 +12,7 @@
     │   └── SandboxError        the user's code failed or broke a limit in its subprocess
     ├── BenchError              a benchmark could not be run to its end
     ├── ClassifyError           an offline classification cannot begin, go on, or end
+    ├── TritonError             NVIDIA Triton cannot be installed, started or compared with
     └── RequestError            a caller's request cannot be answered; carries the HTTP status
         ├── InputError          400: wrong name, dtype, shape, encoding or image
         ├── UnauthorizedError   401: no token, or none that is known
@@ -54,6 +55,7 @@ __all__ = [
     "RequestError",
     "SandboxError",
     "TooLargeError",
+    "TritonError",
     "UnauthorizedError",
     "UnsupportedError",
 ]
@@ -138,6 +140,10 @@ class BenchError(PenstockError):
 
 class ClassifyError(PenstockError):
     """An offline classification cannot begin, go on, or end."""
+
+
+class TritonError(PenstockError):
+    """NVIDIA Triton cannot be installed or started here, or ended by itself."""
 
 
 class RequestError(PenstockError):

@@ -22,7 +22,7 @@ ALLOWED = {
     "cli": {"cli_bench", "cli_classify", "cli_console", "cli_triton", "migrate", "runtime", "serving"},
     "cli_bench": {"cli_console", "migrate", "runtime", "serving"},  # the command of that name
     "cli_classify": {"cli_console", "serving"},
-    "cli_triton": {"cli_console", "serving"},
+    "cli_triton": {"cli_console", "runtime", "serving"},
 }
 # Serving reaches the runtime only through what opens and describes a finished model.
 RUNTIME_FOR_SERVING = {"artifact", "atomic", "fingerprint", "model_config", "plan", "preprocessing", "session"}
