@@ -163,6 +163,61 @@ def run(
         typer.echo("ended")
 
 
+@app.command()
+def verify(
+    models: _Models,
+    tolerance: Annotated[float, typer.Option(help="How far outputs may be apart, relative to the largest.")] = 1e-3,
+    installed_in: Annotated[Path | None, typer.Option(help="Where penstock triton install put it.")] = None,
+    logs: Annotated[Path | None, typer.Option(help="A folder for both servers' logs; by default a temporary one.")] = None,
+    documented: Annotated[bool, typer.Option("--documented", help="Also show the differences that are documented.")] = False,
+    format: _Format = "text",  # noqa: A002
+) -> None:
+    """Send the same requests to the embedded server and to Triton, and list where they differ.
+
+    Metadata, configurations, answers, statistics and errors of every model. The exit status is 1 where a difference is not
+    one of the documented ones.
+    """
+    import json
+    import tempfile
+
+    from rich.table import Table
+
+    from .serving.triton.install import find
+    from .serving.triton.verify import verify as run
+
+    _check_format(format)
+    if tolerance < 0:
+        raise typer.BadParameter("must not be negative", param_hint="--tolerance")
+    folder = logs or Path(tempfile.mkdtemp(prefix="penstock-triton-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    done = run(models, find(_folder(installed_in)), folder, tolerance=tolerance, tell=lambda line: typer.echo(line, err=True))
+    if format == "json":
+        typer.echo(json.dumps(done.to_json(), indent=2))
+    else:
+        shown = done.differences if documented else done.unexplained
+        if shown:
+            table = Table(box=None, pad_edge=False)
+            for column in ("model", "what", "over", "embedded", "Triton", "reason"):
+                table.add_column(column, overflow="fold")
+            for one in shown:
+                cells = (
+                    one.model,
+                    f"{one.area}: {one.what}",
+                    one.transport,
+                    one.embedded,
+                    one.triton,
+                    one.documented or "none",
+                )
+                table.add_row(*(cell.replace("[", "\\[") for cell in cells))
+            make_console().print(table)
+        known = len(done.differences) - len(done.unexplained)
+        typer.echo(
+            f"Triton {done.triton}, {len(done.models)} models, {done.compared} points compared: "
+            f"{len(done.unexplained)} differences without a reason, {known} documented ones"
+        )
+    raise typer.Exit(int(bool(done.unexplained)))
+
+
 def _folder(given: Path | None) -> Path:
     """Where Triton is installed."""
     if given is not None:
