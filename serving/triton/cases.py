@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -126,8 +126,4 @@ def _images(count: int) -> np.ndarray:
         data = io.BytesIO()
         small.resize((320, 240), Image.Resampling.BICUBIC).save(data, ("PNG", "JPEG")[number % 2])
         encoded.append(data.getvalue())
-    return bytes_array(encoded, _image_shape(encoded))
-
-
-def _image_shape(encoded: Sequence[bytes]) -> tuple[int, int]:
-    return len(encoded), 1
+    return bytes_array(encoded, (count, 1))

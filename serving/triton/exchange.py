@@ -14,7 +14,7 @@ import numpy as np
 from ..codec import binary_to_tensor
 from ..messages import DATATYPES, bytes_array
 
-__all__ = ["TRANSPORTS", "Answer", "Case", "Given", "GrpcExchange", "HttpExchange"]
+__all__ = ["Answer", "Case", "Given", "GrpcExchange", "HttpExchange", "exchanges"]
 
 _TIMEOUT = 60.0
 _ID = "verify"
@@ -166,7 +166,7 @@ class GrpcExchange:
         return Answer(status="OK", model=answer.model_name, version=answer.model_version, id=answer.id, outputs=outputs)
 
 
-def TRANSPORTS(http_address: str, grpc_address: str) -> dict[str, Exchange]:  # noqa: N802
+def exchanges(http_address: str, grpc_address: str) -> dict[str, Exchange]:
     """Every way to put a case to a server."""
     return {
         "http-json": HttpExchange(http_address, binary=False),

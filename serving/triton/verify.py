@@ -18,7 +18,7 @@ from ...errors import TritonError
 from ...runtime.artifact import load_artifact
 from .cases import good_cases, unanswerable_cases
 from .documented import Difference, explained
-from .exchange import TRANSPORTS, Answer, Case, HttpExchange
+from .exchange import Answer, Case, HttpExchange, exchanges
 from .install import Installed
 from .run import RunSettings, TritonServer
 
@@ -166,7 +166,7 @@ class _Comparison:
         self.ways = [
             (name, one, two)
             for (name, one), two in zip(
-                TRANSPORTS(ours["http"], ours["grpc"]).items(), TRANSPORTS(theirs["http"], theirs["grpc"]).values(), strict=True
+                exchanges(ours["http"], ours["grpc"]).items(), exchanges(theirs["http"], theirs["grpc"]).values(), strict=True
             )
         ]
         self.tolerance = tolerance
