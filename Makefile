@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check lint-docker test-docker test-classify bench-classify test-ray clean
+.PHONY: setup zoo-setup open-cases-setup demo test test-triton lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check lint-docker test-docker test-classify bench-classify test-ray clean
 
 setup: $(STAMP)
 
@@ -39,6 +39,12 @@ build/ray/.installed: $(STAMP)
 	@build/ray/bin/python -m pip install --quiet --disable-pip-version-check 'ray[data]>=2.40'
 	@$(BIN)/python examples/peers/share_packages.py build/ray
 	@touch $@
+
+# With a real Triton, from the package index: about a minute, and 350 MB under build/.
+TRITON := build/triton
+test-triton: setup
+	$(BIN)/penstock triton install --into $(TRITON)
+	PENSTOCK_TRITON=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/serving/triton
 
 # mypy needs the package under its import name, and the checkout may be called anything: a folder of links stands for it.
 PARTS := $(wildcard *.py) py.typed kernels migrate runtime serving

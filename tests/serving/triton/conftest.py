@@ -1,4 +1,35 @@
+"""A real Triton where `make test-triton` asks for one. What the tests of this folder share as data is imported by name."""
+
+import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # broken_models, which are data
+import pytest
+
+from penstock.serving.triton.install import installed
+from penstock.serving.triton.run import RunSettings, TritonServer
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]  # broken_models, and the cases of test_conformance
+
+
+@pytest.fixture(scope="session")
+def triton():
+    """The installed Triton; without one the test is skipped."""
+    folder = os.environ.get("PENSTOCK_TRITON")
+    if not folder:
+        pytest.skip("needs a real Triton, about a minute and 350 MB: make test-triton")
+    ready = installed(Path(folder))
+    assert ready is not None, f"nothing usable is installed in {folder}"
+    return ready
+
+
+@pytest.fixture
+def run_triton(triton, tmp_path):
+    """run_triton(models, ...) is a TritonServer on free ports, to be entered."""
+
+    def make(models, *, http_port=0, **settings):
+        ports = {"http_port": http_port, "grpc_port": 0, "metrics_port": 0}
+        return TritonServer(triton, models, tmp_path / "triton.log", RunSettings(**ports, **settings))
+
+    return make
