@@ -100,8 +100,13 @@ def test_the_command_refuses_what_lint_refuses(monkeypatch, fake, repository, tm
     assert "TR005" in str(answer.exception)
 
 
-def left_behind():
-    return [path.name for path in SHARED_MEMORY.glob("penstock_triton_*")]
+def left_behind(owner=None):
+    """Shared memory of the Tritons that a process started, by default this one."""
+    return [path.name for path in SHARED_MEMORY.glob(f"penstock_triton_{owner or os.getpid()}_*")]
+
+
+def ended(family):
+    return not [one for one in psutil.wait_procs(family, timeout=40)[1] if one.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_the_real_one_serves_and_leaves_nothing(run_triton, models):
@@ -112,7 +117,7 @@ def test_the_real_one_serves_and_leaves_nothing(run_triton, models):
         family = psutil.Process(server.process.pid).children(recursive=True)
         assert family
     assert left_behind() == []
-    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family)
+    assert ended(family)
 
 
 def test_a_killed_triton_leaves_nothing_either(run_triton, models):
@@ -121,7 +126,7 @@ def test_a_killed_triton_leaves_nothing_either(run_triton, models):
         server.process.kill()
         assert server.wait() == -signal.SIGKILL
     assert left_behind() == []
-    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family)
+    assert ended(family)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -140,6 +145,5 @@ def test_the_command_ends_it(triton, models, tmp_path, ending):
         assert family
         process.send_signal(ending)
         assert process.wait(60) == (0 if ending != signal.SIGKILL else -signal.SIGKILL)
-    gone, alive = psutil.wait_procs(family, timeout=40)
-    assert not [one for one in alive if one.status() != psutil.STATUS_ZOMBIE], gone
-    assert left_behind() == []
+    assert ended(family)
+    assert left_behind(process.pid) == []
