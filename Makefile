@@ -40,7 +40,7 @@ build/ray/.installed: $(STAMP)
 	@$(BIN)/python examples/peers/share_packages.py build/ray
 	@touch $@
 
-# With a real Triton, from the package index: about a minute, and 350 MB under build/.
+# With a real Triton, from the package index: about two minutes, and 350 MB under build/.
 TRITON := build/triton
 test-triton: setup
 	$(BIN)/penstock triton install --into $(TRITON)

@@ -127,7 +127,7 @@ def run(
 ) -> None:
     """Serve MODELS by a real Triton, the tritonserver on PATH or the installed one, until Ctrl-C or SIGTERM.
 
-    Refused where lint finds an error, for some of them end the whole server.
+    Refused where lint finds an error, for one of them keeps all models from being served.
     """
     import signal
     import tempfile

@@ -77,6 +77,7 @@ def find(folder: Path) -> Installed:
 
 def installed(folder: Path) -> Installed | None:
     """What `install` put there, if it got to its end and this is still the Python it was for."""
+    folder = folder.absolute()
     try:
         stamp = json.loads((folder / _STAMP).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -81,7 +81,7 @@ def _backend(model: ModelFolder) -> Iterator[Finding]:
         file = model.config.default_model_filename or DEFAULT_FILES[backend]
         for version in model.wanted_versions if file else ():
             if not (model.folder / str(version) / file).exists():
-                harm = "; a python model without its file ends the whole of Triton 2.51" if backend == "python" else ""
+                harm = "; a python model without its file keeps all of Triton 2.51 from serving" if backend == "python" else ""
                 yield error("TR005", name, f"{version}/{file}", f"the file is missing{harm}; package the model again")
 
 

@@ -32,6 +32,7 @@ _LAUNCHER = (
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  where Linux keeps POSIX shared memory
 _PREFIX = "penstock_triton_"
 _TAIL_LINES = 12
+_TROUBLE, _WORDS = ("E", "error:", "Signal"), ("unrecognized option", "Failed to")
 _OLDEST, _NEWEST = (2, 40), (3, 0)  # 2.40 is the first with --load-model=*; nobody knows what a version 3 would be
 
 
@@ -130,7 +131,7 @@ class TritonServer:
     def tail(self) -> str:
         """The end of its log: the lines that tell of trouble if there are any, for the last ones are tables."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        telling = [line for line in lines if line.startswith(("E", "error:", "Signal")) or "unrecognized option" in line]
+        telling = [line for line in lines if line.startswith(_TROUBLE) or any(word in line for word in _WORDS)]
         return "\n".join(f"  {line[:400]}" for line in (telling or lines)[-_TAIL_LINES:])
 
     def _command(self) -> list[str]:

@@ -18,7 +18,7 @@ def triton():
     """The installed Triton; without one the test is skipped."""
     folder = os.environ.get("PENSTOCK_TRITON")
     if not folder:
-        pytest.skip("needs a real Triton, about a minute and 350 MB: make test-triton")
+        pytest.skip("needs a real Triton, about two minutes and 350 MB: make test-triton")
     ready = installed(Path(folder))
     assert ready is not None, f"nothing usable is installed in {folder}"
     return ready
