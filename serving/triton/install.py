@@ -60,7 +60,7 @@ class Installed:
         for name, folders in (("PATH", self.path), ("LD_LIBRARY_PATH", self.libraries)):
             if folders:
                 kept[name] = os.pathsep.join([*map(str, folders), *filter(None, [kept.get(name)])])
-        return {**kept, "PYTHONDONTWRITEBYTECODE": "1"}
+        return {"ORT_DISABLE_TELEMETRY": "1", **kept, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def find(folder: Path) -> Installed:

@@ -65,6 +65,7 @@ def test_the_environment_leads_the_backend_to_its_own_python(monkeypatch, tmp_pa
     monkeypatch.setenv("LD_LIBRARY_PATH", "/first")
     made = module.Installed(binary=tmp_path / "x", path=(tmp_path / "bin",), libraries=(tmp_path / "lib",)).environment()
     assert "PYTHONPATH" not in made
+    assert made["ORT_DISABLE_TELEMETRY"]
     assert made["PATH"].startswith(f"{tmp_path / 'bin'}{os.pathsep}")
     assert made["LD_LIBRARY_PATH"] == f"{tmp_path / 'lib'}{os.pathsep}/first"
 
