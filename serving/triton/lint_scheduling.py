@@ -85,7 +85,12 @@ def _warmup(model: ModelFolder) -> Iterator[Finding]:
             yield warning("TR016", name, where, "an ensemble is not warmed up; warm its steps up")
             return
         if sample.batch_size > max(1, config.max_batch_size):
-            yield error("TR016", name, where, f"{sample.batch_size} rows are more than max_batch_size, {config.max_batch_size}")
+            yield error(
+                "TR016",
+                name,
+                where,
+                f"{sample.batch_size} rows are more than max_batch_size, {config.max_batch_size}; Triton 2.51 may crash",
+            )
         if absent := [tensor for tensor in declared if tensor not in sample.inputs and not declared[tensor].optional]:
             yield error("TR016", name, where, f"input {absent[0]!r} is missing")
         for tensor, source in sample.inputs.items():

@@ -133,7 +133,9 @@ def _combined(models: Path, out: Path, names: list[str]) -> dict[str, str]:
 
 # This one keeps Triton from ever serving, so it is tried by itself.
 FATAL = "no model.py"
-CHUNKS = [[name for name in BROKEN if name != FATAL][begin : begin + 20] for begin in range(0, len(BROKEN), 20)]
+# And over this one Triton 2.51 ends by SIGSEGV more often than not.
+CRASHES = "warm-up with too many rows"
+CHUNKS = [[name for name in BROKEN if name not in (FATAL, CRASHES)][begin : begin + 20] for begin in range(0, len(BROKEN), 20)]
 
 
 @pytest.mark.parametrize("names", CHUNKS, ids=range(len(CHUNKS)))
@@ -150,3 +152,14 @@ def test_a_python_model_without_its_file_is_fatal(triton, run_triton, models, tm
     server = run_triton(tmp_path / "broken", start_timeout=15, exit_timeout=1)
     with pytest.raises(TritonError, match="did not serve within 15 s(.|\n)*model file not found"), server:
         pass
+
+
+def test_a_warm_up_with_too_many_rows_is_refused_or_worse(triton, run_triton, models, tmp_path):
+    about = _combined(models, tmp_path / "broken", [CRASHES])
+    try:
+        with run_triton(tmp_path / "broken") as server:
+            ready = {row["name"] for row in server.index() if row["state"] == "READY"}
+    except TritonError as error:
+        assert "Triton ended with status -11" in str(error)  # noqa: PT017  both may happen
+    else:
+        assert about[CRASHES] not in ready
