@@ -44,7 +44,7 @@ build/ray/.installed: $(STAMP)
 TRITON := build/triton
 test-triton: setup
 	$(BIN)/penstock triton install --into $(TRITON)
-	PENSTOCK_TRITON=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/serving/triton
+	PENSTOCK_TRITON=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/serving/triton_server
 
 # mypy needs the package under its import name, and the checkout may be called anything: a folder of links stands for it.
 PARTS := $(wildcard *.py) py.typed kernels migrate runtime serving

@@ -28,8 +28,8 @@ def lint(
     """Find what Triton would refuse, before Triton does. The exit status adds up: 1 warnings, 2 errors."""
     import json
 
-    from .serving.triton.lint import lint as run
-    from .serving.triton.lint import status
+    from .serving.triton_server.lint import lint as run
+    from .serving.triton_server.lint import status
 
     _check_format(format)
     findings = run(models, gpus=gpus)
@@ -66,10 +66,10 @@ def write(
     """
     import json
 
-    from .serving.triton.lint import lint as check
-    from .serving.triton.lint import status
-    from .serving.triton.production import Settings
-    from .serving.triton.write import write as run
+    from .serving.triton_server.lint import lint as check
+    from .serving.triton_server.lint import status
+    from .serving.triton_server.production import Settings
+    from .serving.triton_server.write import write as run
 
     _check_format(format)
     if cpu + cuda + tensorrt > 1:
@@ -108,7 +108,7 @@ def install(
 
     For Linux on x86-64 with glibc 2.35. About 350 MB; an interrupted call is finished by the next.
     """
-    from .serving.triton.install import install as run
+    from .serving.triton_server.install import install as run
 
     run(_folder(into), typer.echo)
 
@@ -133,9 +133,9 @@ def run(
     import tempfile
 
     from .errors import ArtifactError
-    from .serving.triton.install import find
-    from .serving.triton.lint import lint as check
-    from .serving.triton.run import RunSettings, TritonServer
+    from .serving.triton_server.install import find
+    from .serving.triton_server.lint import lint as check
+    from .serving.triton_server.run import RunSettings, TritonServer
 
     found = find(_folder(installed_in))
     if refused := [finding for finding in check(models) if finding.severity == "error"]:
@@ -182,8 +182,8 @@ def verify(
 
     from rich.table import Table
 
-    from .serving.triton.install import find
-    from .serving.triton.verify import verify as run
+    from .serving.triton_server.install import find
+    from .serving.triton_server.verify import verify as run
 
     _check_format(format)
     if tolerance < 0:

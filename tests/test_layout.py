@@ -1,6 +1,7 @@
 """The rules of docs/adr/0001-layout.md, read from the sources themselves."""
 
 import ast
+import importlib.metadata
 import subprocess
 import sys
 import tomllib
@@ -121,6 +122,12 @@ def test_pyproject_lists_every_package():
 def test_tests_mirror_the_package_and_are_no_packages():
     corpus = ROOT / "tests/migrate/corpus"  # other people's repositories, with packages of their own
     assert [path for path in (ROOT / "tests").rglob("__init__.py") if not path.is_relative_to(corpus)] == []
+
+
+def test_no_folder_of_tests_hides_a_library():
+    """pytest puts folders of tests on sys.path, where a folder without __init__.py is a package to whoever imports its name."""
+    folders = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert folders & {*importlib.metadata.packages_distributions(), "triton"} == set()
 
 
 def test_the_wheel_holds_exactly_the_package(tmp_path):

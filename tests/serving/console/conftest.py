@@ -1,5 +1,6 @@
 """A headless Chromium, and pages in it that must make no error, break no policy and talk to nobody but their server."""
 
+import contextlib
 import re
 import shutil
 from urllib.parse import urlsplit
@@ -21,7 +22,12 @@ VIOLATIONS = """
 
 def _browsers() -> set[psutil.Process]:
     """The processes of browsers and of their driver, below this one."""
-    return {child for child in psutil.Process().children(recursive=True) if re.search("chrom|node|playwright", child.name())}
+    found = set()
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # ended meanwhile
+            if re.search("chrom|node|playwright", child.name()):
+                found.add(child)
+    return found
 
 
 @pytest.fixture(scope="module")

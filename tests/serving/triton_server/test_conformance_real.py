@@ -12,8 +12,8 @@ from broken_models import BROKEN
 
 from penstock.errors import TritonError
 from penstock.serving.bench.perf_analyzer import PerfRun, run
-from penstock.serving.triton.documented import DOCUMENTED
-from penstock.serving.triton.run import RunSettings, TritonServer
+from penstock.serving.triton_server.documented import DOCUMENTED
+from penstock.serving.triton_server.run import RunSettings, TritonServer
 
 # Cases on which the two differ, by the key of their reason; over which transports, where not over all.
 HTTP = ("http-json", "http-binary")

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from penstock.errors import TritonError
-from penstock.serving.triton import install as module
-from penstock.serving.triton.install import find, install, installed, obstacle
+from penstock.serving.triton_server import install as module
+from penstock.serving.triton_server.install import find, install, installed, obstacle
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from penstock.cli import app
 from penstock.errors import TritonError
-from penstock.serving.triton.install import Installed
-from penstock.serving.triton.run import RunSettings, TritonServer
+from penstock.serving.triton_server.install import Installed
+from penstock.serving.triton_server.run import RunSettings, TritonServer
 
 FREE = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
 SHARED_MEMORY = Path("/dev/shm")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.serving.triton.install import installed
-from penstock.serving.triton.run import RunSettings, TritonServer
+from penstock.serving.triton_server.install import installed
+from penstock.serving.triton_server.run import RunSettings, TritonServer
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]  # broken_models, and the cases of test_conformance

@@ -17,9 +17,9 @@ from penstock.runtime.artifact import load_artifact, write_artifact
 from penstock.runtime.fingerprint import fingerprint
 from penstock.runtime.package import write_package
 from penstock.runtime.plan import Choice, Plan
-from penstock.serving.triton.lint import lint
-from penstock.serving.triton.production import Settings
-from penstock.serving.triton.write import write
+from penstock.serving.triton_server.lint import lint
+from penstock.serving.triton_server.production import Settings
+from penstock.serving.triton_server.write import write
 
 ORT = Choice(backend="onnxruntime", precision="fp32", files=("model.onnx",))
 

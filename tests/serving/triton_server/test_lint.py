@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from penstock.cli import app
 from penstock.errors import ArtifactError
-from penstock.serving.triton.finding import CODES
-from penstock.serving.triton.lint import lint, status
+from penstock.serving.triton_server.finding import CODES
+from penstock.serving.triton_server.lint import lint, status
 
 
 @pytest.fixture

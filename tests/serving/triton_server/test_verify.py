@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli import app
-from penstock.serving.triton.documented import DOCUMENTED, Difference, explained
-from penstock.serving.triton.exchange import Answer
-from penstock.serving.triton.production import Settings
-from penstock.serving.triton.verify import compare, compare_answers
-from penstock.serving.triton.write import write
+from penstock.serving.triton_server.documented import DOCUMENTED, Difference, explained
+from penstock.serving.triton_server.exchange import Answer
+from penstock.serving.triton_server.production import Settings
+from penstock.serving.triton_server.verify import compare, compare_answers
+from penstock.serving.triton_server.write import write
 
 ROOT = Path(__file__).parents[3]
 
