@@ -122,10 +122,11 @@ def test_the_loss_over_a_hundred_steps_is_eagers(digits, name, accumulate):
     same_state(one, two)
     assert expected[-1] < expected[0]
     assert optimizer.state_dict()["param_groups"] == step._trainer.optimizer.state_dict()["param_groups"]
-    last = step.steps[-1]
-    assert last.captured_ms is not None
-    assert last.update == "captured"
-    assert last.why in ("", "eager is as fast")
+    # Whether the captured one then runs is decided by the speeds of that moment, and so is which kind of step came last.
+    whole = [record for record in step.steps if record.update == "captured"]
+    assert whole, step.steps
+    assert any(record.captured_ms is not None for record in whole), step.steps
+    assert {record.why for record in whole} <= {"", "eager is as fast"}
 
 
 @pytest.mark.parametrize("name", list(OPTIMIZERS))

@@ -1,15 +1,18 @@
 """Two minutes at twice what a real server sustains: the short version of `make soak`, which takes an hour on a quiet machine.
 
-Goodput is not judged here: the sustainable rate was found a minute before, beside whatever else this machine does.
+Goodput is not judged here: the sustainable rate was found a minute before, beside whatever else this machine does. Where it
+does less now, and twice that rate is answered in time, there is no excess to be rejected either (test_overload.py has one).
 """
 
 import json
+import statistics
 
 import pytest
 
 from penstock.serving.bench.soak import main
 
 SPEED = "goodput within 10 % of the maximum"
+EXCESS = {"the excess is rejected", "rejections come at once"}
 
 
 @pytest.mark.timeout(600)
@@ -23,7 +26,9 @@ def test_two_minutes(slow_models, tmp_path, make_photo, capsys):
     found = json.loads((tmp_path / "found.json").read_text())
     held = {check["what"]: check["holds"] for check in found["checks"]}
     assert len(held) == 6, printed.err
-    assert all(holds for what, holds in held.items() if what != SPEED), printed.out
+    answered = statistics.median(one["goodput"] for one in found["slices"])
+    left_out = {SPEED} | (EXCESS if answered > 0.95 * found["offered_per_second"] else set())
+    assert all(holds for what, holds in held.items() if what not in left_out), printed.out
     assert sum(one["answered"] for one in found["slices"]) > 100
     memory = [one["memory_bytes"] for one in found["slices"]]
     assert len(memory) == 6
