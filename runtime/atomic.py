@@ -1,4 +1,4 @@
-"""Folders that appear complete or not at all: built aside, flushed, then swapped in."""
+"""Folders and files that appear complete or not at all: built aside, flushed, then swapped in."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def replacing(parent: Path, names: Sequence[str], *, remove: Sequence[str] = ())
                 for folder in built:
                     _flush(folder)
                 _swap_all(built, removed, prefix=f"{_NEW}{token}-")
-                _flush_folder(parent)
+                flush_folder(parent)
             finally:
                 for folder in (*built, *removed):
                     shutil.rmtree(folder, ignore_errors=True)
@@ -161,10 +161,25 @@ def _flush(folder: Path) -> None:
         for name in files:
             with (Path(place) / name).open("rb") as file:
                 os.fsync(file.fileno())
-        _flush_folder(Path(place))
+        flush_folder(Path(place))
 
 
-def _flush_folder(folder: Path) -> None:
+def write_aside(path: Path, data: bytes) -> None:
+    """Write a file so that its name only ever stands for whole contents, which are on disk when this returns."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+        flush_folder(path.parent)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def flush_folder(folder: Path) -> None:
+    """Have the names in a folder on disk."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -17,11 +17,12 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 
+from ...runtime.atomic import write_aside
 from .capacity_plot import capacity_plot
 from .config import BenchConfig
 from .page import about, inline, page, safe
 from .page import table as html_table
-from .report import latencies, number, result_table, table_of, with_spread, write_aside
+from .report import latencies, number, result_table, table_of, with_spread
 from .result import BenchResult
 from .run import measure
 from .servers import run_to_end

@@ -26,10 +26,10 @@ from rich.table import Table
 
 from ...errors import BenchError, PenstockError
 from ...runtime.artifact import load_artifact
+from ...runtime.atomic import write_aside
 from ...runtime.fingerprint import fingerprint
 from .images import choose_images
 from .loadgen import LoadRequest
-from .report import write_aside
 from .servers import Contender, Server, terminate_as_exit
 from .subject import only_model, penstock_service, under_load
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BenchError
+from ...runtime.atomic import write_aside
 from .compare import read_result
 from .performance_page import markdown
-from .report import write_aside
 from .result import Spread
 
 __all__ = ["check", "record"]

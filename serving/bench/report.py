@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -110,19 +108,6 @@ def agreement_text(result: BenchResult) -> str:
         return f"0 of {agreement.images} answered by both"
     text = f"{100 * agreement.agreed / agreement.compared:.4g} % of {agreement.compared}"
     return text if agreement.compared == agreement.images else f"{text} ({agreement.images - agreement.compared} unanswered)"
-
-
-def write_aside(path: Path, data: bytes) -> None:
-    """Write a file so that its name only ever stands for whole contents."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with aside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def table_of(title: str) -> Table:

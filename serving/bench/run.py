@@ -23,6 +23,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from ...errors import BenchError
 from ...runtime.artifact import load_artifact
+from ...runtime.atomic import write_aside
 from ...runtime.fingerprint import fingerprint
 from ...runtime.plan import Plan
 from .config import BenchConfig
@@ -32,7 +33,7 @@ from .loadgen import LoadRequest, LoadResult
 from .notes import answer_notes, count_errors, speed_notes
 from .page import bench_page
 from .plots import bench_plot
-from .report import result_table, write_aside
+from .report import result_table
 from .result import BenchResult, Measurement
 from .servers import Contender, Server, machine_seconds, own_seconds, terminate_as_exit
 from .subject import only_model, under_load

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BenchError, PenstockError
+from ...runtime.atomic import write_aside
 from ...runtime.fingerprint import fingerprint
 from .histogram import Histogram
 from .images import choose_images
 from .load import LoadRequest, LoadResult
 from .loadgen import run
-from .report import write_aside
 from .servers import Server, terminate_as_exit
 from .subject import model_names, only_model, penstock_service
 from .sweep import Sweep, find_sustainable, goodput

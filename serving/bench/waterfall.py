@@ -15,10 +15,10 @@ from pathlib import Path
 from rich.console import Console
 
 from ...errors import BenchError
+from ...runtime.atomic import write_aside
 from .config import BenchConfig
 from .images import ImageSet, choose_images
 from .page import waterfall_page
-from .report import write_aside
 from .result import BenchResult
 from .run import measure
 from .rungs import Waterfall

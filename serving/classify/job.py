@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ClassifyError
+from ...runtime.atomic import flush_folder, write_aside
 from .classifier import ModelIdentity
 from .config import ClassifyConfig
 from .locations import is_remote
-from .output import Finished, ShardWriter, finished, flush_folder
+from .output import Finished, ShardWriter, finished
 from .plan import Plan, Shard, read_plan, write_plan
 
 __all__ = ["SUMMARY", "Job", "open_job"]
@@ -56,7 +57,7 @@ class Job:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Say that all is done."""
-        _write_json(self.out / SUMMARY, summary)
+        write_aside(self.out / SUMMARY, json.dumps(summary, indent=2).encode())
 
 
 @contextlib.contextmanager
@@ -110,7 +111,7 @@ def _begin(config: ClassifyConfig, model: ModelIdentity, tell: Callable[[int], N
         shutil.rmtree(state / _PLAN, ignore_errors=True)
         (state / _NEW_PLAN).rename(state / _PLAN)
         flush_folder(state)
-        _write_json(state / _JOB, identity)
+        write_aside(state / _JOB, json.dumps(identity, indent=2).encode())
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     placed = Plan(folder=state / _PLAN, shards=plan.shards, base=plan.base, left_out=plan.left_out)
     return Job(config.out, placed, digest)
@@ -172,13 +173,3 @@ def _alone(state: Path, out: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    aside = path.with_name(f".{path.name}-{os.urandom(4).hex()}")
-    with aside.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    flush_folder(path.parent)

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import ClassifyError
+from ...runtime.atomic import flush_folder
 
-__all__ = ["SCHEMA", "Finished", "ShardWriter", "finished", "flush_folder"]
+__all__ = ["SCHEMA", "Finished", "ShardWriter", "finished"]
 
 SCHEMA = pa.schema(
     [
@@ -122,15 +123,6 @@ def finished(path: Path, *, job: str, shard: str) -> Finished | None:
     if not ours or found.errors < 0:
         raise ClassifyError(f"{path} was not written by this job; move it away, or give --restart to begin anew")
     return found
-
-
-def flush_folder(folder: Path) -> None:
-    """Have the names in a folder on disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _text(name: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from ..bench.report import write_aside
+from ...runtime.atomic import write_aside
 from .compare import MACHINES, TRAFFIC, compare, trace_kind
 from .report import markdown, plot
 from .traffic import read_trace

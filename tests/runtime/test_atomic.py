@@ -1,6 +1,7 @@
 """Disks that fail while a model is prepared. What happens to the folder itself is in test_artifact.py."""
 
 import errno
+import os
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ import penstock
 from penstock import GraphConfig
 from penstock.errors import ArtifactError
 from penstock.runtime.artifact import load_artifact
-from penstock.runtime.atomic import old_model_stays
+from penstock.runtime.atomic import old_model_stays, write_aside
 
 # A limit on the size of files is what a process can give itself; writes over it fail with EFBIG as on a full disk with ENOSPC.
 FULL = """
@@ -86,3 +87,16 @@ def test_other_errors_pass_through():
 
     with pytest.raises(FileNotFoundError):
         read()
+
+
+def test_written_files_are_whole_or_absent(tmp_path, monkeypatch):
+    write_aside(tmp_path / "bench.json", b"one")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_aside(tmp_path / "bench.json", b"two")
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
+    assert (tmp_path / "bench.json").read_bytes() == b"one"

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,7 @@ from penstock.runtime.plan import Choice, Plan
 from penstock.serving.bench.loadgen import LoadResult
 from penstock.serving.bench.notes import answer_notes, count_errors, speed_notes
 from penstock.serving.bench.plots import bench_plot
-from penstock.serving.bench.report import result_table, summary_table, write_aside
+from penstock.serving.bench.report import result_table, summary_table
 from penstock.serving.bench.result import Agreement, BenchResult, Measurement, Spread
 
 
@@ -146,19 +145,6 @@ def test_the_plot_and_the_table_stand_a_service_that_answered_nothing():
     assert bench_plot(silent)
     assert "-" in shown(result_table(silent))
     json.dumps(silent.to_json(), allow_nan=False)
-
-
-def test_written_files_are_whole_or_absent(tmp_path, monkeypatch):
-    write_aside(tmp_path / "bench.json", b"one")
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        write_aside(tmp_path / "bench.json", b"two")
-    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
-    assert (tmp_path / "bench.json").read_bytes() == b"one"
 
 
 def plan(*, portable=False):
