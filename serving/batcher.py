@@ -89,7 +89,7 @@ class Batcher:
         self._name = name
         self._policy = policy or BatchPolicy()
         self._max_queue = max_queue
-        self._staging = staging
+        self._staging = staging or Staging([], 0)
         self._clock = clock
         self._serial = itertools.count()
         self._changed = threading.Condition()
@@ -177,11 +177,11 @@ class Batcher:
         It stays the ticket's until that block is left, also when the request is given up meanwhile.
         """
         with self._changed:
-            if self._staging is not None and ticket.state == "coming" and ticket.place is None:
+            if ticket.state == "coming" and ticket.place is None:
                 ticket.place = self._staging.take(ticket.rows)
             ticket.writing = ticket.place is not None
         try:
-            yield self._staging.views(ticket.place, ticket.rows) if self._staging and ticket.place is not None else None
+            yield self._staging.views(ticket.place, ticket.rows) if ticket.place is not None else None
         finally:
             with self._changed:
                 ticket.writing = False
@@ -252,7 +252,7 @@ class Batcher:
 
     def _leave_place(self, ticket: Ticket) -> None:
         """With the lock held. Whoever writes there does it when that ends."""
-        if self._staging is not None and ticket.place is not None and not ticket.writing:
+        if ticket.place is not None and not ticket.writing:
             self._staging.give(ticket.place, ticket.rows)
             ticket.place, ticket.inputs = None, []
 
@@ -278,8 +278,7 @@ class Batcher:
                         for ticket in taken:
                             if ticket.future.cancelled():
                                 self._leave_place(ticket)
-                        if self._staging is not None:
-                            self._staging.turn()
+                        self._staging.turn()
                         if batch:
                             self._running[number] = len(batch)
                             if self._queue:  # another idle instance may take the rest
@@ -317,7 +316,7 @@ class Batcher:
     def _run(self, session: Runner, collator: Collator, batch: list[Ticket], bucket: int) -> None:
         began, begin = self._clock(), time.perf_counter_ns()
         rows = sum(ticket.rows for ticket in batch)
-        staged = self._staging.batch(batch, bucket) if self._staging is not None else None
+        staged = self._staging.batch(batch, bucket)
         inputs = collator.collate(batch, bucket) if staged is None else staged
         collated = time.perf_counter_ns()
         outputs = session.run(inputs)
@@ -344,7 +343,7 @@ class Batcher:
 
     def _reused(self, output: np.ndarray, collator: Collator) -> bool:
         """Whether the memory of an output is that of inputs, which others come into."""
-        return collator.owns(output) or (self._staging is not None and self._staging.owns(output))
+        return collator.owns(output) or self._staging.owns(output)
 
     def _fail(self, tickets: Sequence[Ticket], error: PenstockError) -> None:
         now = self._clock()
