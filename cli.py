@@ -14,7 +14,7 @@ import typer
 from . import __version__
 from .cli_bench import bench
 from .cli_classify import classify
-from .cli_console import make_console
+from .cli_console import check_format, make_console
 from .cli_triton import app as triton
 from .errors import PenstockError
 
@@ -273,8 +273,7 @@ def tune(
     from .runtime.plan_table import plan_table
     from .runtime.retune import retune
 
-    if format not in ("text", "json"):
-        raise typer.BadParameter("must be text or json", param_hint="--format")
+    check_format(format)
     try:
         config = GraphConfig(
             precision=precision,  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .cli_console import make_console
+from .cli_console import check_format, make_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,8 +56,7 @@ def classify(
     """
     import json
 
-    if format not in ("text", "json"):
-        raise typer.BadParameter("must be text or json", param_hint="--format")
+    check_format(format)
     _check_installed()
     from .serving.classify.config import ClassifyConfig
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .cli_console import make_console
+from .cli_console import check_format, make_console
 
 app = typer.Typer(
     name="triton", no_args_is_help=True, rich_markup_mode=None, help="A models folder and NVIDIA Triton Inference Server."
@@ -31,7 +31,7 @@ def lint(
     from .serving.triton_server.lint import lint as run
     from .serving.triton_server.lint import status
 
-    _check_format(format)
+    check_format(format)
     findings = run(models, gpus=gpus)
     if format == "json":
         typer.echo(json.dumps({"models": str(models), "findings": [finding.to_json() for finding in findings]}, indent=2))
@@ -71,7 +71,7 @@ def write(
     from .serving.triton_server.production import Settings
     from .serving.triton_server.write import write as run
 
-    _check_format(format)
+    check_format(format)
     if cpu + cuda + tensorrt > 1:
         raise typer.BadParameter("choose one of --cpu, --cuda and --tensorrt")
     try:
@@ -185,7 +185,7 @@ def verify(
     from .serving.triton_server.install import find
     from .serving.triton_server.verify import verify as run
 
-    _check_format(format)
+    check_format(format)
     if tolerance < 0:
         raise typer.BadParameter("must not be negative", param_hint="--tolerance")
     folder = logs or Path(tempfile.mkdtemp(prefix="penstock-triton-"))
@@ -228,8 +228,3 @@ def _folder(given: Path | None) -> Path:
     if cache is None:
         raise typer.BadParameter("the cache is turned off; name a folder with --into or --installed-in")
     return cache / "triton"
-
-
-def _check_format(given: str) -> None:
-    if given not in ("text", "json"):
-        raise typer.BadParameter("must be text or json", param_hint="--format")
