@@ -29,7 +29,7 @@ class Staging:
     """A ring of rows of one model's inputs. Requests take places in the order of arrival, which is mostly that of service.
 
     `inputs` holds the shape of a row and the dtype of each input, `largest` the rows of the largest batch. Pages cost nothing
-    before they are first written; with a largest batch of 0 no place is ever given. Not thread-safe: its owner has a lock already.
+    before they are first written; with `largest` 0 no place is given. Not thread-safe: its owner has a lock already.
     """
 
     def __init__(self, inputs: Sequence[tuple[tuple[int, ...], np.dtype]], largest: int) -> None:
