@@ -130,7 +130,7 @@ performance: peers
 # Measures the waterfall again and fails where a ratio fell below the recorded one beyond the spreads.
 bench-check: setup
 	@test -d build/photos/models || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
-	$(PERFORMANCE) --waterfall --rounds 5 --out build/bench-check
+	$(PERFORMANCE) --waterfall --rounds 3 --out build/bench-check
 	$(BIN)/python -m penstock.serving.bench.performance check build/bench-check/waterfall.json --recorded docs/performance.json
 
 # The linters of docker/, in an environment of their own. What no package index has is used where it is found: kubectl, promtool.

@@ -36,6 +36,10 @@ def bench(
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="Interleaved repetitions.")] = 3,
+    restart: Annotated[
+        bool,
+        typer.Option("--restart/--no-restart", help="Start the services anew for every round: the spread of other runs."),
+    ] = True,
     seconds: Annotated[float, typer.Option(help="Length of one measurement.")] = 5.0,
     protocol: Annotated[str, typer.Option(help="http or grpc; the baseline speaks HTTP only.")] = "http",
     processes: Annotated[int, typer.Option(help="Processes of the load generator, sharing the connections.")] = 1,
@@ -90,6 +94,7 @@ def bench(
             baseline=subject.recipe if compared or baseline is not None else None,
             concurrency=tuple(int(part) for part in levels.split(",")),
             rounds=rounds,
+            restart=restart,
             seconds=seconds,
             protocol=protocol,
             processes=processes,

@@ -22,7 +22,8 @@ class BenchConfig:
 
     `baseline` is the recipe of the original model (a dict as `migrate` resolves it) or None to measure Penstock alone;
     `preprocessing` is the baseline's, by default the model's own. `images` are files or folders; without any, see
-    `choose_images`. Every concurrency is measured `rounds` times for `seconds` each, after `warm_up_seconds`.
+    `choose_images`. Every concurrency is measured `rounds` times for `seconds` each, after `warm_up_seconds`. With `restart`
+    every round starts the services anew: the spread then holds for other runs too, not only within this one.
     `device` is the baseline's: "cpu", "cuda", or "auto" for the one that the model's plan is for. `protocol` is "http" or
     "grpc", which the baseline does not speak. `processes` of the load generator share the connections.
     `peers` are other services of the same model, measured between the two; those that do not start are left out, with a
@@ -38,6 +39,7 @@ class BenchConfig:
     preprocessing: Preprocessing | None = None
     concurrency: tuple[int, ...] = (1, 4, 16)
     rounds: int = 3
+    restart: bool = True
     seconds: float = 5.0
     warm_up_seconds: float = 1.0
     start_seconds: float = 300.0

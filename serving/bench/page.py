@@ -116,7 +116,7 @@ def _step(found: Waterfall, rung: Rung) -> list[str]:
 
 def about(result: BenchResult) -> list[tuple[str, str]]:
     """The last sections of every page: notes, and where it was measured."""
-    notes = [f"Medians of {result.rounds} interleaved rounds, in brackets the lowest and the highest."]
+    notes = [f"Medians of {result.repetition}; in brackets the lowest and the highest."]
     notes += [f"Images: {result.images['source']}."]
     notes += [f"{shown_name(name)}: {share:.2%} of these images right." for name, share in result.accuracy.items()]
     notes += ["No request failed."] if result.ok else []

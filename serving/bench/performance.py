@@ -53,6 +53,7 @@ def record(folder: Path, command: str) -> dict[str, Any]:
         "environment": run["environment"],
         "images": run["images"]["source"],
         "rounds": run["settings"]["rounds"],
+        "restart": run["settings"].get("restart", False),
         "seconds": run["settings"]["seconds"],
         "concurrency": run["summary"][0]["concurrency"],
         "warnings": run["warnings"],
@@ -117,10 +118,15 @@ def _check(given: argparse.Namespace) -> int:
         figures = (
             f"recorded {old.median:.2f}x ({old.low:.2f}-{old.high:.2f}), now {new.median:.2f}x ({new.low:.2f}-{new.high:.2f})"
         )
-        print(f"{'FAILED' if wrong else 'ok':<7}{title}: {figures}{f': {wrong}' if wrong else ''}")  # noqa: T201
-    failed = sum(bool(wrong) for *_, wrong in lines)
-    print(f"{failed} of {len(lines)} ratios fell beyond the spreads and {MARGIN:.0%}")  # noqa: T201
+        mark = "FAILED" if wrong else "higher" if new.low > old.high else "lower" if new.high < old.low else "ok"
+        print(f"{mark:<7}{title}: {figures}{f': {wrong}' if wrong else ''}")  # noqa: T201
+    failed, agreeing = sum(bool(wrong) for *_, wrong in lines), sum(_touch(old, new) for _, old, new, _ in lines)
+    print(f"{agreeing} of {len(lines)} ratios agree within the spreads; {failed} fell by {MARGIN:.0%} more than that")  # noqa: T201
     return int(failed > 0)
+
+
+def _touch(old: Spread, new: Spread) -> bool:
+    return new.low <= old.high and old.low <= new.high
 
 
 def _record(given: argparse.Namespace) -> int:

@@ -15,13 +15,14 @@ def markdown(record: Mapping[str, Any]) -> str:
     machine = record["environment"]["fingerprint"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items() if version)
     where = f"{machine['cores']} cores of {machine['cpu']}" + (f", {', '.join(machine['gpus'])}" if machine["gpus"] else "")
+    anew = ", for each of which the services were started anew" if record["restart"] else ""
     parts = [
         "# How fast it is\n",
         f"Written by `{record['command']}` on {record['environment']['time'][:10]}: {where}; {versions}. "
         f"Model `{record['model']}`, {record['images']}; load generator and server on the same cores. Figures are medians of "
-        f"{record['rounds']} interleaved rounds of {record['seconds']:g} s, in brackets the lowest and the highest; ratios are "
-        "taken within a round. How it is measured: [measuring.md](measuring.md). `make bench-check` measures the ratios again "
-        "and fails where one fell.\n",
+        f"{record['rounds']} interleaved rounds of {record['seconds']:g} s{anew}, in brackets the lowest and the highest; "
+        "ratios are taken within a round. How it is measured: [measuring.md](measuring.md). `make bench-check` measures the "
+        "ratios again and fails where one fell.\n",
         "## From a PyTorch service to Penstock\n",
         f"One change at a time, {record['concurrency']} requests at a time. Every step keeps the changes above it.\n",
         *_waterfall(record["waterfall"]),

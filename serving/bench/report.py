@@ -18,7 +18,7 @@ def result_table(result: BenchResult) -> RenderableType:
     """One model: the figures, then agreement, accuracy, the plan, and every warning."""
     title = f"{escape(result.model)}: image bytes in, labels out"
     table = _beside(result, title) if len(result.contenders) <= 2 else _below(result, title)
-    lines = [f"Median of {result.rounds} interleaved rounds (lowest-highest); {escape(str(result.images['source']))}."]
+    lines = [f"Median of {result.repetition} (lowest-highest); {escape(str(result.images['source']))}."]
     if agreement := agreement_text(result):
         lines.append(f"Images with the same top-1 answer: {agreement}.")
     if result.accuracy:

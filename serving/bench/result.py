@@ -105,6 +105,12 @@ class BenchResult:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def repetition(self) -> str:
+        """How often it was measured, for people."""
+        anew = ", the services started anew for each" if self.settings.get("restart") and self.rounds > 1 else ""
+        return f"{self.rounds} interleaved rounds{anew}"
+
+    @property
     def ok(self) -> bool:
         """Every request of every contender was answered."""
         return not any(counts for counts in self.errors.values())

@@ -1,7 +1,9 @@
 """The benchmark: each service started by itself, driven by the same load generator, in turn, its answers compared.
 
 Two services are never measured at the same time, and never far apart: every round measures one after the other (the
-order alternates), so that whatever else the machine does meets both. The one that waits is stopped (SIGSTOP).
+order alternates), so that whatever else the machine does meets both. The one that waits is stopped (SIGSTOP). Every round
+starts its services anew: where a process's memory lies, and what it measured of itself at its start, changes its speed by
+more than rounds of the same processes differ, so a spread of these would be one that the next run does not keep.
 """
 
 from __future__ import annotations
@@ -159,35 +161,49 @@ class _Run:
     def measure(self, servers: Sequence[Server]) -> list[Measurement]:
         config, measurements = self._config, []
         each = config.warm_up_seconds + config.seconds
-        for concurrency in config.concurrency:
-            task = self._progress.add_task(f"{concurrency} at a time", total=config.rounds * len(servers) * each)
-            for number in range(config.rounds):
-                for position, server in enumerate(servers if number % 2 == 0 else list(reversed(servers))):
-                    request = LoadRequest(
-                        connections=concurrency,
-                        processes=config.processes,
-                        warm_up_seconds=config.warm_up_seconds,
-                        seconds=config.seconds,
-                        **self._target(server),
-                    )
-                    begin, used, machine, own = time.monotonic(), server.cpu_seconds(), machine_seconds(), own_seconds()
-                    result = self._load(server, request, task)
-                    used = server.cpu_seconds() - used
-                    others = machine_seconds() - machine - used - (own_seconds() - own)
-                    measurements.append(
-                        Measurement(
-                            contender=server.contender.name,
-                            concurrency=concurrency,
-                            round=number,
-                            load=result,
-                            server_cpu_ms=round(1e3 * used / max(1, result.sent), 3),
-                            other_cores=round(max(0.0, others) / (time.monotonic() - begin), 2),
-                            memory_bytes=server.memory_bytes(),
-                            pss_bytes=server.pss_bytes(),
-                        )
-                    )
-                    self._progress.update(task, completed=(number * len(servers) + position + 1) * each)
+        tasks = {
+            concurrency: self._progress.add_task(f"{concurrency} at a time", total=config.rounds * len(servers) * each)
+            for concurrency in config.concurrency
+        }
+        for number in range(config.rounds):
+            if number and config.restart:
+                self._restart(servers, number)
+            for concurrency, task in tasks.items():
+                for server in servers if number % 2 == 0 else list(reversed(servers)):
+                    measurements.append(self._measure_one(server, concurrency, number, task))
+                    done = sum(one.concurrency == concurrency for one in measurements)
+                    self._progress.update(task, completed=done * each)
         return measurements
+
+    def _measure_one(self, server: Server, concurrency: int, number: int, task: TaskID) -> Measurement:
+        request = LoadRequest(
+            connections=concurrency,
+            processes=self._config.processes,
+            warm_up_seconds=self._config.warm_up_seconds,
+            seconds=self._config.seconds,
+            **self._target(server),
+        )
+        begin, used, machine, own = time.monotonic(), server.cpu_seconds(), machine_seconds(), own_seconds()
+        result = self._load(server, request, task)
+        used = server.cpu_seconds() - used
+        others = machine_seconds() - machine - used - (own_seconds() - own)
+        return Measurement(
+            contender=server.contender.name,
+            concurrency=concurrency,
+            round=number,
+            load=result,
+            server_cpu_ms=round(1e3 * used / max(1, result.sent), 3),
+            other_cores=round(max(0.0, others) / (time.monotonic() - begin), 2),
+            memory_bytes=server.memory_bytes(),
+            pss_bytes=server.pss_bytes(),
+        )
+
+    def _restart(self, servers: Sequence[Server], number: int) -> None:
+        task = self._progress.add_task(f"start all anew, round {number + 1}", total=len(servers))
+        for server in servers:
+            server.restart()
+            server.pause()
+            self._progress.advance(task)
 
     def _target(self, server: Server) -> dict[str, Any]:
         contender, files = server.contender, tuple(map(str, self._images.files))

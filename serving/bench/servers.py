@@ -70,12 +70,8 @@ class Server:
         return f"{protocol}://127.0.0.1:{self.ready[protocol]}{self.contender.path}"
 
     def __enter__(self) -> Server:
-        self._ready_file.unlink(missing_ok=True)
-        with self.log.open("wb") as log:
-            # A session of its own: Ctrl-C reaches only the benchmark, which then ends the whole group in order.
-            self._process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
+        self.log.write_bytes(b"")
+        self._start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
@@ -96,6 +92,12 @@ class Server:
                 )
             time.sleep(0.05)
         self.start_seconds = time.monotonic() - begin
+
+    def restart(self) -> None:
+        """End the service and start it anew; its log goes on. Raises what `wait_ready` raises."""
+        self.stop()
+        self._start()
+        self.wait_ready()
 
     def check_alive(self) -> None:
         """Raises BenchError with the end of its log when the service has ended."""
@@ -172,6 +174,14 @@ class Server:
         """The end of the service's log, with the log's path."""
         lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return "\n".join([f"The end of {self.log}:", *(f"  {line}" for line in lines)])
+
+    def _start(self) -> None:
+        self._ready_file.unlink(missing_ok=True)
+        with self.log.open("ab") as log:
+            # A session of its own: Ctrl-C reaches only the benchmark, which then ends the whole group in order.
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
 
     def _read_ready(self) -> bool:
         try:

@@ -39,7 +39,7 @@ def waterfall_table(found: Waterfall) -> RenderableType:
     lines = [
         f"[dim]Not there:[/] {escape(rung.step.title)}: {escape(rung.step.why)}." for rung in found.rungs if not rung.measured
     ]
-    lines.append(f"Median of {bench.rounds} interleaved rounds (lowest-highest); {escape(str(bench.images['source']))}.")
+    lines.append(f"Median of {bench.repetition} (lowest-highest); {escape(str(bench.images['source']))}.")
     if bench.accuracy:
         shares = ", ".join(f"{name} {share:.2%}" for name, share in bench.accuracy.items())
         lines.append(f"Top-1 accuracy on these images: {escape(shares)}.")

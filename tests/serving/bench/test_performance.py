@@ -41,7 +41,7 @@ RUN = {
     "summary": [{"concurrency": 16, "contenders": {}, "to_first": {}}],
     "environment": ENVIRONMENT,
     "images": {"source": "64 images given"},
-    "settings": {"rounds": 5, "seconds": 5.0},
+    "settings": {"rounds": 5, "seconds": 5.0, "restart": True},
     "warnings": ["a warning of the run"],
     "left_out": {},
     "waterfall": [step("baseline", 10.0, None), step("batching", 30.0, 3.0), step("int8", 0, None, why="top-1 fell")],
@@ -98,6 +98,7 @@ def test_the_page_says_what_was_recorded(folder):
     page = (folder / "performance.md").read_text()
     for part in (
         "Written by `make it` on 2026-11-21: 2 cores of a CPU; torch 2.13.0",
+        "5 interleaved rounds of 5 s, for each of which the services were started anew,",
         "| the step batching (runs batching) | 30.0 (29.4-30.6)/s | 9.0 | 1.50x (1.47-1.53) | 3.00x (2.94-3.06) |",
         "| 98.44 % of 64 | 128 MB |",
         "- the step int8: top-1 fell",
@@ -130,23 +131,25 @@ def changed(**changes):
 
 
 @pytest.mark.parametrize(
-    ("ratio", "fails"),
+    ("ratio", "fails", "agrees"),
     [
-        (spread(3.0), False),
-        (spread(9.0), False),  # faster is fine
-        (spread(2.0, 1.9, 3.0), False),  # the spreads touch
-        (spread(2.83), False),  # below by less than the margin
-        (spread(2.5), True),
+        (spread(3.0), False, True),
+        (spread(9.0), False, False),  # faster is fine
+        (spread(2.0, 1.9, 3.0), False, True),  # the spreads touch
+        (spread(2.83), False, False),  # below by less than the margin
+        (spread(2.5), True, False),
     ],
 )
-def test_a_ratio_fails_below_both_spreads_and_the_margin(folder, ratio, fails, capsys):
+def test_a_ratio_fails_below_both_spreads_and_the_margin(folder, ratio, fails, agrees, capsys):
     recorded = record(folder, "x")
     lines = check(recorded, changed(batching=ratio))
     assert [bool(wrong) for *_, wrong in lines] == [fails]
     (folder / "recorded.json").write_text(json.dumps(recorded))
     (folder / "now.json").write_text(json.dumps(changed(batching=ratio)))
     assert main(["check", str(folder / "now.json"), "--recorded", str(folder / "recorded.json")]) == int(fails)
-    assert ("FAILED" in capsys.readouterr().out) == fails
+    said = capsys.readouterr().out
+    assert ("FAILED" in said) == fails
+    assert f"{int(agrees)} of 1 ratios agree within the spreads" in said
 
 
 def test_a_step_that_is_gone_fails_with_its_reason(folder):

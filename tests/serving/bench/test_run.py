@@ -105,8 +105,10 @@ def test_baseline_and_penstock_are_measured_in_turn_and_agree(tmp_path):
     assert result.ok, result.warnings
     assert result.contenders == ("baseline", "penstock")
     assert len(result.measurements) == 2 * 2 * 2
-    # The order alternates: baseline, penstock, penstock, baseline.
-    assert [one.contender[0] for one in result.measurements[:4]] == ["b", "p", "p", "b"]
+    # The order alternates by round, each of which measures every concurrency.
+    order = [(one.round, one.concurrency, one.contender[0]) for one in result.measurements]
+    assert order[:4] == [(0, 1, "b"), (0, 1, "p"), (0, 3, "b"), (0, 3, "p")]
+    assert order[4:] == [(1, 1, "p"), (1, 1, "b"), (1, 3, "p"), (1, 3, "b")]
     assert all(one.load.completed > 0 and one.server_cpu_ms > 0 and one.other_cores >= 0 for one in result.measurements)
     assert result.agreement.agreed == result.agreement.compared == 18
     assert result.accuracy == {"baseline": 1.0, "penstock": 1.0}
@@ -193,6 +195,20 @@ def test_peers_are_measured_too_and_those_that_do_not_start_left_out(tmp_path):
     assert "raising is left out: ModuleNotFoundError: No module named 'nothing_like_it'" in result.warnings
     assert result.answers["peer"] == (1,) * 18
     assert "faster" in text
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_every_round_starts_the_services_anew_unless_told_otherwise(tmp_path, restart):
+    program = "import os; print('started', os.getpid(), flush=True)\n" + PEER
+    peer = Contender(
+        name="peer", command=(sys.executable, "-c", program, "{ready}"), path="/", encoding="form", field="picture"
+    )
+    result, text = measure(tmp_path, services=(), peers=(peer,), concurrency=(1, 2), rounds=3, restart=restart, max_images=4)
+    assert len(result.measurements) == 2 * 3
+    log = (tmp_path / "out" / "logs" / "peer.log").read_text()
+    starts = [line for line in log.splitlines() if line.startswith("started")]
+    assert len(starts) == len(set(starts)) == (3 if restart else 1)
+    assert ("anew" in " ".join(text.split())) == restart
 
 
 def test_images_that_no_service_can_read_end_it(tmp_path):

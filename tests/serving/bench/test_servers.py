@@ -44,6 +44,19 @@ def test_a_server_that_does_not_start_is_shown_with_the_end_of_its_log(tmp_path)
     assert "thing.log" in str(caught.value)
 
 
+def test_a_restarted_server_is_another_process_whose_log_goes_on(tmp_path):
+    with server(tmp_path, READY + "print(os.getpid(), flush=True); time.sleep(60)") as one:
+        one.wait_ready()
+        first = one.ready["pid"]
+        one.pause()
+        one.restart()
+        second = one.ready["pid"]
+        assert first != second
+        assert gone(first)
+        assert eventually(lambda: one.log.read_text().split() == [str(first), str(second)])
+    assert gone(second)
+
+
 def test_a_server_that_never_gets_ready_is_given_up_and_ended(tmp_path):
     with server(tmp_path, "import time; time.sleep(60)", timeout=0.5) as one:
         pid = one._process.pid

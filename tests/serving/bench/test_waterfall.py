@@ -35,6 +35,7 @@ def test_every_step_is_a_real_server_and_answers_as_the_first(colours, tmp_path)
         baseline=colours.recipe,
         concurrency=(3,),
         rounds=2,
+        restart=False,
         seconds=0.3,
         warm_up_seconds=0.1,
     )
@@ -104,6 +105,7 @@ def values():
         contenders=tuple(RATES),
         concurrency=(16,),
         rounds=2,
+        restart=False,
         measurements=tuple(measurements),
         answers={"baseline": (0, 1, 2), "batching": (0, 1, 2), "int8": (0, 1, None)},
         images={"source": "3 images given", "synthetic": False, "files": []},
