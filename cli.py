@@ -316,6 +316,9 @@ def serve(
         typer.Option(help="Processes that take requests and decode images; 0 is one process for all. By default by the cores."),
     ] = None,
     ring_mib: Annotated[int, typer.Option(help="Shared memory of each front end for requests on their way, in MiB.")] = 256,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="A name by which it may be called, besides localhost and addresses. Repeatable.")
+    ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="TOML or JSON with lists of bearer tokens under infer, admin and metrics.")
     ] = None,
@@ -369,6 +372,7 @@ def serve(
             default_timeout_seconds=timeout,
             frontends=frontends,
             ring_bytes=ring_mib << 20,
+            allowed_hosts=tuple(allowed_host or ()),
             token_file=token_file,
             tls_cert=tls_cert,
             tls_key=tls_key,

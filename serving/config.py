@@ -19,6 +19,7 @@ _MAX_FRONTENDS = 64
 _CORES_PER_FRONTEND = 8
 # What a client sets at one front end the others would not know.
 _OF_ONE_PROCESS = ("shared_memory", "allow_settings")
+_HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _CONTROL_MODES = ("none", "explicit", "poll")
 
 
@@ -35,6 +36,8 @@ class ServeConfig:
     `decoding` says how images become tensors: "exact" as Pillow computes it, "fast" with JPEG pixels within 2 of
     255 of that, "scaled" decoding large JPEGs at a fraction of their size; see docs/decoding.md.
     `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
+    `allowed_hosts` are names by which HTTP requests may call the server, besides localhost and addresses; without any, other
+    names are refused on a loopback address without tokens only.
     `token_file` holds the bearer tokens that calls then need. `tls_cert` and `tls_key` are PEM files, used by all ports; with
     `tls_client_ca` clients must show a certificate of that authority. `shared_memory` and `allow_settings` (logging, tracing)
     open what lets clients reach beyond their own requests. `log_format` is "text" or "json"; `access_log` adds a line per
@@ -53,6 +56,7 @@ class ServeConfig:
     metrics_port: int | None = 8002
     ready_file: Path | None = None
 
+    allowed_hosts: tuple[str, ...] = ()
     token_file: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -128,6 +132,8 @@ class ServeConfig:
         for name in seconds:
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number of seconds, got {getattr(self, name)!r}")
+        if wrong := next((name for name in self.allowed_hosts if not _HOST.fullmatch(name)), None):
+            raise ValueError(f"allowed_hosts must be host names without scheme and port, got {wrong!r}")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key go together; give both or neither")
         if self.tls_client_ca is not None and self.tls_cert is None:

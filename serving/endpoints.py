@@ -18,6 +18,7 @@ from .access import load_access
 from .config import ServeConfig
 from .dataplane import DataPlane
 from .grpc_server import GrpcServer
+from .hosts import Hosts, is_loopback
 from .http_edge import Edge
 from .http_protocol import options
 from .telemetry import Telemetry, TracedApplication
@@ -76,6 +77,9 @@ class Endpoints:
         self._config = config
         self._telemetry = telemetry
         self._access = load_access(config.token_file) if config.token_file else None
+        # Where calls need a token a page has none; a server that other machines reach is called by names we cannot know.
+        guarded = config.allowed_hosts or (is_loopback(config.host) and self._access is None)
+        self._hosts = Hosts(config.allowed_hosts) if guarded else None
         self._tls = load_tls(config)
         self._listening: list[tuple[_Http, socket.socket]] = []
         self._grpc: GrpcServer | None = None
@@ -87,7 +91,7 @@ class Endpoints:
         With `log`, every request has its line in the access log.
         """
         settings = options(self._config, self._tls)
-        edge: App = Edge(app, access=self._access, log=log)
+        edge: App = Edge(app, access=self._access, hosts=self._hosts, log=log)
         if self._telemetry is not None:
             edge = TracedApplication(edge, self._telemetry)
         config = uvicorn.Config(edge, timeout_graceful_shutdown=int(self._config.drain_seconds), **settings)

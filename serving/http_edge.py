@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import ForbiddenError, RequestError, UnauthorizedError
 from .access import Access
+from .hosts import Hosts
 from .logs import log_request, request_id
 
 __all__ = ["Edge", "request_id_of"]
@@ -33,14 +34,17 @@ def request_id_of(given: str | None) -> str:
 
 
 class Edge:
-    """An ASGI application around another, which is only called for requests that `access` lets through (None: all).
+    """An ASGI application around another, which is only called for requests that `access` and `hosts` let through (None: all).
 
     Nothing of a refused request's body is read.
     """
 
-    def __init__(self, app: Application, *, access: Access | None = None, log: bool = False) -> None:
+    def __init__(
+        self, app: Application, *, access: Access | None = None, hosts: Hosts | None = None, log: bool = False
+    ) -> None:
         self._app = app
         self._access = access
+        self._hosts = hosts
         self._log = log
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -69,6 +73,8 @@ class Edge:
             await send(message)
 
         try:
+            if self._hosts is not None:
+                self._hosts.check([value for name, value in headers if name == b"host"])
             if scope["method"] not in _HARMLESS and (b"sec-fetch-site", b"cross-site") in headers:
                 raise ForbiddenError(
                     "a web page of another site may not send this; call it from a page of this server, or no page"

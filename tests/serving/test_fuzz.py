@@ -88,7 +88,7 @@ def test_damaged_images(server, make_photo):
 
 def test_damaged_http(server):
     source = random.Random(5)
-    head = b"POST /v2/models/tiny/infer?x=%41 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /v2/models/tiny/infer?x=%41 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     good = head + b'5\r\n{"a":\r\n2\r\n1}\r\n0\r\n\r\n'
     for _ in range(CASES):
         with socket.create_connection(server.http.split(":"), timeout=10) as connection:

@@ -74,7 +74,7 @@ def test_a_deadline_that_cannot_be_met_is_refused_on_arrival(start, slow_models,
 def test_disconnected_clients_leave_the_queue(start, slow_models, make_photo):
     server = start(slow_models)
     image = make_photo(0)
-    head = b"POST /v1/classify/slow HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(image)
+    head = b"POST /v1/classify/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(image)
     connections = []
     for _ in range(40):
         connection = socket.create_connection(server.http.split(":"))
@@ -98,7 +98,7 @@ def test_disconnected_clients_leave_the_queue(start, slow_models, make_photo):
 def test_a_client_that_leaves_is_taken_out_of_the_queue(start, slow_models, make_photo):
     server = start(slow_models)
     image = make_photo(0)
-    head = b"POST /v1/classify/slow HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(image)
+    head = b"POST /v1/classify/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(image)
     connections = [socket.create_connection(server.http.split(":")) for _ in range(60)]
     for connection in connections:
         connection.sendall(head + image)
@@ -120,7 +120,9 @@ def test_sigterm_answers_what_was_accepted(start, slow_models, make_photo):
     connections = []
     for image in images:
         connection = socket.create_connection(server.http.split(":"), timeout=60)
-        connection.sendall(b"POST /v1/classify/slow HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(image) + image)
+        connection.sendall(
+            b"POST /v1/classify/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(image) + image
+        )
         connections.append(connection)
     end = time.monotonic() + 10
     while _pending(server) < 8 and time.monotonic() < end:
@@ -137,7 +139,7 @@ def test_a_second_signal_ends_at_once(start, slow_models, make_photo):
     server = start(slow_models)
     threading.Thread(target=lambda: _quietly(server, make_photo(0)), daemon=True).start()
     holding = socket.create_connection(server.http.split(":"))
-    holding.sendall(b"POST /v1/classify/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+    holding.sendall(b"POST /v1/classify/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf")
     time.sleep(0.2)
     server.process.send_signal(signal.SIGTERM)
     time.sleep(0.3)
@@ -195,7 +197,7 @@ def test_folders_that_cannot_be_served(tmp_path, models):
 def test_a_body_that_does_not_arrive_is_given_up(start, models):
     server = start(models, body_timeout_seconds=0.3)
     with socket.create_connection(server.http.split(":"), timeout=10) as connection:
-        connection.sendall(b"POST /v1/classify/tiny HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+        connection.sendall(b"POST /v1/classify/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf")
         answer = http.client.HTTPResponse(connection)
         answer.begin()
         assert answer.status == 408

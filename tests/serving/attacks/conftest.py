@@ -41,7 +41,7 @@ def send(address: str, method: str, path: str, body: bytes | None = None, header
     connection = http.client.HTTPConnection(address, timeout=30)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-        for name, value in {"Host": "x", **(headers or {})}.items():
+        for name, value in {"Host": "localhost", **(headers or {})}.items():
             connection.putheader(name, value)
         if body is not None and "Transfer-Encoding" not in (headers or {}):
             connection.putheader("Content-Length", str(len(body)))

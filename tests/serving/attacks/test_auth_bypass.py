@@ -71,7 +71,7 @@ def call(address: str, method: str, path: str, headers: dict) -> tuple[int, byte
     connection._validate_path = lambda _: None
     try:
         connection.putrequest(method, path, skip_host=True)
-        for name, value in {"Host": "x", "Content-Length": "0", **headers}.items():
+        for name, value in {"Host": "localhost", "Content-Length": "0", **headers}.items():
             connection.putheader(name, value)
         connection.endheaders()
         response = connection.getresponse()

@@ -2,7 +2,7 @@
 
 import pytest
 
-HEAD = b"POST /v1/classify/tiny HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+HEAD = b"POST /v1/classify/tiny HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize(

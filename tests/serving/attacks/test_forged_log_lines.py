@@ -27,6 +27,6 @@ def test_a_grpc_client_that_says_goodbye(start, models):
 def test_an_http_client(start, models, raw_to):
     server = start(models)
     for path in (b"/v2/models/a%0A" + FORGED[1:].replace(b" ", b"%20") + b"/infer", b"/v1/classify/a%0Aall%20is%20well"):
-        raw_to(server.http, b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        raw_to(server.http, b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
     assert server.stop() == 0
     assert not [line for line in server.output.splitlines() if line.startswith(("2026-01-01", "all is well"))]

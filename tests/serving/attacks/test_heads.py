@@ -9,10 +9,10 @@ from tritonclient.grpc import service_pb2_grpc
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET /v2 HTTP/1.1\r\nHost: x\r\n" + b"X: " + b"a" * 70_000 + b"\r\n\r\n",
-        b"GET /v2 HTTP/1.1\r\nHost: x\r\n" + b"X: a\r\n" * 15_000 + b"\r\n",
-        b"GET /v2?" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /v2 HTTP/1.1\r\nHost: x\r\n" + b"a" * 70_000 + b": b\r\n\r\n",
+        b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n" + b"X: " + b"a" * 70_000 + b"\r\n\r\n",
+        b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 15_000 + b"\r\n",
+        b"GET /v2?" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n" + b"a" * 70_000 + b": b\r\n\r\n",
         b"G" * 70_000,
     ],
     ids=["one header", "many headers", "the path", "a name", "the method"],
@@ -24,10 +24,10 @@ def test_overflow(target, raw_to, head):
 
 @pytest.mark.parametrize("url", [b"http://", b"http://:80", b"http://[::1", b"http://a:b/", b"/\xc3\xa9", b"a:b"])
 def test_malformed_urls_are_answered(target, raw_to, url):
-    assert raw_to(target.http, b"GET " + url + b" HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert raw_to(target.http, b"GET " + url + b" HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 400 ")
 
 
-SMUGGLED = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+SMUGGLED = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,9 @@ SMUGGLED = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
     ],
 )
 def test_bodies_of_two_lengths_are_refused(target, raw_to, headers):
-    answer = raw_to(target.http, b"POST /v1/classify/tiny HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n0\r\n\r\n" + SMUGGLED)
+    answer = raw_to(
+        target.http, b"POST /v1/classify/tiny HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n0\r\n\r\n" + SMUGGLED
+    )
     assert answer.startswith(b"HTTP/1.1 400 "), answer
     assert answer.count(b"HTTP/1.1") == 1, answer
 
@@ -68,7 +70,7 @@ def test_grpc_metadata(target):
 def test_a_request_id_cannot_add_headers_or_lines(target, raw_to):
     for given in (b"a b", b"a\tb", b"\xff\xfe", b'"}\\', b"x" * 200):
         answer = raw_to(
-            target.http, b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Request-Id: " + given + b"\r\n\r\n"
+            target.http, b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Request-Id: " + given + b"\r\n\r\n"
         )
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert given not in answer

@@ -11,7 +11,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 # The target gives heads 1 s and bodies 2 s. That something ends is what is tested; how long it took is not.
 PATIENCE = 30
-REQUEST = b"POST /v1/classify/tiny HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+REQUEST = b"POST /v1/classify/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
 
 
 def _until_closed(connection: socket.socket) -> bytes:
@@ -42,7 +42,7 @@ def test_a_head_byte_by_byte(target):
 
 def test_a_second_request_that_never_ends(target):
     with socket.create_connection(target.http.split(":"), timeout=PATIENCE) as connection:
-        connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\nGET /v2")
+        connection.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v2")
         answer = _until_closed(connection)
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert b" 408 " in answer
@@ -59,7 +59,7 @@ def test_an_answer_that_is_never_read(target):
 
     def ask_without_reading(connection: socket.socket) -> None:
         while True:
-            connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 10)
+            connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 10)
             time.sleep(0.01)
 
     with socket.create_connection(target.http.split(":"), timeout=PATIENCE) as connection:
@@ -75,7 +75,7 @@ def test_requests_that_do_not_wait_for_answers(target):
         contextlib.suppress(ConnectionResetError, BrokenPipeError),
     ):
         for _ in range(100):
-            connection.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n" * 5_000)
+            connection.sendall(b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5_000)
         raise AssertionError("half a million requests were taken")
 
 

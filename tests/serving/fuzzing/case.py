@@ -94,7 +94,7 @@ def request(
     method: str, path: str, body: bytes = b"", headers: Mapping[str, str | int] | None = None, *, close: bool = False
 ) -> bytes:
     """A well-formed HTTP/1.1 request; header values that are no Latin-1 go out as UTF-8."""
-    fields = {"Host": "x", **({"Content-Length": len(body)} if body or method == "POST" else {}), **(headers or {})}
+    fields = {"Host": "localhost", **({"Content-Length": len(body)} if body or method == "POST" else {}), **(headers or {})}
     if close:
         fields["Connection"] = "close"
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]

@@ -28,7 +28,7 @@ class AnswerReader:
 
     def _begin(self, data: bytes) -> None:
         self._connection = h11.Connection(h11.CLIENT)
-        self._connection.send(h11.Request(method="HEAD" if self._heads else "GET", target="/", headers=[("Host", "x")]))
+        self._connection.send(h11.Request(method="HEAD" if self._heads else "GET", target="/", headers=[("Host", "localhost")]))
         self._connection.send(h11.EndOfMessage())
         self._status, self._headers, self._body = 0, {}, b""
         self.partial = False

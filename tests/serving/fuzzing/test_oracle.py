@@ -38,7 +38,7 @@ def exchange(answer: bytes, case, client=http_client, *, close: bool = True):
     return asyncio.run(run())
 
 
-CASE = HttpCase(pieces=(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",))
+CASE = HttpCase(pieces=(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",))
 
 
 def test_a_right_answer_is_right():

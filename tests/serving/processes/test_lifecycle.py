@@ -185,7 +185,9 @@ def test_sigterm_answers_what_waits(start, slow_models, make_photo):
     for number in range(24):
         image = make_photo(number)
         connection = socket.create_connection(server.http.split(":"), timeout=60)
-        connection.sendall(b"POST /v1/classify/slow HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(image) + image)
+        connection.sendall(
+            b"POST /v1/classify/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(image) + image
+        )
         connections.append(connection)
     _until(lambda: _metric(server, "nv_inference_pending_request_count") >= 4, 20, "nothing waits")
     server.process.send_signal(signal.SIGTERM)
@@ -311,7 +313,7 @@ def test_a_second_signal_ends_everything_at_once(start, models):
     server = start(models, frontends=2)
     children = [process for kind in _children(server).values() for process in kind]
     holding = socket.create_connection(server.http.split(":"))
-    holding.sendall(b"POST /v1/classify/tiny HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+    holding.sendall(b"POST /v1/classify/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf")
     time.sleep(0.3)
     server.process.send_signal(signal.SIGTERM)
     time.sleep(1)

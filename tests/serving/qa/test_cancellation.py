@@ -138,7 +138,7 @@ def test_http_clients_that_leave(slow):
     body = json.dumps(
         {"inputs": [{"name": "images", "datatype": "FP32", "shape": [1, 3, 16, 16], "data": [0.5] * 768}]}
     ).encode()
-    head = b"POST /v2/models/slow/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+    head = b"POST /v2/models/slow/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
     connections = [socket.create_connection(slow.http.split(":")) for _ in range(MANY)]
     for connection in connections:
         connection.sendall(head + body)

@@ -22,7 +22,7 @@ INFER = "/v2/models/tiny/infer"
 LIMIT = 64 << 20
 TENSOR = {"name": "images", "datatype": "FP32", "shape": [1, 3, 16, 16]}
 CHUNKED = (
-    f"POST {INFER} HTTP/1.1\r\nHost: x\r\nInference-Header-Content-Length: 0\r\n"
+    f"POST {INFER} HTTP/1.1\r\nHost: localhost\r\nInference-Header-Content-Length: 0\r\n"
     "Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
 ).encode()
 ROW = np.linspace(-1, 1, 768, dtype=np.float32)
@@ -180,7 +180,7 @@ def test_every_method_at_every_url(server, method):
     """L0_http_fuzz: test_failures_from_db, whose strings are those of tests/serving/fuzzing/grammars/raw_http.py."""
     for url in URLS:
         with socket.create_connection(server.http.split(":"), timeout=60) as connection:
-            connection.sendall(f"{method} {url} HTTP/1.1\r\n\r\nHost: x\r\n\r\n".encode())
+            connection.sendall(f"{method} {url} HTTP/1.1\r\n\r\nHost: localhost\r\n\r\n".encode())
             connection.shutdown(socket.SHUT_WR)
             connection.recv(65536)
         status, _, _ = call(server, method, url)

@@ -34,7 +34,7 @@ def case(draw: Draw, world: World) -> Http2Case:
     if draw.chance(0.1):
         data = draw.pick(
             (
-                b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+                b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
                 draw.bytes(300),
                 PREFACE[: draw.between(0, 23)],
                 b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03" + draw.bytes(200),

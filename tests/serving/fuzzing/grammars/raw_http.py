@@ -61,7 +61,8 @@ _VERSIONS = (
 )
 _ENDS = ("\r\n", "\r\n", "\r\n", "\r\n", "\r\n", "\n", "\r", "\r\r\n", "\0\r\n", " \r\n")
 _HEADERS = (
-    "Host: x", "Host: x", "Host:", "Host: x\r\nHost: y", "Host: a b", "Host: [::1", "Host: " + "x" * 300,
+    "Host: localhost", "Host: localhost", "Host:", "Host: localhost\r\nHost: y",
+    "Host: a b", "Host: [::1", "Host: " + "x" * 300,
     "Content-Length: 0", "Content-Length: 5", "Content-Length: 5", "Content-Length: 5\r\nContent-Length: 5",
     "Content-Length: 5\r\nContent-Length: 6",
     "Content-Length: 05", "Content-Length: +5", "Content-Length: -5", "Content-Length: 5, 5", "Content-Length: 0x5",
@@ -237,6 +238,6 @@ def _photo(answer: Answer, world: World) -> str | None:
 
 def _silent(draw: Draw) -> HttpCase:
     """A request that never ends: the server gives it up."""
-    whole = b"POST /v1/classify/tiny HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+    whole = b"POST /v1/classify/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
     data = whole[: draw.between(1, len(whole))] + draw.pick((b"", b"x" * 999))
     return HttpCase(pieces=(data,), answers=None, ending="wait", statuses=frozenset({400, 408}))
