@@ -125,7 +125,8 @@ class _Subject:
 
 def _subject(path: Path, baseline: Path | None, entry: str | None, model: str | None, out: Path, console: Console) -> _Subject:
     from .errors import BenchError, NothingToMigrateError
-    from .serving.bench.subject import model_names, only_model
+    from .runtime.artifact import model_names
+    from .serving.bench.subject import only_model
 
     if model_names(path):
         return _Subject(path, model, _recipe(baseline, entry) if baseline is not None else None)

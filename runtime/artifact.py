@@ -107,6 +107,11 @@ class Artifact:
         return f"the plan was measured elsewhere ({'; '.join(changes)})"
 
 
+def model_names(models: Path) -> list[str]:
+    """The models that a repository holds, without their companions, sorted."""
+    return sorted({record.parent.parent.name for record in models.glob(f"*/*/{MANIFEST}")})
+
+
 def load_artifact(directory: Path | str, *, version: int | None = None) -> Artifact:
     """Load and verify a model folder such as models/resnet50; the newest version unless one is named.
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BenchError, PenstockError
+from ...runtime.artifact import model_names
 from ...runtime.atomic import write_aside
 from ...runtime.fingerprint import fingerprint
 from .histogram import Histogram
@@ -27,7 +28,7 @@ from .images import choose_images
 from .load import LoadRequest, LoadResult
 from .loadgen import run
 from .servers import Server, terminate_as_exit
-from .subject import model_names, only_model, penstock_service
+from .subject import only_model, penstock_service
 from .sweep import Sweep, find_sustainable, goodput
 
 __all__ = ["Check", "Slice", "Soak", "checks", "markdown"]

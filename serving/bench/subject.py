@@ -8,17 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...errors import AmbiguousError, BenchError
+from ...runtime.artifact import model_names
 from .load import LoadRequest, LoadResult
 from .servers import Contender, Server, run_to_end
 
-__all__ = ["PENSTOCK", "model_names", "only_model", "penstock_service", "under_load"]
+__all__ = ["PENSTOCK", "only_model", "penstock_service", "under_load"]
 
 PENSTOCK = "penstock"
-
-
-def model_names(models: Path) -> list[str]:
-    """The models that a repository holds, without their companions."""
-    return sorted({record.parent.parent.name for record in models.glob("*/*/penstock.json")})
 
 
 def only_model(models: Path) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import AmbiguousError, ArtifactError, BackendError, ClassifyError, InputError
-from ...runtime.artifact import Artifact, load_artifact
+from ...runtime.artifact import Artifact, load_artifact, model_names
 from ...runtime.model_config import read_config
 from ..config import ServeConfig
 from ..decode import decode_rows
@@ -49,7 +49,7 @@ def model_folder(path: Path) -> Path:
     if (path / "config.pbtxt").is_file():
         target = companion_target(path.name, read_config(path))
         return path if target is None else path.parent / target
-    names = sorted({record.parent.parent.name for record in path.glob("*/*/penstock.json")})
+    names = model_names(path)
     if not names:
         raise ClassifyError(f"no model in {path}; `penstock migrate REPO --out DIR` writes DIR/models")
     if len(names) > 1:
