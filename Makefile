@@ -105,10 +105,12 @@ bench-gpu:
 PEERS := litserve bentoml ray mlserver pytriton
 peers: setup $(PEERS:%=build/peers/%/.installed)
 
+PYTHON_pytriton = $(shell $(PYTHON) examples/peers/older_python.py)
+
 build/peers/%/.installed: examples/peers/requirements/%.txt
-	@test -x build/peers/$*/bin/python || $(PYTHON) -m venv build/peers/$*
+	@test -x build/peers/$*/bin/python || $(or $(PYTHON_$*),$(PYTHON)) -m venv --without-pip build/peers/$*
 	@echo "Installing $* into build/peers/$* ..."
-	@build/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@$(BIN)/python -m pip --python build/peers/$*/bin/python install --quiet --disable-pip-version-check -r $<
 	@$(BIN)/python examples/peers/share_packages.py build/peers/$*
 	@touch $@
 
