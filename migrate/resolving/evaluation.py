@@ -14,7 +14,7 @@ from ..reading.calls import Calls, bind
 from ..reading.scopes import Function, Module, bound_names, last_name, parameters
 from ..slicing.frames import Point
 from ..survey.lightning_module import LightningSite
-from ..survey.loops import CallSite
+from ..survey.loops import CallSite, TrainerSite
 from ..survey.transforms import is_composed, is_random, phase_of
 from .opened import Opened, opened_image
 from .sources import Place, Sources
@@ -56,10 +56,12 @@ class Tracer:
     def transform(self, site: CallSite) -> EvaluationTransform | None:
         """The transform of one model call, or None when the way is lost."""
         statement = site.module.statement_of(site.call)
-        if isinstance(site, LightningSite):
+        if isinstance(site, TrainerSite):
             places = [Place(site.module, site.function, statement, loader) for loader in site.loaders]
             found = next((found for place in places if (found := self.dataset(place)) is not None), None)
-            return found or self._loaders(site.owner.module, site.owner.node)
+            if found is None and isinstance(site, LightningSite):
+                return self._loaders(site.owner.module, site.owner.node)
+            return found
         if site.loop is not None:
             place = Place(site.module, site.function, site.loop, site.loop.iter)
             if (found := self.dataset(place)) is not None:

@@ -16,7 +16,7 @@ from ..reading.facts import Loop, LoopKind
 from ..reading.scopes import Function, Module, Repository, dotted, last_name, parameters
 from ..slicing.classes import ClassReduction
 from ..slicing.needs import Options
-from .loops import CallSite
+from .loops import TrainerSite
 
 _CALLS: dict[str, LoopKind] = {"test": "evaluate", "validate": "evaluate", "predict": "predict", "fit": "train"}
 _STEPS = ("test_step", "validation_step", "predict_step", "training_step", "forward")
@@ -40,13 +40,14 @@ def load_from_checkpoint(cls, checkpoint_path, map_location=None, hparams_file=N
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LightningSite(CallSite):
-    """A Trainer's `test(model, ...)`; `attribute` is the network inside the module, None where that is the module itself."""
+class LightningSite(TrainerSite):
+    """A Trainer's `test(model, ...)`; `attribute` is the network inside the module, None where that is the module itself.
+
+    Its loaders are loaders, a data module, and the model, which may have loaders of its own.
+    """
 
     owner: ModelClass
     attribute: str | None
-    loaders: tuple[ast.expr, ...] = ()
-    """Expressions in the call that lead to the data: loaders, a data module, the model with loaders of its own."""
 
 
 def find_trainer_calls(repository: Repository, table: ModelTable) -> list[LightningSite]:

@@ -48,12 +48,20 @@ class CallSite:
     """Whether it calls a training graph, which `penstock.training_step` made of the model."""
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainerSite(CallSite):
+    """A call that hands a model to a trainer, which has the loops."""
+
+    loaders: tuple[ast.expr, ...] = ()
+    """Expressions in the call that lead to the data, those of evaluation first."""
+
+
 def find_calls(module: Module, table: ModelTable) -> list[CallSite]:
     """Every call of a model in one file, calls inside networks' own methods left out."""
     skipped: set[ast.AST] = {
         node for node in module.nodes if isinstance(node, ast.ClassDef) and _is_network(module, node, table)
     }
-    evidence = _Evidence(module, table)
+    evidence = Evidence(module, table)
     found = []
     for node, function in _calls(module, skipped):
         if (site := _read(module, node, function, evidence)) is not None:
@@ -88,7 +96,7 @@ def _calls(module: Module, skipped: set[ast.AST]) -> Iterator[tuple[ast.Call, Fu
         stack.extend((child, function) for child in ast.iter_child_nodes(node))
 
 
-class _Evidence:
+class Evidence:
     """Which names of a file stand for models."""
 
     def __init__(self, module: Module, table: ModelTable) -> None:
@@ -143,7 +151,7 @@ class _Evidence:
         return bool(_NAMED.match(leaf)) and not _OTHER.search(leaf)
 
 
-def _read(module: Module, call: ast.Call, function: Function | None, evidence: _Evidence) -> CallSite | None:
+def _read(module: Module, call: ast.Call, function: Function | None, evidence: Evidence) -> CallSite | None:
     callee: ast.AST = call.func
     if isinstance(callee, ast.Attribute) and callee.attr in ("forward", "__call__", "module"):
         callee = callee.value if callee.attr != "module" else callee
@@ -194,13 +202,13 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
     return CallSite(fact, module, call, function, loop, trained, captured)
 
 
-def _imported_value(module: Module, name: str, evidence: _Evidence) -> bool:
+def _imported_value(module: Module, name: str, evidence: Evidence) -> bool:
     """Whether a name is imported from a file of the repository that makes a model at module level: `from model import net`."""
     source, _, original = module.imports.get(name, "").rpartition(".")
     where = module.repository.module(source, module.path) if source else None
     if where is None or original in where.definitions or original not in _assigned(where, None):
         return False
-    return name in evidence.touched or original in _Evidence(where, evidence.table).built
+    return name in evidence.touched or original in Evidence(where, evidence.table).built
 
 
 def _is_synthetic(module: Module, node: ast.expr, function: Function | None) -> bool:

@@ -17,8 +17,9 @@ from ..reading.finding import Finding
 from ..reading.scopes import Definition, Module, Repository, dotted, last_name
 from ..reading.source import MAX_FILES, SUFFIXES, SourceFile, read_source, walk
 from .checkpoints import find_checkpoints
-from .lightning_module import LightningSite, find_trainer_calls
-from .loops import CallSite, find_calls
+from .handed import find_handed
+from .lightning_module import find_trainer_calls
+from .loops import CallSite, TrainerSite, find_calls
 from .transforms import find_transforms
 
 __all__ = ["CheckpointSite", "Factory", "Finding", "Loop", "Option", "Script", "Survey", "TransformSite", "survey"]
@@ -38,7 +39,7 @@ class Knowledge:
     table: ModelTable
     calls: Calls
     sites: tuple[CallSite, ...]
-    trainers: tuple[LightningSite, ...] = ()
+    trainers: tuple[TrainerSite, ...] = ()
     """Calls of a Trainer, which has the loops itself."""
 
 
@@ -123,7 +124,11 @@ def _learn(files: tuple[SourceFile, ...]) -> Knowledge:
     repository = Repository(files)
     table = ModelTable(repository)
     sites = tuple(site for module in repository.modules.values() for site in find_calls(module, table))
-    return Knowledge(repository, table, Calls(repository), sites, tuple(find_trainer_calls(repository, table)))
+    trainers: list[TrainerSite] = [*find_trainer_calls(repository, table)]
+    followed = {site.module.path for site in (*sites, *trainers)}
+    for module in repository.modules.values():
+        trainers += find_handed(module, table) if table.factories and module.path not in followed else ()
+    return Knowledge(repository, table, Calls(repository), sites, tuple(trainers))
 
 
 def _scripts(found: Knowledge) -> tuple[Script, ...]:

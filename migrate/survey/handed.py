@@ -1,0 +1,69 @@
+"""Models that a script hands to the trainer of a library, which has the loops: Ignite, Catalyst, homura, and what people call a Trainer.
+
+There is no loop to rewrite then, but the script says how the model is built, from which arguments, and with which data.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ..reading.factories import ModelTable
+from ..reading.facts import Loop
+from ..reading.scopes import Module, dotted, last_name
+from .loops import Evidence, TrainerSite
+
+__all__ = ["find_handed"]
+
+_TRAINER = re.compile(
+    r"(trainer|learner|runner|evaluator|engine|estimator|experiment|(^|_)(fit|train|evaluate|validate|test))$", re.I
+)
+_EVALUATING = re.compile(r"(^|_)(e?val|valid|validation|test|evaluation)", re.I)
+_DATA = re.compile(r"data|load|dl|set", re.I)
+
+
+def find_handed(module: Module, table: ModelTable) -> Iterator[TrainerSite]:
+    """Every call of one file that hands a model of a factory to a trainer from outside the repository."""
+    evidence = Evidence(module, table)
+    for call in module.calls:
+        if not _TRAINER.search(last_name(call.func)) or module.find_callee(call.func) is not None:
+            continue
+        given = [(keyword.arg or "", keyword.value) for keyword in call.keywords]
+        given += [("", value) for value in call.args if not isinstance(value, ast.Starred)]
+        model = next((value for _, value in given if _is_model(module, table, evidence, value)), None)
+        if model is not None:
+            yield _site(module, call, model, [(name, value) for name, value in given if value is not model])
+
+
+def _is_model(module: Module, table: ModelTable, evidence: Evidence, value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        target = module.find_callee(value.func)
+        if target is None:
+            return False
+        where, definition = target
+        if isinstance(definition, ast.ClassDef):
+            known = table.classes.get(definition)
+            return known is not None and table.classifier_shaped(known)
+        return isinstance(definition, ast.FunctionDef) and bool(table.builders(where, definition))
+    text = dotted(value)
+    return text is not None and evidence.is_model(text)
+
+
+def _site(module: Module, call: ast.Call, model: ast.expr, others: list[tuple[str, ast.expr]]) -> TrainerSite:
+    function = module.function_of(call)
+    said = [(name or dotted(value) or "", value) for name, value in others]
+    evaluating = [value for name, value in said if _EVALUATING.search(name)]
+    data = [value for name, value in said if _DATA.search(name) and value not in evaluating]
+    fact = Loop(
+        path=module.path,
+        function=module.qualified(function),
+        line=call.lineno,
+        end_line=call.end_lineno or call.lineno,
+        kind="train",
+        model=ast.unparse(model),
+        inputs="",
+        call_line=call.lineno,
+        call_column=call.col_offset,
+    )
+    return TrainerSite(fact, module, call, function, None, True, loaders=(*evaluating, *data))
