@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from .search_path import added_folders
 from .source import SourceFile
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -376,30 +377,32 @@ class Repository:
                 self.modules[file.path] = Module(file, file.tree, self)
 
     def module(self, name: str, importer: str) -> Module | None:
-        """The file that `import name` reaches from the file `importer`: from its folder, then from the folders above."""
+        """The file that `import name` reaches from the file `importer`.
+
+        It is looked for from its folder, then from the folders above, then from those that any file adds to the search path.
+        """
         relative = name.replace(".", "/")
-        folder = posixpath.dirname(importer)
-        while True:
+        for folder in (*_upward(posixpath.dirname(importer)), *self._added):
             for candidate in (f"{relative}.py", f"{relative}/__init__.py"):
                 found = self.modules.get(posixpath.join(folder, candidate))
                 if found is not None and (found.path != importer or candidate.endswith("__init__.py")):
                     return found
-            if not folder:
-                return None
-            folder = posixpath.dirname(folder)
+        return None
+
+    @cached_property
+    def _added(self) -> tuple[str, ...]:
+        """Folders of this repository that its files add to Python's search path."""
+        texts = ((module, module.file.text or "") for module in self.modules.values())
+        told = (folder for module, text in texts if "sys.path" in text for folder in added_folders(module.tree, module.path))
+        return tuple(dict.fromkeys(folder for folder in told if any(path.startswith(f"{folder}/") for path in self.modules)))
 
     def has_package(self, name: str, importer: str) -> bool:
         """Whether a top-level import name leads into this repository, packages without `__init__.py` included."""
         root = name.partition(".")[0]
-        folder = posixpath.dirname(importer)
-        while root:
-            prefix = posixpath.join(folder, root)
-            if f"{prefix}.py" in self.modules or any(path.startswith(f"{prefix}/") for path in self.modules):
-                return True
-            if not folder:
-                return False
-            folder = posixpath.dirname(folder)
-        return False
+        prefixes = [posixpath.join(folder, root) for folder in (*_upward(posixpath.dirname(importer)), *self._added)]
+        return bool(root) and any(
+            f"{prefix}.py" in self.modules or any(path.startswith(f"{prefix}/") for path in self.modules) for prefix in prefixes
+        )
 
     def lookup(self, name: str, importer: str, seen: set[tuple[str, str]]) -> tuple[Module, Definition] | None:
         """The definition that a dotted name such as "models.resnet.ResNet" denotes."""
@@ -408,3 +411,11 @@ class Repository:
             return None
         module = self.module(prefix, importer)
         return module.find(attribute, seen) if module is not None else None
+
+
+def _upward(folder: str) -> Iterator[str]:
+    """A folder and those above it, up to the root, which is ""."""
+    while folder:
+        yield folder
+        folder = posixpath.dirname(folder)
+    yield ""

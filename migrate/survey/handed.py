@@ -1,4 +1,4 @@
-"""Models that a script hands to the trainer of a library, which has the loops: Ignite, Catalyst, homura, and what people call a Trainer.
+"""Models that a script hands to the trainer of a library, which has the loops: of Ignite, Catalyst, homura, Composer.
 
 There is no loop to rewrite then, but the script says how the model is built, from which arguments, and with which data.
 """
