@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ..reading.factories import ModelTable
 from ..reading.facts import Loop
 from ..reading.scopes import Module, dotted, last_name
-from .loops import Evidence, TrainerSite
+from .loops import TrainerSite
 
 __all__ = ["find_handed"]
 
@@ -24,30 +24,38 @@ _DATA = re.compile(r"data|load|dl|set", re.I)
 
 
 def find_handed(module: Module, table: ModelTable) -> Iterator[TrainerSite]:
-    """Every call of one file that hands a model of a factory to a trainer from outside the repository."""
-    evidence = Evidence(module, table)
+    """Every call of one file that hands a model of the repository to a trainer from outside of it."""
+    made = {name for name, value in _bindings(module) if _makes_model(module, table, value)}
     for call in module.calls:
         if not _TRAINER.search(last_name(call.func)) or module.find_callee(call.func) is not None:
             continue
         given = [(keyword.arg or "", keyword.value) for keyword in call.keywords]
         given += [("", value) for value in call.args if not isinstance(value, ast.Starred)]
-        model = next((value for _, value in given if _is_model(module, table, evidence, value)), None)
-        if model is not None:
-            yield _site(module, call, model, [(name, value) for name, value in given if value is not model])
+        models = [value for _, value in given if dotted(value) in made or _makes_model(module, table, value)]
+        if models:
+            yield _site(module, call, models[0], [(name, value) for name, value in given if value is not models[0]])
 
 
-def _is_model(module: Module, table: ModelTable, evidence: Evidence, value: ast.expr) -> bool:
-    if isinstance(value, ast.Call):
-        target = module.find_callee(value.func)
+def _bindings(module: Module) -> Iterator[tuple[str, ast.expr]]:
+    for node in module.nodes:
+        if isinstance(node, ast.Assign):
+            yield from ((name, node.value) for target in node.targets if (name := dotted(target)) is not None)
+
+
+def _makes_model(module: Module, table: ModelTable, value: ast.expr) -> bool:
+    """Whether an expression calls what makes a model, as `A() if args.small else B(3).to(device)` does."""
+    for call in (node for node in ast.walk(value) if isinstance(node, ast.Call)):
+        target = module.find_callee(call.func)
         if target is None:
-            return False
+            continue
         where, definition = target
         if isinstance(definition, ast.ClassDef):
             known = table.classes.get(definition)
-            return known is not None and table.classifier_shaped(known)
-        return isinstance(definition, ast.FunctionDef) and bool(table.builders(where, definition))
-    text = dotted(value)
-    return text is not None and evidence.is_model(text)
+            if known is not None and table.classifier_shaped(known):
+                return True
+        elif table.builders(where, definition):
+            return True
+    return False
 
 
 def _site(module: Module, call: ast.Call, model: ast.expr, others: list[tuple[str, ast.expr]]) -> TrainerSite:

@@ -18,7 +18,8 @@ _OTHER = re.compile(
 )
 _BUILDING = re.compile(
     r"^(create|build|get|re?load|restore|make|init|save|test|wrap|parse|convert|check|print|summary|download|freeze|set"
-    r"|(export|register|define|setup|fit|quanti[sz]e|prune|profile|count|show|visuali[sz]e|plot|import|copy|clone|update)(?=_))_?",
+    r"|(export|register|define|setup|fit|quanti[sz]e|prune|profile|count|show|visuali[sz]e|plot|import|copy|clone|update"
+    r"|estimate|compute|calc|calculate|generate|extract|apply|log|draw|list|find|add|remove|split|merge|is|has)(?=_))_?",
     re.I,
 )
 _SYNTHETIC = frozenset(["randn", "rand", "zeros", "ones", "empty", "randint", "randn_like", "ones_like", "zeros_like", "full"])
@@ -61,7 +62,7 @@ def find_calls(module: Module, table: ModelTable) -> list[CallSite]:
     skipped: set[ast.AST] = {
         node for node in module.nodes if isinstance(node, ast.ClassDef) and _is_network(module, node, table)
     }
-    evidence = Evidence(module, table)
+    evidence = _Evidence(module, table)
     found = []
     for node, function in _calls(module, skipped):
         if (site := _read(module, node, function, evidence)) is not None:
@@ -96,7 +97,7 @@ def _calls(module: Module, skipped: set[ast.AST]) -> Iterator[tuple[ast.Call, Fu
         stack.extend((child, function) for child in ast.iter_child_nodes(node))
 
 
-class Evidence:
+class _Evidence:
     """Which names of a file stand for models."""
 
     def __init__(self, module: Module, table: ModelTable) -> None:
@@ -151,7 +152,7 @@ class Evidence:
         return bool(_NAMED.match(leaf)) and not _OTHER.search(leaf)
 
 
-def _read(module: Module, call: ast.Call, function: Function | None, evidence: Evidence) -> CallSite | None:
+def _read(module: Module, call: ast.Call, function: Function | None, evidence: _Evidence) -> CallSite | None:
     callee: ast.AST = call.func
     if isinstance(callee, ast.Attribute) and callee.attr in ("forward", "__call__", "module"):
         callee = callee.value if callee.attr != "module" else callee
@@ -202,13 +203,13 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: E
     return CallSite(fact, module, call, function, loop, trained, captured)
 
 
-def _imported_value(module: Module, name: str, evidence: Evidence) -> bool:
+def _imported_value(module: Module, name: str, evidence: _Evidence) -> bool:
     """Whether a name is imported from a file of the repository that makes a model at module level: `from model import net`."""
     source, _, original = module.imports.get(name, "").rpartition(".")
     where = module.repository.module(source, module.path) if source else None
     if where is None or original in where.definitions or original not in _assigned(where, None):
         return False
-    return name in evidence.touched or original in Evidence(where, evidence.table).built
+    return name in evidence.touched or original in _Evidence(where, evidence.table).built
 
 
 def _is_synthetic(module: Module, node: ast.expr, function: Function | None) -> bool:
