@@ -26,6 +26,7 @@ _CHECKPOINT_OPTION = re.compile(
 _CONFIGURATION_OPTION = re.compile(
     r"^(exp_?|model_?)?(cfg|config|conf)(uration)?(_?(file|path|name|ya?ml))?$|^ya?ml(_?(file|path))?$", re.I
 )
+_OTHER_CONFIGURATIONS = (".toml", ".json", ".py")
 _CONFIGURATION_FOLDER = re.compile(r"(^|/)(experiments?|[^/]*(cfg|conf)[^/]*)(/|$)", re.I)
 _NOT_A_FILE = re.compile(r"dir|folder|key|save|interval|freq|url|prefix|workers|decay|num|size", re.I)
 
@@ -124,13 +125,19 @@ def _names_the_run(option: Option, names: set[str]) -> bool:
 
 
 def configuration_files(root: Path, option: Option) -> list[str]:
-    """The repository's YAML files, when an option wants one: those in folders of configurations, if there are any."""
+    """The files that an option can mean which wants a configuration: YAML, that of folders of configurations if there is any.
+
+    A repository without YAML may keep TOML, JSON or Python in such folders.
+    """
     if not _CONFIGURATION_OPTION.match(option.dest) or option.action is not None or option.type not in (None, "str", "Path"):
         return []
     files = sorted(walk(root, (".yaml", ".yml")))
     files = [
         path for path in files if not posixpath.basename(path).startswith((".", "docker-compose", "environment", "mkdocs"))
     ]
+    if not files:
+        others = (path for path in sorted(walk(root, _OTHER_CONFIGURATIONS)) if posixpath.basename(path) != "__init__.py")
+        return [path for path in others if re.search("cfg|conf", posixpath.dirname(path), re.I)]
     return [path for path in files if _CONFIGURATION_FOLDER.search(posixpath.dirname(path))] or files
 
 

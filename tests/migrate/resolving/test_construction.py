@@ -321,6 +321,12 @@ def test_several_configuration_files_are_asked_for(tmp_path):
     assert chosen.recipe["argv"] == ["--cfg", "configs/b.yaml"]
 
 
+def test_without_yaml_a_folder_of_configurations_may_hold_python(tmp_path):
+    files = {"configs/__init__.py": "", "configs/small/a.py": "classes = 3\n", "experiments/run_all.py": "print(1)\n"}
+    root = written(tmp_path, {**CONFIGURED, **files})
+    assert resolve(survey(root)).recipe["argv"] == ["--cfg", "configs/small/a.py"]
+
+
 def test_a_factory_is_imported_as_its_repository_imports_it(tmp_path):
     files = {
         "nets/small.py": NET + "\n\ndef small():\n    return SmallNet()\n",
