@@ -93,9 +93,21 @@ def construct(known: Knowledge, script: Script, *, site: CallSite | None = None,
         except SliceError as error:
             failures.append(str(error))
             continue
+        if (asked := _asked(program)) is not None:
+            failures.append(f"{asked} asks at the terminal (input), where nobody answers")
+            continue
         factory, calls = _builders(known, program)
         return Construction(script, candidate, program, factory, calls)
     raise SliceError("; ".join(dict.fromkeys(failures)) or f"{script.path} calls no model")
+
+
+def _asked(program: Program) -> str | None:
+    """Where a program would wait for what somebody types; None where it does not."""
+    for item in [*program.body, program.expression]:
+        for node in ast.walk(item):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "input":
+                return f"{getattr(item, 'path', program.entry.path)}:{node.lineno}"
+    return None
 
 
 def _builders(known: Knowledge, program: Program) -> tuple[Factory | None, tuple[ast.Call, ...]]:

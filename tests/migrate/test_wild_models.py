@@ -77,6 +77,52 @@ def test_a_class_that_gets_its_head_from_a_library(tmp_path):
     assert [item.name for item in found.factories] == ["Wide", "vit_small"]
 
 
+ASKING = """
+    import torch
+    from nets import Net
+
+    path = input("which weights? ")
+    model = torch.load(path)
+    model.eval()
+    for images, labels in loader:
+        print((model(images).argmax(1) == labels).sum())
+"""
+TRAINING = """
+    from nets import Net
+
+    model = Net(num_classes=7)
+    model.train()
+    for images, labels in loader:
+        loss(model(images), labels).backward()
+"""
+NET = """
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self, num_classes=10):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3)
+            self.fc = nn.Linear(8, num_classes)
+
+        def forward(self, x):
+            return self.fc(self.conv(x).mean((2, 3)))
+"""
+
+
+def test_a_script_that_asks_at_the_terminal_gives_way_to_one_that_does_not(tmp_path):
+    found = write(tmp_path, nets=NET, test=ASKING, train=TRAINING)
+    resolved = resolve(found)
+    assert resolved.script.path == "train.py"
+    assert "Net(num_classes=7)" in resolved.recipe["source"]
+
+
+def test_where_every_script_asks_that_is_said(tmp_path):
+    resolved = resolve(write(tmp_path, nets=NET, test=ASKING))
+    assert resolved.factory_name == "Net"
+    (finding,) = [item for item in resolved.findings if item.code == "PS015"]
+    assert "test.py:5 asks at the terminal" in finding.message
+
+
 def test_a_menu_with_one_unknown_item_is_still_a_model(tmp_path):
     found = write(
         tmp_path,
