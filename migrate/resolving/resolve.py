@@ -88,7 +88,8 @@ class _Resolver:
     # -- which script
 
     def _scripts(self) -> list[Script]:
-        scripts = [script for script in self.survey.scripts if not _is_test_file(script.path)]
+        # A lone test_on_cpu.py uses the model; beside other scripts such a file tests them.
+        scripts = [script for script in self.survey.scripts if not _is_test_file(script.path)] or list(self.survey.scripts)
         if self.entry is None:
             plain = [script for script in scripts if not script.path.endswith(NOTEBOOK)]
             notebooks = [script for script in scripts if script not in plain]

@@ -73,6 +73,13 @@ class Neutral(ast.NodeTransformer):
         root = dotted(node)
         return root is None or root.partition(".")[0] not in self.module.imports
 
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        # torch.cuda.FloatTensor and its like are types of a GPU's tensors
+        of_cuda = node.attr.endswith("Tensor") and (self.module.expand(node) or "").startswith("torch.cuda.")
+        if of_cuda and isinstance(node.value, ast.Attribute):
+            node.value = node.value.value
+        return self.generic_visit(node)
+
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         return node  # `device == "cuda"` must stay the question that it is
 

@@ -123,6 +123,13 @@ def test_where_every_script_asks_that_is_said(tmp_path):
     assert "test.py:5 asks at the terminal" in finding.message
 
 
+def test_a_lone_script_called_test_uses_the_model(tmp_path):
+    found = write(tmp_path, nets=NET, test_on_cpu=TRAINING)
+    assert resolve(found).script.path == "test_on_cpu.py"
+    found = write(tmp_path, nets=NET, test_on_cpu=TRAINING, train=TRAINING.replace("7", "8"))
+    assert resolve(found).script.path == "train.py"
+
+
 def test_a_menu_with_one_unknown_item_is_still_a_model(tmp_path):
     found = write(
         tmp_path,

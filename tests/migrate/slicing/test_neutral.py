@@ -34,3 +34,13 @@ def test_other_texts_and_sums_stay(written: str) -> None:
 
 def test_a_question_about_the_device_stays_a_question() -> None:
     assert neutral("x = device == 'cuda'\n") == "x = device == 'cuda'"
+
+
+@pytest.mark.parametrize("alias", ["torch", "t"])
+def test_types_of_a_gpus_tensors_are_those_of_the_cpu(alias: str) -> None:
+    text = f"import torch as {alias}\ndtype = {alias}.cuda.FloatTensor if {alias}.cuda.is_available() else None\n"
+    text += f"dtype = {alias}.cuda.HalfTensor\nx = {alias}.ones(2).type(dtype)\n"
+    names: dict[str, object] = {}
+    exec(neutral(text), names)
+    assert "cuda.HalfTensor" not in neutral(text)
+    assert str(names["x"].dtype) == "torch.float16"  # type: ignore[attr-defined]
