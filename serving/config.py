@@ -132,8 +132,8 @@ class ServeConfig:
         for name in seconds:
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number of seconds, got {getattr(self, name)!r}")
-        if wrong := next((name for name in self.allowed_hosts if not _HOST.fullmatch(name)), None):
-            raise ValueError(f"allowed_hosts must be host names without scheme and port, got {wrong!r}")
+        if wrong := [name for name in self.allowed_hosts if not _HOST.fullmatch(name)]:
+            raise ValueError(f"allowed_hosts must be host names without scheme and port, got {wrong[0]!r}")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key go together; give both or neither")
         if self.tls_client_ca is not None and self.tls_cert is None:
