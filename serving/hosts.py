@@ -27,7 +27,7 @@ class Hosts:
     def check(self, given: Sequence[bytes]) -> None:
         """Refuse a request by all values of its Host header. Raises ForbiddenError.
 
-        One without the header comes from no browser, which sends HTTP/1.1 or later.
+        One without the header, or with an empty one, comes from no browser.
         """
         for value in given:
             if not self._known(value):
@@ -39,7 +39,7 @@ class Hosts:
 
     def _look_up(self, value: bytes) -> bool:
         name = _name(value)
-        return name == "localhost" or name.endswith(".localhost") or name in self._names or _is_address(name)
+        return name in ("", "localhost") or name.endswith(".localhost") or name in self._names or _is_address(name)
 
 
 def is_loopback(host: str) -> bool:

@@ -142,7 +142,7 @@ _ANSWERS: dict[str, Schema | None] = {
 _MEANINGS = {
     400: "something in the request is wrong; the error says what was expected",
     401: "no token, or none that is known",
-    403: "the token is for something else",
+    403: "the token is for something else, or a web page of another site sent this",
     404: "there is no such model, version or region",
     408: "the request did not arrive in time",
     413: "over a limit",

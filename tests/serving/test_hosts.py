@@ -11,7 +11,7 @@ from penstock.serving.hosts import Hosts, is_loopback
     "host",
     [
         b"localhost", b"LocalHost:8000", b"localhost.", b"app.localhost:1", b"127.0.0.1", b"127.0.0.1:8000", b"10.1.2.3:80",
-        b"[::1]", b"[::1", b"[::1]:8000", b"[fe80::1%eth0]:80", b"photos.example", b"Photos.Example.:8000",
+        b"[::1]", b"[::1", b"", b"[::1]:8000", b"[fe80::1%eth0]:80", b"photos.example", b"Photos.Example.:8000",
     ],
 )  # fmt: skip
 def test_addresses_localhost_and_given_names_are_known(host):
@@ -22,7 +22,7 @@ def test_addresses_localhost_and_given_names_are_known(host):
     "host",
     [
         b"evil.example", b"evil.example:8000", b"localhost.evil.example", b"127.0.0.1.evil.example", b"notlocalhost",
-        b"127.0.0.1@evil.example", b"", b"[evil.example]", b"sub.photos.example", b"0x7f000001", b"\xff\xfe",
+        b"127.0.0.1@evil.example", b"[evil.example]", b"sub.photos.example", b"0x7f000001", b"\xff\xfe",
     ],
 )  # fmt: skip
 def test_other_names_are_refused_with_the_remedy(host):

@@ -8,7 +8,7 @@ from typing import Literal
 
 # docs/protocol.md lists them; 408 and 431 come from the connection itself. 500 is never among them, since no case makes the
 # model itself fail.
-REFUSED = frozenset({400, 404, 405, 408, 413, 431, 501})
+REFUSED = frozenset({400, 403, 404, 405, 408, 413, 431, 501})
 BUSY = frozenset({503})
 ANY = REFUSED | BUSY | {200}
 CODES = frozenset({"OK", "INVALID_ARGUMENT", "NOT_FOUND", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})

@@ -191,7 +191,7 @@ def _good(draw: Draw, world: World) -> HttpCase:
 def _good_one(draw: Draw, world: World) -> tuple[bytes, Check]:
     name: Callable[[str], str] = lambda text: draw.pick((text, text.lower(), text.upper()))  # noqa: E731
     space = draw.pick((" ", "", "\t", "   "))
-    fields = [f"{name('Host')}:{space}x"] + [
+    fields = [f"{name('Host')}:{space}localhost"] + [
         f"{name('X-Other')}:{space}{draw.between(0, 9)}" for _ in range(draw.between(0, 3))
     ]
     if draw.chance(0.5):
