@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...errors import BenchError, PenstockError
+from ...errors import PenstockError
 from ...runtime.atomic import write_aside
 from .gpu import figures
 from .sizing import Demand
@@ -118,8 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(given.task(given))
     except (PenstockError, ValueError) as error:
-        kind = "" if isinstance(error, BenchError) else f"{type(error).__name__}: "
-        print(f"error: {kind}{error}", file=sys.stderr)  # noqa: T201
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 2
 
 

@@ -106,12 +106,16 @@ class Balancer:
         hit = [number for number in failure.servers if self._servers[number].up]
         for number in hit:
             self._servers[number].fail()
-        yield self._env.timeout(min(self._balancing.probe, failure.seconds))
-        for number in hit:
-            self._believed.pop(number, None)
-        yield self._env.timeout(max(0.0, failure.seconds - self._balancing.probe))
+        self._env.process(self._learn(hit, up=False))
+        yield self._env.timeout(failure.seconds)
         for number in hit:
             self._servers[number].restart()
+        self._env.process(self._learn(hit, up=True))
+
+    def _learn(self, servers: Sequence[int], *, up: bool) -> Generator[Event, Any, None]:
         yield self._env.timeout(self._balancing.probe)
-        for number in hit:
-            self._believed[number] = None
+        for number in servers:
+            if up:
+                self._believed[number] = None
+            else:
+                self._believed.pop(number, None)

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import BenchError
+from ..bench.http_load import RECONNECT_SECONDS
 from .balancer import Balancer, Balancing, Failure
 from .cores import Cores, Workers
 from .model import ServerSpec
@@ -181,6 +182,8 @@ class _Run:
         """One connection that is never idle."""
         while self.env.now < until:
             yield from self._request(self.env.now, math.inf)
+            if self._records[-1].outcome == "failed":
+                yield self.env.timeout(RECONNECT_SECONDS)
 
     def arrive(self, arrivals: Iterable[float], timeout: float) -> Generator[Event, Any, None]:
         for at in arrivals:
