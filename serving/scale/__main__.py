@@ -67,8 +67,9 @@ def _docs(given: argparse.Namespace) -> int:
     recorded, gpu, demand = read(given.stages), figures(given.stages.parent), _demand(given)
     compared = compare(recorded, seconds=given.seconds, seed=given.seed)
     predicted = predict(recorded, gpu, demand, requests=given.requests, seed=given.seed)
+    from_means = compare(recorded, spec=recorded.spec.without_spread(), seconds=given.seconds, seed=given.seed)
     picture = given.out.with_suffix(".png")
-    page = markdown(recorded, compared, predicted, gpu, demand, plot=picture.name)
+    page = markdown(recorded, compared, predicted, gpu, demand, from_means=from_means, plot=picture.name)
     record = {"validation": [one.to_json() for one in compared], **predicted}
     write_aside(given.out.with_suffix(".json"), (json.dumps(record, indent=1) + "\n").encode())
     write_aside(picture, plot(compared, predicted["episodes"]))
@@ -107,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if task is not _predict:
             command.add_argument("--seconds", type=float, default=20.0, help="virtual seconds of each kind of traffic")
         if task is not _validate:
-            command.add_argument("--requests", type=int, default=12_000, help="with which a rate is tried")
+            command.add_argument("--requests", type=int, default=8000, help="with which a rate is tried")
             command.add_argument("--images-per-day", type=float, default=100e6)
             command.add_argument("--peak", type=float, default=3.0, help="the busiest moment over the mean of the day")
         if task is _docs:

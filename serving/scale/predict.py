@@ -80,7 +80,7 @@ def gpu_node(recorded: Recorded, gpu: GpuFigures, *, gpu_decoding: float = 0.0) 
     )
 
 
-def predict(recorded: Recorded, gpu: GpuFigures, demand: Demand, *, requests: int = 12_000, seed: int = 0) -> dict[str, Any]:
+def predict(recorded: Recorded, gpu: GpuFigures, demand: Demand, *, requests: int = 8000, seed: int = 0) -> dict[str, Any]:
     """All that docs/scale.md says of clusters, as plain values. Rates are searched with so many `requests` each."""
     peak = demand.peak_rate
     alone = Cluster(spec=recorded.spec)

@@ -133,7 +133,7 @@ def opened(
 
 
 def sustainable(
-    cluster: Cluster, *, limit: float, requests: int = 12_000, start: float = 50.0, precision: float = 0.04, seed: int = 0
+    cluster: Cluster, *, limit: float, requests: int = 8000, start: float = 50.0, precision: float = 0.04, seed: int = 0
 ) -> float:
     """The highest rate of Poisson traffic of which 99 % are answered within `limit` seconds; 0 when none is.
 
