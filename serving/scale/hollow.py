@@ -46,7 +46,7 @@ class _Zeros:
     """A session without a model."""
 
     def __init__(self, shapes: Sequence[tuple[int, ...]], bucket: int) -> None:
-        self._outputs = [np.zeros((bucket, *shape), np.float32) for shape in shapes]
+        self._outputs: list[np.ndarray] = [np.zeros((bucket, *shape), np.float32) for shape in shapes]
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         return self._outputs

@@ -79,7 +79,9 @@ class Probe:
         """Images decoded one by one on a thread, then a batch of them: nothing beside, but caches as a server finds them."""
         decoded: list[float] = []
         ran: dict[int, list[float]] = {bucket: [] for bucket in self._sessions}
-        rows = {bucket: np.empty((bucket, *self._row), self._preprocessor.dtype) for bucket in self._sessions}
+        rows: dict[int, np.ndarray] = {
+            bucket: np.empty((bucket, *self._row), self._preprocessor.dtype) for bucket in self._sessions
+        }
         end = time.perf_counter() + seconds
         while time.perf_counter() < end or not decoded:
             for bucket, session in self._sessions.items():
@@ -104,13 +106,13 @@ class Probe:
         counts, times = [0] * threads, []
 
         def work(number: int) -> None:
-            row = np.empty((1, *self._row), self._preprocessor.dtype)
+            row: np.ndarray = np.empty((1, *self._row), self._preprocessor.dtype)
             while not over.is_set():
                 decode_rows(self._preprocessor, [self._next()], self._row, row)
                 counts[number] += 1
 
         working = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(threads)]
-        inputs = np.zeros((bucket, *self._row), self._preprocessor.dtype)
+        inputs: np.ndarray = np.zeros((bucket, *self._row), self._preprocessor.dtype)
         for thread in working:
             thread.start()
         begin = time.perf_counter()
