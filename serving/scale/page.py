@@ -107,6 +107,7 @@ def _assumptions(gpu: GpuFigures, demand: Demand) -> list[str]:
         "- Cores of the large machine are as fast as those measured, with all of them busy.",
         "- Stages vary independently. What slows a whole machine for a moment is in the measured figures only.",
         "- Every thread gets its share of the cores at every moment. Real ones get slices, a few milliseconds each.",
+        "- A server that failed refuses connections at once. One that hangs, or is only slow, is not simulated.",
         "- Images arrive as JPEGs. As tensors, 150 kB of uint8 each at 224x224, nothing is decoded and the network limits.",
     ]
     if not gpu.ours:

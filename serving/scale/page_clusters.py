@@ -66,7 +66,7 @@ def failures(predicted: Mapping[str, Any]) -> list[str]:
         outcomes = one["outcomes"]
         refused = sum(outcomes.get(kind, 0) for kind in ("refused", "dropped", "expired"))
         parts = [_part(one[part]) for part in ("before", "during", "after")]
-        what = f"{one['what']}: {one['servers']} servers, {one['failing']} of them fail"
+        what = f"{one['what']}: {one['servers']} servers, failing: {one['failing']}"
         rows.append([what, *parts, f"{refused:,}", f"{outcomes.get('failed', 0):,}", f"{sum(outcomes.values()):,}"])
     return [
         "## A failure\n",
