@@ -7,7 +7,7 @@ from typing import Any
 
 from ..bench.report import number
 from .gpu import JPEG_DECODING, GpuFigures
-from .predict import HOST, NODES, gpu_node
+from .predict import FRONT_ENDS, HOST, NODES, gpu_node
 from .sizing import Demand, offline_seconds
 from .stages import Recorded
 
@@ -53,8 +53,8 @@ def gpus(recorded: Recorded, predicted: Mapping[str, Any], gpu: GpuFigures, dema
         f"HTTP, of which it has {HOST['cores'] // HOST['gpus']}, and {8 * gpu.online * size / 1e9:.3g} Gbit/s. So where images "
         "come as JPEGs, what is bought is cores, decoding engines and network. (An A100's decoding engines: "
         f"{number(JPEG_DECODING)} images a second, published.)\n",
-        f"One GPU's server with its part of the cores, simulated, at the highest rate at which 99 % are in time; {8 * NODES} "
-        "of them do that many times as much, since a balancer divides what is independent:\n",
+        f"One GPU's server with its part of the cores and {FRONT_ENDS} event loops, simulated, at the highest rate at which "
+        f"99 % are in time; {8 * NODES} of them do that many times as much, since a balancer divides what is independent:\n",
         table(["p99 within", "requests/s per GPU", f"{8 * NODES} GPUs"], targets),
     ]
 

@@ -15,13 +15,13 @@ from .simulation import Cluster, Result, opened, sustainable
 from .sizing import Demand, Node, machines
 from .stages import Recorded
 
-__all__ = ["HOST", "NODES", "Episode", "gpu_node", "gpu_server", "predict"]
+__all__ = ["FRONT_ENDS", "HOST", "NODES", "Episode", "gpu_node", "gpu_server", "predict"]
 
 # A usual machine of eight GPUs: 112 cores (two processors of 56, as in NVIDIA's DGX H200), of which each GPU's server has an
 # eighth, and 200 Gbit/s of network for requests, an assumption: its cards could do more, its place in the network may do less.
 HOST: Mapping[str, Any] = {"gpus": 8, "cores": 112, "network": 200e9 / 8}
 # Event loops per GPU's server (`penstock serve --frontends`).
-_FRONT_ENDS = 4
+FRONT_ENDS = 4
 # Targets for p99 in seconds: of the machine that was measured, and of GPUs.
 CPU_LIMIT, GPU_LIMITS = 0.25, (0.015, 0.025, 0.05)
 # A failure begins and ends at these seconds of a simulation of so many.
@@ -59,7 +59,7 @@ def gpu_server(recorded: Recorded, gpu: GpuFigures) -> ServerSpec:
         decode=Distribution(tuple(slower * value for value in spec.decode.quantiles)),
         handling=slower * spec.handling,
         handing_over=spec.handing_over,
-        front_ends=_FRONT_ENDS,
+        front_ends=FRONT_ENDS,
         decoders=cores,
         max_queue=4096,
         gpu=True,

@@ -125,7 +125,7 @@ def test_overload_is_refused_and_costs_little_goodput():
 
 def test_more_servers_carry_more():
     spec = dataclasses.replace(SPEC, batch={1: constant(0.005), 4: constant(0.013)})
-    one, three = (sustainable(Cluster(spec=spec, servers=count), limit=0.1, requests=3000, start=100.0) for count in (1, 3))
+    one, three = (sustainable(Cluster(spec=spec, servers=count), limit=0.1, requests=1500, start=100.0) for count in (1, 3))
     assert 2.7 * one < three < 3.6 * one
     assert sustainable(Cluster(spec=spec), limit=0.0001, requests=100, start=1.0) == 0.0
 

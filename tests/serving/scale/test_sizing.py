@@ -74,7 +74,8 @@ def test_what_a_gpu_benchmark_measured_takes_its_place(tmp_path):
     bench = tmp_path / "bench-gpu.json"
     text = (
         '{"quick": %s, "device": "%s", "command": "python gpu.py", "date": "2026-01-01", "models": {"resnet50": {"batches": '
-        '{"1": {"plan": {"ms": 1.0}, "eager fp32": {"ms": 3.0}}, "256": {"plan": {"ms": 5.0}}, "512": {"plan": {"ms": 9.0}}}}}}'
+        '{"1": {"plan": {"ms": 1.0}, "eager fp32": {"ms": 3.0}}, "256": {"plan": {"ms": 5.0}}, '
+        '"512": {"torch.compile bf16": {"ms": 9.0}, "eager fp32": {"ms": 20.0}}}}}}'
     )
     bench.write_text(text % ("true", "NVIDIA H200"))
     assert from_bench(bench) is None
