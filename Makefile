@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test test-triton lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check lint-docker test-docker test-classify bench-classify test-ray clean
+.PHONY: setup zoo-setup open-cases-setup demo test test-triton lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check stages scale lint-docker test-docker test-classify bench-classify test-ray clean
 
 setup: $(STAMP)
 
@@ -134,6 +134,15 @@ bench-check: setup
 	@test -d build/photos/models || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
 	$(PERFORMANCE) --waterfall --rounds 3 --out build/bench-check
 	$(BIN)/python -m penstock.serving.bench.performance check build/bench-check/waterfall.json --recorded docs/performance.json
+
+# The stages of a server and the server itself, in turn, for the simulation of many machines; five minutes of a quiet machine.
+stages: setup
+	@test -d $(MODELS) || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
+	$(BIN)/python -m penstock.serving.scale measure $(MODELS) --images examples/photos/data/test --out docs/stages.json
+
+# docs/scale.md from docs/stages.json, on any machine.
+scale: setup
+	$(BIN)/python -m penstock.serving.scale docs --stages docs/stages.json --out docs/scale
 
 # The linters of docker/, in an environment of their own. What no package index has is used where it is found: kubectl, promtool.
 lint-docker: build/docker-lint/.installed

@@ -25,7 +25,7 @@ from .staging import Staging
 from .statistics import ModelStatistics
 from .warmup import close, warm_up
 
-__all__ = ["companion_target", "load_companion", "load_tensor_model", "open_instance", "preprocessor_of"]
+__all__ = ["companion_target", "load_companion", "load_tensor_model", "max_delay", "open_instance", "preprocessor_of"]
 
 
 def load_tensor_model(
@@ -72,7 +72,7 @@ def load_tensor_model(
             instances,
             table,
             name=artifact.name,
-            policy=BatchPolicy(max_delay=_max_delay(declared, config)),
+            policy=BatchPolicy(max_delay=max_delay(declared, config)),
             statistics=statistics,
             max_queue=config.max_queue,
             staging=_staging(artifact, table.largest),
@@ -179,7 +179,7 @@ def _described(plan: Plan) -> str:
     return f"{choices}; {plan.reason}" if plan.portable and plan.reason else choices
 
 
-def _max_delay(declared: ModelConfig, config: ServeConfig) -> float:
+def max_delay(declared: ModelConfig, config: ServeConfig) -> float:
     """The model's own max_queue_delay, at most the server's; a model without dynamic batching does not wait."""
     return min((declared.queue_delay_us or 0) / 1e6, config.max_queue_delay_seconds)
 

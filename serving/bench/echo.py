@@ -64,12 +64,17 @@ def main(arguments: Sequence[str]) -> int:
         repository = ModelRepository(config)
         repository.load(lambda line: print(line, flush=True))  # noqa: T201 - the server's log
         app = Edge(create_app(EchoPlane(repository, DecodePool(config.decoders, limit=config.max_queue), config)))
+    answer(app, config, Path(ready))
+    return 0
+
+
+def answer(app: Any, config: ServeConfig, ready: Path) -> None:
+    """Serve an ASGI application on a free port of this machine, which is written into `ready`, until the process is ended."""
     bound = socket.create_server(("127.0.0.1", 0), backlog=2048)
     aside = Path(f"{ready}.tmp")
     aside.write_text(json.dumps({"http": bound.getsockname()[1]}))
     aside.replace(ready)  # it appears whole
     uvloop.run(uvicorn.Server(uvicorn.Config(app, **options(config, None))).serve([bound]))
-    return 0
 
 
 if __name__ == "__main__":

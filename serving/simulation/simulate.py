@@ -2,52 +2,23 @@
 
 from __future__ import annotations
 
-import bisect
 import heapq
 import math
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from ..latency import LatencyTable
-from ..policy import Decision, Dispatch, Refusal, Reject, Waiting, service_order
+from ..policy import service_order
 from .traffic import Arrival
+from .virtual import Dropped, Policy, Started, VirtualBatcher
 
 __all__ = ["Batch", "Machine", "Policy", "Request", "Simulation", "simulate"]
 
 # What became of a request: answered; refused on arrival because the queue was full or the answer would have been late; given up
 # by the policy (dropped); or still waiting when its deadline passed.
 Outcome = Literal["waiting", "answered", "full", "late", "dropped", "expired"]
-
-
-class Policy(Protocol):
-    """The decisions of a batcher, as `BatchPolicy` makes them."""
-
-    def admit(
-        self,
-        now: float,
-        *,
-        rows: int,
-        deadline: float,
-        ahead: Sequence[Waiting],
-        waiting: int,
-        limit: int,
-        busy_until: Sequence[float],
-        table: LatencyTable,
-    ) -> Refusal | None: ...
-
-    def decide(
-        self,
-        now: float,
-        queue: Sequence[Waiting],
-        table: LatencyTable,
-        *,
-        free: int,
-        coming: int = 0,
-        instances: int = 1,
-    ) -> Decision: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +157,7 @@ def simulate(
 
 
 class _Run:
-    """The state that `Batcher` keeps behind its lock, and a heap of events in place of its threads."""
+    """A heap of events in place of the threads of `Batcher`."""
 
     def __init__(
         self,
@@ -196,18 +167,16 @@ class _Run:
         follow_ups: int,
         ran: Callable[[int, float], None] | None,
     ) -> None:
-        self._policy, self._machine, self._random = policy, machine, source
+        self._machine, self._random = machine, source
         self._follow_ups, self._ran = follow_ups, ran
-        self._table = LatencyTable(machine.profile)
+        self._batcher: VirtualBatcher[Request] = VirtualBatcher(
+            policy, machine.profile, instances=machine.instances, max_queue=machine.max_queue
+        )
         self._events: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self._serial = 0
         self._now = 0.0
-        self._queue: list[Request] = []
-        self._coming: dict[Request, None] = {}
         self._undecoded: deque[Request] = deque()
         self._idle_decoders = math.inf if machine.decoders is None else machine.decoders
-        self._free = list(range(machine.instances))
-        self._busy_until = [0.0] * machine.instances
         self._alarm = math.inf
         self._requests: list[Request] = []
         self._batches: list[Batch] = []
@@ -219,8 +188,7 @@ class _Run:
             self._now, _, happen, what = heapq.heappop(self._events)
             happen(what)
             self._decide()
-        assert not self._queue, "requests wait and nothing will happen any more"
-        assert not self._coming
+        assert self._batcher.empty, "requests wait and nothing will happen any more"
         end = max((r.finished for r in self._requests), default=0.0)
         return Simulation(requests=self._requests, batches=self._batches, seconds=end, instances=self._machine.instances)
 
@@ -233,20 +201,10 @@ class _Run:
         order = service_order(arrival.priority, deadline, len(self._requests))
         request = Request(arrival.rows, deadline, self._now, order[0], order)
         self._requests.append(request)
-        refusal = self._policy.admit(
-            self._now,
-            rows=request.rows,
-            deadline=deadline,
-            ahead=[other for other in (*self._queue, *self._coming) if other.order < order],
-            waiting=len(self._queue) + len(self._coming),
-            limit=self._machine.max_queue,
-            busy_until=self._busy_until,
-            table=self._table,
-        )
+        refusal = self._batcher.admit(self._now, request)
         if refusal is not None:
             self._end(request, "full" if refusal.full else "late")
             return
-        self._coming[request] = None
         if math.isfinite(deadline):
             self._at(deadline, self._expire, request)
         self._undecoded.append(request)
@@ -255,72 +213,48 @@ class _Run:
     def _start_decoding(self) -> None:
         while self._undecoded and self._idle_decoders:
             request = self._undecoded.popleft()
-            if request in self._coming:
+            if self._batcher.is_coming(request):
                 self._idle_decoders -= 1
                 self._at(self._now + request.rows * self._machine.decode_seconds, self._decoded, request)
 
     def _decoded(self, request: Request) -> None:
         self._idle_decoders += 1
         self._start_decoding()
-        if self._coming.pop(request, "gone") == "gone":  # expired meanwhile
-            return
-        request.queued = self._now
-        bisect.insort(self._queue, request, key=lambda queued: queued.order)
+        self._batcher.submit(self._now, request)
 
     def _expire(self, request: Request) -> None:
-        if request.outcome != "waiting":
-            return
-        if request in self._coming:
-            del self._coming[request]
-        elif request in self._queue:
-            self._queue.remove(request)
-        else:  # it runs, so it will be answered
-            return
-        self._end(request, "expired")
+        if request.outcome == "waiting" and self._batcher.withdraw(request):  # one that runs will be answered
+            self._end(request, "expired")
 
     def _decide(self) -> None:
         """What the idle instances' threads do now."""
-        while self._free:
-            coming = sum(request.rows for request in self._coming)
-            decision = self._policy.decide(
-                self._now,
-                self._queue,
-                self._table,
-                free=len(self._free),
-                coming=coming,
-                instances=self._machine.instances,
-            )
-            if isinstance(decision, Dispatch):
-                self._run_batch(decision)
-            elif isinstance(decision, Reject):
-                self._end(self._queue.pop(decision.index), "dropped")
+        while True:
+            step = self._batcher.turn(self._now)
+            if isinstance(step, Started):
+                self._run_batch(step)
+            elif isinstance(step, Dropped):
+                self._end(step.request, "dropped")
             else:
-                if decision.until is not None and not self._now < self._alarm <= decision.until:
-                    self._alarm = decision.until
-                    self._at(decision.until, lambda _: None, None)
+                if step.until is not None and not self._now < self._alarm <= step.until:
+                    self._alarm = step.until
+                    self._at(step.until, lambda _: None, None)
                 return
 
-    def _run_batch(self, decision: Dispatch) -> None:
-        taken, self._queue = self._queue[: decision.count], self._queue[decision.count :]
-        rows = sum(request.rows for request in taken)
-        assert taken, "a policy ran an empty batch"
-        assert rows <= decision.bucket, "a policy ran more rows than fit"
-        seconds = self._machine.profile[decision.bucket] * self._machine.slowdown
+    def _run_batch(self, started: Started[Request]) -> None:
+        seconds = self._machine.profile[started.bucket] * self._machine.slowdown
         if self._machine.noise:
             sigma = self._machine.noise
             seconds *= math.exp(self._random.gauss(-sigma * sigma / 2, sigma))
-        instance = self._free.pop(0)
-        self._busy_until[instance] = self._now + self._table.seconds(decision.bucket)
-        batch = Batch(instance, self._now, self._now + seconds, rows, decision.bucket, tuple(taken))
+        batch = Batch(started.instance, self._now, self._now + seconds, started.rows, started.bucket, started.requests)
         self._batches.append(batch)
-        self._at(batch.end, self._done, batch)
+        self._at(batch.end, self._done, (batch, started))
 
-    def _done(self, batch: Batch) -> None:
+    def _done(self, ended: tuple[Batch, Started[Request]]) -> None:
+        batch, started = ended
         seconds = batch.end - batch.begin
-        self._table.observe(batch.bucket, seconds)
+        self._batcher.ended(started, seconds)
         if self._ran is not None:
             self._ran(batch.rows, seconds)
-        bisect.insort(self._free, batch.instance)
         for request in batch.requests:
             self._end(request, "answered")
             if self._follow_ups > 0:
@@ -330,7 +264,7 @@ class _Run:
     def _end(self, request: Request, outcome: Outcome) -> None:
         request.outcome, request.finished = outcome, self._now
         if outcome not in ("full", "late"):
-            self._table.settle(in_time=outcome == "answered" and self._now <= request.deadline)
+            self._batcher.table.settle(in_time=outcome == "answered" and self._now <= request.deadline)
 
 
 def _rounded(value: float, digits: int) -> float | None:
