@@ -14,7 +14,7 @@ __all__ = ["Cluster", "reason_of"]
 
 _CONTROLLER, _NAMESPACE = "SERVE_CONTROLLER_ACTOR", "serve"
 # An error of ours as Python's traceback ends with it, with the lines that belong to its message.
-_OURS = re.compile(r"penstock\.errors\.\w+: (.*)", re.DOTALL)
+_OURS = re.compile(r".*penstock\.errors\.\w+: (.*)", re.DOTALL)
 
 
 class Cluster:
@@ -35,7 +35,7 @@ class Cluster:
         if self._ours:
             try:
                 ray.init(address=config.address or "auto", log_to_driver=False, logging_level=logging.WARNING)
-            except (ConnectionError, ValueError, RuntimeError) as error:
+            except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
                 raise ClusterError(
                     f"no Ray cluster can be reached ({error}); start one with `ray start --head`, or name it with "
                     "--ray-address or in RAY_ADDRESS"
@@ -90,5 +90,5 @@ class Cluster:
 
 def reason_of(text: str) -> str:
     """The message of our own error at the end of a traceback that Ray Serve passes on; else the whole text."""
-    found = _OURS.findall(text)
-    return str(found[-1] if found else text).strip()
+    found = _OURS.match(text)
+    return (found[1].partition("\n\n")[0] if found else text).strip()

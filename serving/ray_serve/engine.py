@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from ...errors import ArtifactError, ClusterError, RequestError
@@ -54,7 +54,9 @@ class Engine:
             return await self._load(family)
 
         # Ray Serve keeps its state at this function, which a bound method would not let it.
-        self._bring: Callable[[str], Awaitable[Resident]] = serve.multiplexed(bring, max_num_models_per_replica=capacity)
+        self._bring: Callable[[str], Coroutine[Any, Any, Resident]] = serve.multiplexed(
+            bring, max_num_models_per_replica=capacity
+        )
         self._bringing: dict[str, asyncio.Task[Resident]] = {}
         self._failed: dict[str, float] = {}
 
@@ -100,7 +102,7 @@ class Engine:
             return None
         task = self._bringing.get(family)
         if task is None:
-            task = self._bringing[family] = asyncio.create_task(_await(self._bring(family)))
+            task = self._bringing[family] = asyncio.create_task(self._bring(family))
             task.add_done_callback(lambda done: self._brought(family, done))
         try:
             return await asyncio.shield(task)
@@ -121,7 +123,3 @@ class Engine:
             raise
         self._failed.pop(family, None)
         return Resident(family, self._repository, self._drain_seconds)
-
-
-async def _await(work: Awaitable[Resident]) -> Resident:
-    return await work

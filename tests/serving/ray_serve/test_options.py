@@ -100,8 +100,11 @@ def test_nothing_to_serve_and_no_port_are_said_before_a_cluster_is_looked_for(mo
 
 
 def test_the_reason_is_taken_out_of_a_traceback():
-    text = 'File "a.py", line 1\n    raise x\npenstock.errors.ArtifactError: none can be served:\n  tiny: its digest is wrong'
-    assert reason_of(f"The deployment failed to start 3 times in a row. Error:\n{text}\n") == (
-        "none can be served:\n  tiny: its digest is wrong"
+    text = (
+        "The deployment failed to start 3 times in a row. Error:\nTraceback (most recent call last):\n"
+        "penstock.errors.ArtifactError: /models is not a folder\n\n"
+        "The above exception was the direct cause of the following exception:\n\nTraceback (most recent call last):\n"
+        "penstock.errors.ClusterError: node 10.0.0.7 cannot serve:\n  tiny: its digest is wrong\n\nmore of Ray's"
     )
+    assert reason_of(text) == "node 10.0.0.7 cannot serve:\n  tiny: its digest is wrong"
     assert reason_of(" out of memory ") == "out of memory"
