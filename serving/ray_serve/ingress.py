@@ -71,4 +71,10 @@ class _Answer(Response):
         self._app = app
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        async def without_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                # Ray Serve's proxy gives every answer the id that it gave the request.
+                message["headers"] = [(name, value) for name, value in message["headers"] if name != b"x-request-id"]
+            await send(message)
+
+        await self._app(scope, receive, without_id)
