@@ -28,7 +28,7 @@ _INGRESS, _ENGINES = "penstock", "penstock-engines"
 _DEPLOYMENT = "Engine"
 # Requests that one replica of the ingress passes on at a time; it waits for nearly all of them.
 _INGRESS_REQUESTS = 1024
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 2.0
 _STILL_SECONDS = 20.0
 _ASKED_SECONDS = 30.0
 _LOST_SECONDS = 60.0
