@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ...errors import ClusterError
@@ -144,9 +144,11 @@ class _Deployed:
         done = threading.Event()
 
         def tell() -> None:
-            while not done.wait(_STILL_SECONDS):
-                if text := self._cluster.trouble(name):
-                    say(f"still waiting: {reason_of(text).splitlines()[0]}")
+            # Where nothing can be asked any more, whoever waits is told that by what it waits for.
+            with suppress(self._cluster.ray.exceptions.RayError):
+                while not done.wait(_STILL_SECONDS):
+                    if text := self._cluster.trouble(name):
+                        say(f"still waiting: {reason_of(text).splitlines()[0]}")
 
         thread = threading.Thread(target=tell, name="penstock-waiting", daemon=True)
         thread.start()
