@@ -79,7 +79,7 @@ class Relay:
 
 
 def _refusal(status: int, message: str, error: RequestError | None = None) -> Reply:
-    body = json.dumps({"error": message}).encode()
+    body = json.dumps({"error": message}, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if isinstance(error, OverloadedError):
         headers.append((b"retry-after", str(error.retry_after).encode()))
