@@ -161,7 +161,11 @@ class _Deployed:
     def announce(self) -> None:
         """Say what is served where, once that address answers. Raises ClusterError when it does not."""
         reach(self._cluster, self._config)
-        rows = self._engines.index.remote().result(timeout_s=_ASKED_SECONDS)
+        asked = self._engines.options(method_name="index")
+        try:
+            rows = asked.remote().result(timeout_s=_ASKED_SECONDS)
+        finally:
+            asked.shutdown()  # a handle that was used goes on listening, and would connect anew once we have left the cluster
         # A model that waits to be asked for is served; one that was tried in vain is not.
         out = [row for row in rows if row["state"] == "UNAVAILABLE" and row["reason"] != "not loaded"]
         for row in out:
