@@ -29,14 +29,14 @@ IMAGES ?= 20000
 test-classify: setup
 	PENSTOCK_CLASSIFY_IMAGES=$(IMAGES) $(BIN)/python -m pytest --timeout 1800 tests/serving/classify/test_kills.py
 
-# A Ray cluster of several nodes on this machine, one of which is killed during a job; in an environment of its own.
+# Ray clusters on this machine, in an environment of their own: a node is killed during a job, a replica while it serves.
 test-ray: build/ray/.installed
-	PENSTOCK_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/classify/test_cluster.py
+	PENSTOCK_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/classify/test_cluster.py tests/serving/ray_serve
 
 build/ray/.installed: $(STAMP)
 	@test -x build/ray/bin/python || $(PYTHON) -m venv build/ray
 	@echo "Installing Ray into build/ray ..."
-	@build/ray/bin/python -m pip install --quiet --disable-pip-version-check 'ray[data]>=2.40'
+	@build/ray/bin/python -m pip install --quiet --disable-pip-version-check 'ray[data,serve]>=2.40'
 	@$(BIN)/python examples/peers/share_packages.py build/ray
 	@touch $@
 

@@ -299,6 +299,7 @@ def tune(
 
 @app.command()
 def serve(
+    context: typer.Context,
     models: Annotated[Path, typer.Argument(help="A model repository, as migrate and compile write it.")],
     host: Annotated[str, typer.Option(help="The address to bind.")] = "127.0.0.1",
     http_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
@@ -353,12 +354,39 @@ def serve(
     decoding: Annotated[
         str, typer.Option(help="exact: as Pillow; fast: JPEG within 2 of 255; scaled: large JPEGs decoded smaller.")
     ] = "fast",
+    ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster, by Ray Serve; the options below are for it.")] = False,
+    ray_address: Annotated[
+        str | None, typer.Option(help="The cluster; by default that of RAY_ADDRESS, or the one this machine belongs to.")
+    ] = None,
+    min_replicas: Annotated[int, typer.Option(help="Data planes that always run.")] = 1,
+    max_replicas: Annotated[int, typer.Option(help="Data planes that run under load.")] = 4,
+    cpus_per_replica: Annotated[float, typer.Option(help="Cores of a node that each takes.")] = 1.0,
+    gpus_per_replica: Annotated[float, typer.Option(help="GPUs of a node that each takes.")] = 0.0,
+    models_per_replica: Annotated[
+        int | None, typer.Option(help="Models that each holds at a time; others wait to be asked for. By default all.")
+    ] = None,
+    target_requests: Annotated[int, typer.Option(help="Requests under way per replica, above which one is added.")] = 16,
+    upscale_secs: Annotated[float, typer.Option(help="Seconds of such load before a replica is added.")] = 10.0,
+    downscale_secs: Annotated[float, typer.Option(help="Seconds without it before one is taken away.")] = 300.0,
 ) -> None:
     """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
     from .serving.config import ServeConfig
-    from .serving.server import serve as run
+    from .serving.ray_serve.config import RayConfig, check_options
 
+    given = [name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
     try:
+        check_options(given, ray=ray)
+        cluster = RayConfig(
+            address=ray_address,
+            min_replicas=min_replicas,
+            max_replicas=max_replicas,
+            cpus_per_replica=cpus_per_replica,
+            gpus_per_replica=gpus_per_replica,
+            models_per_replica=models_per_replica,
+            target_requests=target_requests,
+            upscale_seconds=upscale_secs,
+            downscale_seconds=downscale_secs,
+        )
         config = ServeConfig(
             models=models,
             host=host,
@@ -391,6 +419,13 @@ def serve(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    if ray:
+        from .serving.ray_serve.deploy import serve_on_ray
+
+        serve_on_ray(config, cluster)
+        return
+    from .serving.server import serve as run
+
     run(config)
 
 

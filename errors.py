@@ -12,6 +12,7 @@
     │   └── SandboxError        the user's code failed or broke a limit in its subprocess
     ├── BenchError              a benchmark could not be run to its end
     ├── ClassifyError           an offline classification cannot begin, go on, or end
+    ├── ClusterError            a Ray cluster cannot be reached, or cannot serve what it is to serve
     ├── TritonError             NVIDIA Triton cannot be installed, started or compared with
     └── RequestError            a caller's request cannot be answered; carries the HTTP status
         ├── InputError          400: wrong name, dtype, shape, encoding or image
@@ -40,6 +41,7 @@ __all__ = [
     "BenchError",
     "CaptureError",
     "ClassifyError",
+    "ClusterError",
     "DigestError",
     "ExecutionError",
     "ForbiddenError",
@@ -140,6 +142,10 @@ class BenchError(PenstockError):
 
 class ClassifyError(PenstockError):
     """An offline classification cannot begin, go on, or end."""
+
+
+class ClusterError(PenstockError):
+    """A Ray cluster cannot be reached, or cannot serve what it is to serve."""
 
 
 class TritonError(PenstockError):

@@ -18,7 +18,7 @@ from .access import load_access
 from .config import ServeConfig
 from .dataplane import DataPlane
 from .grpc_server import GrpcServer
-from .hosts import Hosts, is_loopback
+from .hosts import known_hosts
 from .http_edge import Edge
 from .http_protocol import options
 from .telemetry import Telemetry, TracedApplication
@@ -77,9 +77,7 @@ class Endpoints:
         self._config = config
         self._telemetry = telemetry
         self._access = load_access(config.token_file) if config.token_file else None
-        # Where calls need a token a page has none; a server that other machines reach is called by names we cannot know.
-        guarded = config.allowed_hosts or (is_loopback(config.host) and self._access is None)
-        self._hosts = Hosts(config.allowed_hosts) if guarded else None
+        self._hosts = known_hosts(config.host, config.allowed_hosts, tokens=self._access is not None)
         self._tls = load_tls(config)
         self._listening: list[tuple[_Http, socket.socket]] = []
         self._grpc: GrpcServer | None = None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ..errors import ForbiddenError
 
-__all__ = ["Hosts", "is_loopback"]
+__all__ = ["Hosts", "is_loopback", "known_hosts"]
 
 _MOST_SHOWN = 100
 
@@ -40,6 +40,14 @@ class Hosts:
     def _look_up(self, value: bytes) -> bool:
         name = _name(value)
         return name in ("", "localhost") or name.endswith(".localhost") or name in self._names or _is_address(name)
+
+
+def known_hosts(host: str, names: Sequence[str], *, tokens: bool) -> Hosts | None:
+    """The guard of a server that listens on `host`; None where it needs none.
+
+    Where calls need a token a page has none; and a server that other machines reach is called by names that nobody told it.
+    """
+    return Hosts(names) if names or (is_loopback(host) and not tokens) else None
 
 
 def is_loopback(host: str) -> bool:
