@@ -3,6 +3,7 @@
     PenstockError
     ├── CaptureError            a module could not become one graph; lists every obstacle
     ├── BackendError            a backend is missing, or failed to compile or run
+    ├── KernelError             an operator of penstock::... got what it does not take, or its programs cannot be compiled
     ├── ParityError             two computations that must agree do not, or agreement proves nothing
     ├── ArtifactError           a model on disk cannot be read or written
     │   └── DigestError         a file is not the one that was written
@@ -46,6 +47,7 @@ __all__ = [
     "ExecutionError",
     "ForbiddenError",
     "InputError",
+    "KernelError",
     "MigrateError",
     "NotFoundError",
     "NothingToMigrateError",
@@ -91,6 +93,10 @@ class CaptureError(PenstockError):
 
 class BackendError(PenstockError):
     """A backend is not installed, or failed to compile or run a graph."""
+
+
+class KernelError(PenstockError):
+    """An operator of penstock::... got tensors or numbers that it does not take, or its programs cannot be compiled here."""
 
 
 class ParityError(PenstockError):

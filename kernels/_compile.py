@@ -1,0 +1,153 @@
+"""Compiles programs for GPUs that need not be there, by Triton and the assembler that comes with it, and says what they take.
+
+What is recorded is what ptxas says with `-v`: registers of a thread, and bytes of registers spilled to memory, which cost time
+where they are not zero. Shared memory is what Triton asks for per program. None of it is a measure of speed.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import KernelError
+from ._kernel import Variant
+from ._launch import INTERPRETED, triton
+
+__all__ = ["ARCHITECTURES", "Compiled", "compile_variant", "markdown", "versions"]
+
+ARCHITECTURES = (80, 90, 100)
+"""Compute capabilities times ten: A100, H100 and H200, B200."""
+
+_USED = re.compile(r"Used (\d+) registers")
+_SPILLED = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """One program for one architecture. Registers are those of a thread, the rest are bytes; shared memory of one program."""
+
+    kernel: str
+    variant: str
+    architecture: str
+    warps: int
+    ptx_bytes: int
+    registers: int
+    spill_stores: int
+    spill_loads: int
+    shared_memory: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def versions() -> dict[str, str]:
+    """Triton's version, and that of the assembler for the newest architecture. Raises KernelError where Triton cannot."""
+    _check_triton()
+    text = subprocess.run([_ptxas(ARCHITECTURES[-1]), "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"V(\d[\d.]*)", text)
+    return {"triton": triton.__version__, "ptxas": found[1] if found else text.strip()}
+
+
+def compile_variant(kernel: str, variant: Variant, capability: int) -> Compiled:
+    """One program compiled and assembled; Triton keeps the result in its own cache. Raises KernelError where that fails."""
+    _check_triton()
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = variant.program.arg_names
+    unknown = sorted({*variant.types, *variant.constants} ^ {*names})
+    if unknown:
+        raise KernelError(f"the variant {variant.name!r} of {kernel} and its program differ in {', '.join(unknown)}")
+    source = ASTSource(
+        fn=variant.program,
+        signature={name: variant.types.get(name, "constexpr") for name in names},
+        constexprs=dict(variant.constants),
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in sorted(variant.aligned)},
+    )
+    options = {"num_warps": variant.warps, "num_stages": variant.stages}
+    try:
+        compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+    except Exception as error:
+        raise KernelError(f"{kernel} ({variant.name}) cannot be compiled for sm_{capability}: {error}") from error
+    ptx: str = compiled.asm["ptx"]
+    target = re.search(r"^\s*\.target\s+(\w+)", ptx, re.MULTILINE)
+    if target is None:
+        raise KernelError(f"{kernel} ({variant.name}): Triton's PTX for sm_{capability} names no target")
+    registers, stores, loads = _assembled(ptx, target[1], capability)
+    return Compiled(
+        kernel=kernel,
+        variant=variant.name,
+        architecture=target[1],
+        warps=variant.warps,
+        ptx_bytes=len(ptx.encode()),
+        registers=registers,
+        spill_stores=stores,
+        spill_loads=loads,
+        shared_memory=compiled.metadata.shared,
+    )
+
+
+def _assembled(ptx: str, architecture: str, capability: int) -> tuple[int, int, int]:
+    with tempfile.TemporaryDirectory(prefix="penstock-ptxas-") as place:
+        file = Path(place) / "program.ptx"
+        file.write_text(ptx)
+        command = [_ptxas(capability), "-v", f"--gpu-name={architecture}", str(file), "-o", str(file.with_suffix(".cubin"))]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    used, spilled = _USED.search(done.stderr), _SPILLED.search(done.stderr)
+    if done.returncode or used is None or spilled is None:
+        raise KernelError(f"ptxas does not assemble what Triton wrote for {architecture}: {done.stderr.strip()}")
+    return int(used[1]), int(spilled[1]), int(spilled[2])
+
+
+def _ptxas(capability: int) -> str:
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    path: str = get_ptxas(capability).path
+    return path
+
+
+def _check_triton() -> None:
+    if triton is None:
+        raise KernelError("compiling kernels needs Triton, which runs on Linux: pip install triton")
+    if INTERPRETED:
+        raise KernelError("Triton interprets instead of compiling while TRITON_INTERPRET is set; unset it")
+
+
+def markdown(compiled: Iterable[Compiled], used: dict[str, str], command: str) -> str:
+    """A page with one table per kernel."""
+    lines = [
+        "# Kernels",
+        "",
+        f"Written by `{command}` with Triton {used['triton']} and ptxas {used['ptxas']}; no GPU took part, and nothing here",
+        "is a measure of speed. Registers are those of a thread; spills are bytes that a thread stores and loads because its",
+        "registers do not suffice. What each kernel computes, and how its memory traffic is counted, stands at the top of its",
+        "file in `kernels/`.",
+    ]
+    kernels: dict[str, list[Compiled]] = {}
+    for item in compiled:
+        kernels.setdefault(item.kernel, []).append(item)
+    for name, items in kernels.items():
+        lines += ["", f"## {name}", "", *_table(items)]
+    return "\n".join([*lines, ""])
+
+
+def _table(items: Sequence[Compiled]) -> list[str]:
+    head = ("program", "architecture", "warps", "registers", "spills", "shared memory", "PTX")
+    rows = [
+        (
+            item.variant,
+            item.architecture,
+            str(item.warps),
+            str(item.registers),
+            f"{item.spill_stores} + {item.spill_loads} B" if item.spill_stores or item.spill_loads else "none",
+            f"{item.shared_memory:,} B",
+            f"{item.ptx_bytes:,} B",
+        )
+        for item in items
+    ]
+    return [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]

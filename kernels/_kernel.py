@@ -1,0 +1,50 @@
+"""What a kernel's file declares, for whoever tests, compiles, measures or substitutes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Kernel", "Operator", "Variant"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """One operator of a kernel.
+
+    `run` is what callers call, `reference` computes the same from the same arguments in plain torch, exactly where its tensors
+    are float64. `example` makes small arguments of an odd shape on a device, and `bytes_moved` says how many bytes these or
+    other arguments must go through memory: inputs read once and outputs written once, what a roofline counts.
+    """
+
+    run: Any
+    reference: Callable[..., Any]
+    example: Callable[[str], tuple[Any, ...]]
+    bytes_moved: Callable[..., int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A specialisation that launches ask Triton for, compiled without a GPU to see that it can be and what it takes.
+
+    `types` are the arguments' types as Triton writes them ("*bf16", "i64", "fp32") and `constants` the other parameters.
+    `aligned` names the arguments that are multiples of 16: pointers of whole tensors, and usual strides.
+    """
+
+    name: str
+    program: Any
+    types: Mapping[str, str]
+    constants: Mapping[str, Any]
+    aligned: frozenset[str] = frozenset()
+    warps: int = 4
+    stages: int = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """The operators of one file by name, without the "penstock::" of their registration, and the programs they launch."""
+
+    name: str
+    operators: Mapping[str, Operator]
+    variants: tuple[Variant, ...] = field(default=())

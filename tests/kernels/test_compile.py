@@ -1,0 +1,77 @@
+"""Programs compiled for GPUs that are not here, and the record of it in docs/."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock import kernels
+from penstock.errors import KernelError
+from penstock.kernels import _compile, _launch
+
+ROOT = Path(__file__).parents[2]
+needs_triton = pytest.mark.skipif(_launch.triton is None, reason="needs Triton: pip install triton")
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+
+@needs_triton
+@pytest.mark.parametrize("name", sorted(kernels.discover()))
+def test_kernels_compile_for_hopper_without_spills(name):
+    variant = kernels.discover()[name].variants[0]
+    compiled = _compile.compile_variant(name, variant, 90)
+    assert compiled.architecture == "sm_90a"
+    assert compiled.ptx_bytes > 1000
+    assert 8 <= compiled.registers <= 255
+    assert (compiled.spill_stores, compiled.spill_loads) == (0, 0)
+
+
+@needs_triton
+@pytest.mark.parametrize(("capability", "architecture"), [(80, "sm_80"), (100, "sm_100a")])
+def test_a_kernel_compiles_for_the_other_generations(capability, architecture):
+    variant = kernels.discover()["add_relu"].variants[0]
+    assert _compile.compile_variant("add_relu", variant, capability).architecture == architecture
+
+
+@needs_triton
+def test_a_variant_that_its_program_does_not_take_is_named():
+    variant = kernels.discover()["add_relu"].variants[0]
+    with pytest.raises(KernelError, match=r"the variant 'bf16' of add_relu and its program differ in block, other"):
+        _compile.compile_variant("add_relu", dataclasses.replace(variant, constants={"other": 1}), 90)
+
+
+@needs_triton
+def test_what_cannot_be_compiled_says_for_what():
+    variant = kernels.discover()["add_relu"].variants[0]
+    odd = dataclasses.replace(variant, constants={"block": 1000})  # no power of two
+    with pytest.raises(KernelError, match=r"add_relu \(bf16\) cannot be compiled for sm_90"):
+        _compile.compile_variant("add_relu", odd, 90)
+
+
+@needs_triton
+def test_the_command_writes_both_files(tmp_path):
+    command = [sys.executable, "-m", "penstock.kernels", "compile", "--only", "add_relu", "--out", str(tmp_path / "kernels")]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    content = json.loads((tmp_path / "kernels.json").read_text())
+    assert {item["architecture"] for item in content["programs"]} == {"sm_80", "sm_90a", "sm_100a"}
+    assert f"| {content['programs'][0]['variant']} | sm_80 |" in (tmp_path / "kernels.md").read_text()
+
+
+def test_the_record_in_docs_is_of_the_kernels_that_there_are():
+    content = json.loads((ROOT / "docs/kernels.json").read_text())
+    recorded = {(item["kernel"], item["variant"], item["architecture"]) for item in content["programs"]}
+    wanted = {
+        (name, variant.name, architecture)
+        for name, kernel in kernels.discover().items()
+        for variant in kernel.variants
+        for architecture in ("sm_80", "sm_90a", "sm_100a")
+    }
+    assert recorded == wanted
+    compiled = [_compile.Compiled(**item) for item in content["programs"]]
+    assert (ROOT / "docs/kernels.md").read_text() == _compile.markdown(compiled, content, content["command"])

@@ -1,0 +1,110 @@
+"""Convolutions with their epilogues, in floats and in levels, against torch's in float64."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+
+from penstock.errors import KernelError
+from penstock.kernels.conv import conv2d, conv2d_int8
+
+INF, NAN = float("inf"), float("nan")
+# Half of the last place, and as much again since the interpreter cuts bfloat16 off where a GPU rounds.
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2**-7, torch.float16: 2**-10}
+
+
+def assert_right(x, weight, bias=None, residual=None, geometry=((1, 1), (0, 0), (1, 1)), relu=False):
+    given = [list(item) for item in geometry]
+    got = conv2d(x, weight, bias, residual, *given, relu)
+    wanted = functional.conv2d(x.double(), weight.double(), None if bias is None else bias.double(), *given)
+    wanted = wanted if residual is None else wanted + residual.double()
+    wanted = torch.relu(wanted) if relu else wanted
+    # Sums of products of one size: an absolute error beside the relative one.
+    torch.testing.assert_close(got.double(), wanted, rtol=TOLERANCE[x.dtype], atol=1e-5 * weight[0].numel(), equal_nan=True)
+    assert got.dtype == x.dtype
+    assert got.is_contiguous(memory_format=torch.channels_last)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_any_shape(data):
+    def pair(least, most):
+        return data.draw(st.tuples(st.integers(least, most), st.integers(least, most)))
+
+    taps, stride, padding, dilation = pair(1, 3), pair(1, 3), pair(0, 2), pair(1, 2)
+    n, c, k = data.draw(st.tuples(st.integers(0, 2), st.integers(1, 40), st.integers(1, 20)))
+    h, w = (step * (tap - 1) + 1 + more for step, tap, more in zip(dilation, taps, pair(0, 5), strict=True))
+    generator = torch.Generator().manual_seed(c)
+    x, weight = torch.randn(n, c, h, w, generator=generator), torch.randn(k, c, *taps, generator=generator)
+    assert_right(x, weight, None, None, (stride, padding, dilation), relu=data.draw(st.booleans()))
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_dtypes_strides_and_the_whole_epilogue(dtype, generator, device):
+    x = torch.randn(2, 40, 6, 5, generator=generator).to(device, dtype)
+    weight, bias = torch.randn(33, 40, 3, 3, generator=generator).to(device, dtype) / 8, torch.randn(33, generator=generator)
+    residual = torch.randn(2, 33, 6, 5, generator=generator).to(device, dtype)
+    geometry = ((1, 1), (1, 1), (1, 1))
+    last = {"memory_format": torch.channels_last}
+    assert_right(x, weight, bias.to(device), residual, geometry, relu=True)
+    assert_right(x.to(**last), weight.to(**last), bias.to(device, dtype), residual.to(**last), geometry)
+    assert_right(x[:, ::2], weight[:, 1::2], None, residual[:1].expand(2, 33, 6, 5), geometry)
+
+
+def test_more_than_one_tile_in_every_direction(generator, device):
+    x, weight = torch.randn(2, 70, 9, 9, generator=generator), torch.randn(131, 70, 1, 1, generator=generator)
+    assert_right(x.to(device), weight.to(device))
+
+
+@pytest.mark.parametrize("value", [NAN, INF])
+def test_what_is_not_finite_goes_where_torch_carries_it(value, device):
+    x = torch.ones(1, 2, 5, 5, device=device)
+    x[0, 1, 2, 2] = value
+    weight = torch.ones(3, 2, 3, 3, device=device)
+    geometry = [[1, 1], [1, 1], [1, 1]]
+    got = conv2d(x, weight, None, None, *geometry, True)
+    torch.testing.assert_close(got, torch.relu(functional.conv2d(x, weight, None, *geometry)), equal_nan=True)
+
+
+@pytest.mark.parametrize("x_zero", [0, -128, 7])
+@pytest.mark.parametrize("relu", [False, True])
+def test_levels(x_zero, relu, generator, device):
+    """Equal to the exact level, or to the next one where the exact value is as good as half way between."""
+    shapes = ((2, 37, 7, 6), (18, 37, 3, 2), (2, 18, 4, 6))
+    x, weight, residual = (torch.randint(-128, 128, item, generator=generator, dtype=torch.int8).to(device) for item in shapes)
+    scale, bias = torch.rand(2, 18, generator=generator).to(device)
+    scale = scale * 2e-5
+    geometry = [[2, 1], [1, 1], [1, 2]]
+    got = conv2d_int8(x, weight, scale, x_zero, bias, residual, 0.01, -4, *geometry, relu, 0.03, 5)
+    exact = functional.conv2d(x.double() - x_zero, weight.double(), None, *geometry) * scale.double().reshape(-1, 1, 1)
+    exact = exact + bias.double().reshape(-1, 1, 1) + (residual.double() + 4) * 0.01
+    exact = (torch.relu(exact) if relu else exact) / 0.03
+    wrong = (got.double() - (exact.round() + 5).clamp(-128, 127)).abs()
+    half_way = ((exact - exact.floor()) - 0.5).abs() < 1e-3
+    assert bool(((wrong == 0) | ((wrong == 1) & half_way)).all())
+    assert len(got.unique()) > 20
+    assert got.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_the_sums_of_levels_are_exact(device):
+    """127 * 127, 2049 times, is odd and above 2^24, where a float32 that sums one by one has lost digits long before."""
+    ones = torch.full((1, 2049, 1, 1), 127, dtype=torch.int8, device=device)
+    scale, bias = torch.ones(1, device=device), torch.tensor([-2049.0 * 127 * 127], device=device)
+    got = conv2d_int8(ones, ones, scale, 0, bias, None, 1.0, 0, [1, 1], [0, 0], [1, 1], False, 1.0, 0)
+    assert got.item() == 0
+
+
+def test_what_does_not_fit_is_refused():
+    x, weight, one = torch.zeros(1, 2, 3, 3), torch.zeros(4, 2, 3, 3), [1, 1]
+    with pytest.raises(KernelError, match="x has 2 channels, the weight 1"):
+        conv2d(x, weight[:, :1], None, None, one, one, one, False)
+    with pytest.raises(KernelError, match="pad more"):
+        conv2d(x[..., :2], weight, None, None, one, [1, 0], one, False)
+    with pytest.raises(KernelError, match=r"the residual has the shape \[1, 4, 1, 1\], the result \[1, 4, 3, 3\]"):
+        conv2d(x, weight, None, torch.zeros(1, 4, 1, 1), one, one, one, False)
+    with pytest.raises(KernelError, match="conv2d_int8 takes levels"):
+        conv2d(x.to(torch.int8), weight.to(torch.int8), None, None, one, one, one, False)
+    levels = (x.to(torch.int8), weight.to(torch.int8), torch.ones(3), 0, None, None, 1.0, 0)
+    with pytest.raises(KernelError, match="3 scales and 4 output channels"):
+        conv2d_int8(*levels, one, one, one, False, 1.0, 0)

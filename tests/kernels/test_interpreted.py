@@ -1,0 +1,80 @@
+"""The tests of this folder again with the Triton programs themselves, in Triton's interpreter.
+
+Triton looks at TRITON_INTERPRET when it is imported, so they run in a process of their own.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from penstock.kernels import _launch
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+needs_triton = pytest.mark.skipif(_launch.triton is None, reason="needs Triton: pip install triton")
+
+
+def interpreted(*command):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    environment["TRITON_INTERPRET"] = "1"
+    return subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@needs_triton
+@pytest.mark.skipif(_launch.INTERPRETED, reason="this process interprets already")
+def test_every_kernel_holds_in_tritons_interpreter():
+    files = sorted(str(path) for path in HERE.glob("test_*.py") if path.name not in (Path(__file__).name, "test_compile.py"))
+    registered = "not torchs_own_checks and not export"  # which is the same for both, and slow
+    done = interpreted(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "200", "-W", "ignore", "-k", registered, *files
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    counts = re.search(r"(\d+) passed", done.stdout)
+    assert counts is not None
+    assert int(counts[1]) >= 5 * len(files)
+    assert "skipped" not in done.stdout.splitlines()[-1], done.stdout[-2000:]
+
+
+@needs_triton
+def test_the_interpreter_runs_the_programs_and_not_the_references():
+    code = (
+        "import torch\n"
+        "from penstock.kernels import _launch, add_relu\n"
+        "started = []\n"
+        "program, add_relu._sums = add_relu._sums, None\n"
+        "try:\n"
+        "    add_relu.add_relu(torch.ones(3), torch.ones(3))\n"
+        "except TypeError:\n"
+        "    print(_launch.INTERPRETED, type(program).__name__)\n"
+    )
+    done = interpreted("-c", code)
+    assert done.stdout.split() == ["True", "InterpretedFunction"], done.stderr[-2000:]
+
+
+def test_without_triton_the_operators_are_their_references(tmp_path):
+    """As where it is not installed: the import fails."""
+    (tmp_path / "triton.py").write_text("raise ImportError('not installed')\n")
+    code = (
+        "import torch\n"
+        "from penstock import kernels\n"
+        "from penstock.kernels import _launch\n"
+        "assert _launch.triton is None\n"
+        "for kernel in kernels.discover().values():\n"
+        "    for name, operator in kernel.operators.items():\n"
+        "        operator.run(*operator.example('cpu'))\n"
+        "        print(name)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert len(done.stdout.split()) >= 5, done.stderr[-2000:]
+
+
+def test_float64_is_computed_by_the_reference():
+    assert not _launch.runs_by_triton(torch.ones(1, dtype=torch.float64))
