@@ -72,7 +72,7 @@ def test_every_option_of_serve_is_known_to_one_side():
 
     works = {
         "context", "models", "host", "http_port", "ready_file", "instances", "threads", "max_queue", "timeout", "token_file",
-        "log_format", "access_log", "response_cache_bytes", "decoding", "ray",
+        "log_format", "access_log", "response_cache_bytes", "decoding", "ray", "allowed_host",
     }  # fmt: skip
     assert set(inspect.signature(serve).parameters) == works | set(config._NOT_ON_A_CLUSTER) | set(config._OF_A_CLUSTER)
 
