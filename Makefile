@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test test-triton lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check stages scale lint-docker test-docker test-classify bench-classify test-ray clean
+.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check stages scale lint-docker test-docker test-classify bench-classify test-ray clean
 
 setup: $(STAMP)
 
@@ -22,6 +22,10 @@ demo: setup
 # One process more than two cores have: many tests of the server wait.
 WORKERS := $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 3 ? 3 : n > 4 ? 4 : n )))
 test: setup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+
+# With what takes over a minute each: whole packages from the index, whole trainings.
+test-all: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # Kills among many images, which take minutes.

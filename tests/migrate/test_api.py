@@ -228,6 +228,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_scripts_run_with_the_chosen_model_where_they_know_it(tmp_path: Path) -> None:
     root = repository(tmp_path)
     (root / "model.py").write_text(MODEL + "\n\nclass Net2(Net):\n    pass\n\n\ndef wide():\n    return Net()\n")

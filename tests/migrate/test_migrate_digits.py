@@ -63,6 +63,7 @@ def test_training_is_proved_by_its_losses(migrated: tuple[Report, Path]) -> None
     assert "backward" not in source
 
 
+@pytest.mark.slow
 def test_the_migrated_training_prints_the_same_epochs(migrated: tuple[Report, Path], digits: Path, tmp_path: Path) -> None:
     """Whole epochs, not only the steps that were compared: losses and accuracies as printed, and a run that is resumed."""
     printed = []
@@ -166,6 +167,7 @@ def test_check_and_no_output_write_nothing(digits: Path) -> None:
     assert {name: (digits / name).stat().st_mtime_ns for name in files(digits)} == before
 
 
+@pytest.mark.slow
 def test_photos_with_a_hand_written_transform(photos: Path, tmp_path: Path) -> None:
     weights = photos / "weights/resnet18.pth"
     out = tmp_path / "out"

@@ -34,6 +34,7 @@ WHEELS = [
     "geffnet==1.0.2",
     "pytorch-metric-learning==2.9.0",
 ]
+LARGE = ["timm==1.0.31", "fastai==2.8.12", "mmpretrain==1.2.0", "pytorch-metric-learning==2.9.0", "lightning-bolts==0.7.0"]
 ARCHIVES = ["efficientnet-pytorch==0.7.1", "torchreid==0.2.5"]
 """Published only as source archives."""
 FACTORIES = {
@@ -88,7 +89,9 @@ def fetched(package: str) -> Path:
     return target
 
 
-@pytest.mark.parametrize("package", WHEELS + ARCHIVES)
+@pytest.mark.parametrize(
+    "package", [pytest.param(package, marks=pytest.mark.slow) if package in LARGE else package for package in WHEELS + ARCHIVES]
+)
 def test_published_sources_keep_the_laws(package: str, tmp_path: Path, taken_back: Callable[[Change], bytes]) -> None:
     root = fetched(package)
     surveyed = survey(root)

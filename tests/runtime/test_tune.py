@@ -93,7 +93,9 @@ def test_a_zero_head_never_passes_and_eager_runs_it(conv_net, tuned, images):
         assert records
         assert not any(record.passed for record in records)
         others = [item for item in plan.measurements if item.backend != "eager" and item.precision != "fp16"]  # for GPUs
-        assert all(item.status == "refused" and "does not depend on its input" in item.why for item in others)
+        tried = [item for item in others if item.status != "skipped"]  # a second is not enough for all of them everywhere
+        assert tried
+        assert all(item.status == "refused" and "does not depend on its input" in item.why for item in tried)
 
 
 def test_a_pinned_backend_is_the_only_one(conv_net, tuned):

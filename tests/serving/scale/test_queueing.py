@@ -38,7 +38,7 @@ def second_moment(distribution):
     return total
 
 
-@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+@pytest.mark.parametrize("load", [0.3, pytest.param(0.6, marks=pytest.mark.slow), 0.8])
 def test_m_d_1(load):
     """Mean wait rho * S / (2 * (1 - rho)): Pollaczek and Khinchine."""
     service = 0.01
