@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,7 +31,9 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """The simulated figure over the measured one, minus 1."""
+        """The simulated figure over the measured one, minus 1; of a measured 0, 0 where both are, else infinite."""
+        if not self.measured:
+            return 0.0 if not self.simulated else math.inf
         return self.simulated / self.measured - 1
 
     @property

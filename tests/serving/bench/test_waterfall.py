@@ -105,7 +105,6 @@ def values():
         contenders=tuple(RATES),
         concurrency=(16,),
         rounds=2,
-        restart=False,
         measurements=tuple(measurements),
         answers={"baseline": (0, 1, 2), "batching": (0, 1, 2), "int8": (0, 1, None)},
         images={"source": "3 images given", "synthetic": False, "files": []},

@@ -41,6 +41,8 @@ def test_only_what_is_within_the_tolerance_holds():
     assert not Comparison("8 at a time", "requests/s", 100.0, 100.0 * (1 + TOLERANCE) + 0.1).holds
     assert not Comparison("8 at a time", "requests/s", 100.0, 100.0 * (1 - TOLERANCE) - 0.1).holds
     assert not Comparison("8 at a time", "p99, ms", 100.0, 300.0).must_hold
+    assert Comparison("9/s, Poisson", "goodput/s", 0.0, 0.0).holds
+    assert not Comparison("9/s, Poisson", "goodput/s", 0.0, 0.1).holds
 
 
 def test_the_file_is_read_as_it_was_written(stages_file):
