@@ -186,6 +186,7 @@ def test_photos_with_a_hand_written_transform(photos: Path, tmp_path: Path) -> N
     assert report.exit_status == 0
 
 
+@pytest.mark.slow
 def test_without_data_and_weights_the_report_says_what_is_missing(digits: Path, tmp_path: Path) -> None:
     bare = copytree(digits, tmp_path / "bare", ignore=ignore_patterns("data", "checkpoints"))
     report = penstock.migrate(bare, out=tmp_path / "out", precision="fp32", tuning_seconds=2)

@@ -107,8 +107,14 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("accumulate", [1, 4])
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize(
+    ("name", "accumulate"),
+    [
+        ("sgd", 1),
+        ("adamw", 4),
+        *(pytest.param(*item, marks=pytest.mark.slow) for item in (("sgd", 4), ("adam", 1), ("adam", 4), ("adamw", 1))),
+    ],
+)
 def test_the_loss_over_a_hundred_steps_is_eagers(digits, name, accumulate):
     data = (batches(digits, 25, 32) * 4)[:100]
     one = smallcnn()
@@ -457,6 +463,7 @@ def test_several_outputs_keep_their_structure(digits):
         assert 0 <= int(result["correct"]) <= 16
 
 
+@pytest.mark.slow
 def test_inductor_trains_too(digits):
     one, data = nn.Sequential(nn.Flatten(), nn.Linear(1024, 10)), batches(digits, 4)
     two = copy.deepcopy(one)

@@ -93,7 +93,15 @@ def processes():
 
 def measure(tmp_path, **options):
     console = Console(file=io.StringIO(), width=150)
-    settings = {"concurrency": (1, 3), "rounds": 2, "seconds": 0.4, "warm_up_seconds": 0.1, "out": tmp_path / "out", **options}
+    settings = {
+        "concurrency": (1, 3),
+        "rounds": 2,
+        "restart": False,
+        "seconds": 0.4,
+        "warm_up_seconds": 0.1,
+        "out": tmp_path / "out",
+        **options,
+    }
     before = processes()
     result = bench(BenchConfig(models=write_model(tmp_path), **settings), console=console)
     assert processes() <= before
