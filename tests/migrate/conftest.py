@@ -71,5 +71,5 @@ def _taken_back(change: Change) -> bytes:
     if not before.endswith(("\n", "\r")):  # a line added at the very end needs an ending above it
         text = text.rstrip("\r\n")
     for graph, model in made.items():
-        text = re.sub(rf"(?<![\w.]){re.escape(graph)}\(", f"{model}(", text)
+        text = re.sub(rf"(?<!def )(?<![\w.]){re.escape(graph)}\(", f"{model}(", text)
     return file.encode(text)
