@@ -169,6 +169,13 @@ class ModelTable:
             self._shaped[model.node] = self._takes_images(model) and self._has_head(model)
         return self._shaped[model.node]
 
+    def makes_model(self, owner: Module, definition: Definition, active: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether calling a definition of the file `owner` gives a model: a class of that shape, or what returns one."""
+        if isinstance(definition, ast.ClassDef):
+            model = self.classes.get(definition)
+            return model is not None and self.classifier_shaped(model)
+        return bool(self.builders(owner, definition, active))
+
     def _takes_images(self, model: ModelClass) -> bool:
         forward = model.methods("forward")
         if forward is None:
@@ -295,11 +302,7 @@ class ModelTable:
                 return expanded if _is_written_out(call) else None
             return expanded if is_zoo_constructor(expanded) else None
         owner, node = target
-        if isinstance(node, ast.ClassDef):
-            model = self.classes.get(node)
-            return f"{owner.path}:{node.name}" if model is not None and self.classifier_shaped(model) else None
-        inner = self.builders(owner, node, active)
-        return f"{owner.path}:{node.name}" if inner else None
+        return f"{owner.path}:{node.name}" if self.makes_model(owner, node, active) else None
 
     @staticmethod
     def choices(function: Function, names: set[str]) -> list[str]:

@@ -135,12 +135,7 @@ def _builders(known: Knowledge, program: Program) -> tuple[Factory | None, tuple
                     calls.append(node)
                 continue
             module, definition = target
-            if isinstance(definition, ast.ClassDef):
-                model = table.classes.get(definition)
-                makes = model is not None and table.classifier_shaped(model)
-            else:
-                makes = bool(table.builders(module, definition))
-            if makes:
+            if table.makes_model(module, definition):
                 calls.append(node)
                 found = found or by_place.get((module.path, definition.name)) or _only(known, module, definition)
     return found, tuple(calls)

@@ -46,14 +46,7 @@ def _makes_model(module: Module, table: ModelTable, value: ast.expr) -> bool:
     """Whether an expression calls what makes a model, as `A() if args.small else B(3).to(device)` does."""
     for call in (node for node in ast.walk(value) if isinstance(node, ast.Call)):
         target = module.find_callee(call.func)
-        if target is None:
-            continue
-        where, definition = target
-        if isinstance(definition, ast.ClassDef):
-            known = table.classes.get(definition)
-            if known is not None and table.classifier_shaped(known):
-                return True
-        elif table.builders(where, definition):
+        if target is not None and table.makes_model(*target):
             return True
     return False
 
