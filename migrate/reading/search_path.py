@@ -33,7 +33,9 @@ def added_folders(tree: ast.Module, path: str) -> Iterator[str]:
 
 
 def _changes_path(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("sys.path.insert", "sys.path.append", "sys.path.extend")
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return False
+    return node.func.attr in ("insert", "append", "extend") and ast.unparse(node.func.value) == "sys.path"
 
 
 def _inside(folder: str) -> str | None:
