@@ -59,6 +59,12 @@ lint: setup
 	@rm -rf build/mypy && mkdir -p build/mypy/penstock && ln -s $(PARTS:%=../../../%) build/mypy/penstock/
 	MYPYPATH=build/mypy $(BIN)/mypy --explicit-package-bases -p penstock
 
+# The migrated photos, which most benchmarks serve; made once.
+PHOTOS := build/photos/models
+$(PHOTOS): | setup
+	$(BIN)/python examples/photos/prepare.py
+	$(BIN)/penstock migrate examples/photos --out build/photos
+
 bench: setup
 	@$(BIN)/python examples/photos/prepare.py
 	$(BIN)/penstock migrate examples/photos --out build/photos
@@ -83,15 +89,13 @@ bench-serving: setup
 	$(BIN)/python -m penstock.serving.bench.overhead build/photos/models --images examples/photos/data/test --out docs/bench-serving.json
 
 # ResNet-like work on real photos, and 100,000 small JPEGs with the memory's curve; for a quiet machine.
-bench-classify: setup
-	@test -d build/photos/models || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
+bench-classify: setup $(PHOTOS)
 	$(BIN)/python tests/benchmarks/classify.py build/photos/models --images examples/photos/data/test --out docs/bench-classify.json
 
 # An hour at twice what the server sustains, on a quiet machine; SECONDS=120 for a short one, MODELS=... for another model.
 SECONDS ?= 3600
-MODELS  ?= build/photos/models
-soak: setup
-	@test -d $(MODELS) || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
+MODELS  ?= $(PHOTOS)
+soak: setup $(MODELS)
 	$(BIN)/python -m penstock.serving.bench.soak $(MODELS) --seconds $(SECONDS) --out docs/reliability
 
 # Cases that no client would send, to a server in one process or with FRONTENDS; docs/fuzzing.md says what must hold.
@@ -118,15 +122,13 @@ build/peers/%/.installed: examples/peers/requirements/%.txt
 	@$(BIN)/python examples/peers/share_packages.py build/peers/$*
 	@touch $@
 
-bench-peers: peers
-	@test -d build/photos/models || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
+bench-peers: peers $(PHOTOS)
 	$(BIN)/python examples/peers/run.py build/photos/models --baseline examples/photos --out build/bench-peers/onnxruntime
 	$(BIN)/python examples/peers/run.py build/photos/models --baseline examples/photos --out build/bench-peers/penstock --session penstock
 
 # Writes docs/performance.json and docs/performance.md; for a quiet machine. What is not installed is left out, said so.
-PERFORMANCE := $(BIN)/penstock bench build/photos/models --baseline examples/photos
-performance: peers
-	@test -d build/photos/models || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
+PERFORMANCE := $(BIN)/penstock bench $(PHOTOS) --baseline examples/photos
+performance: peers $(PHOTOS)
 	rm -rf build/performance
 	$(PERFORMANCE) --waterfall --rounds 5 --out build/performance
 	$(BIN)/penstock bench build/photos/models --sweep --images examples/photos/data/test --out build/performance
@@ -134,14 +136,12 @@ performance: peers
 	$(BIN)/python -m penstock.serving.bench.performance record build/performance --command "make performance" --out docs/performance
 
 # Measures the waterfall again and fails where a ratio fell below the recorded one beyond the spreads.
-bench-check: setup
-	@test -d build/photos/models || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
+bench-check: setup $(PHOTOS)
 	$(PERFORMANCE) --waterfall --rounds 3 --out build/bench-check
 	$(BIN)/python -m penstock.serving.bench.performance check build/bench-check/waterfall.json --recorded docs/performance.json
 
 # The stages of a server and the server itself, in turn, for the simulation of many machines; five minutes of a quiet machine.
-stages: setup
-	@test -d $(MODELS) || { $(BIN)/python examples/photos/prepare.py && $(BIN)/penstock migrate examples/photos --out build/photos; }
+stages: setup $(MODELS)
 	$(BIN)/python -m penstock.serving.scale measure $(MODELS) --images examples/photos/data/test --out docs/stages.json
 
 # docs/scale.md from docs/stages.json, on any machine.
