@@ -10,7 +10,6 @@ start it tries every batch size of the plan up to `MOST_ROWS`, on one session an
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 import threading
 import time
@@ -26,6 +25,7 @@ from ...runtime.artifact import Artifact, load_artifact
 from ..config import ServeConfig
 from ..decode import decode_rows
 from ..loading import preprocessor_of
+from .rounds import answer_rounds
 
 MOST_ROWS = 16  # as many as the benchmark's connections can fill
 
@@ -101,15 +101,10 @@ def main(arguments: Sequence[str]) -> int:
     images = [Path(file).read_bytes() for file in files]
     with ThreadPoolExecutor(ServeConfig(models=Path(folder)).decoders) as pool:
         loop = fastest(artifact, images, pool, float(trial_seconds))
-        _say({"ready": {"rows": loop.rows, "sessions": len(loop.sessions)}})
-        for line in sys.stdin:
-            _say({"images_per_second": loop.run(float(line))})
+        ready = {"rows": loop.rows, "sessions": len(loop.sessions)}
+        answer_rounds(ready, lambda seconds: {"images_per_second": loop.run(seconds)})
         loop.close()
     return 0
-
-
-def _say(content: dict[str, Any]) -> None:
-    print(json.dumps(content), flush=True)  # noqa: T201 - the benchmark reads it
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from ...errors import BenchError
 from .report import shown_name, table_of, with_spread
-from .result import Spread
+from .result import WITHIN, Spread
 
 __all__ = ["Change", "changes", "changes_table", "differences", "read_result"]
 
@@ -23,7 +23,7 @@ _TELLING = ("cpu", "cores", "flags", "gpus", "versions", "penstock")
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One figure in both runs. `verdict` is "higher" or "lower" where the spreads do not touch, else "within the spread"."""
+    """One figure in both runs. `verdict` is "higher" or "lower" where the spreads do not touch, else WITHIN."""
 
     what: str
     concurrency: int
@@ -33,11 +33,7 @@ class Change:
 
     @property
     def verdict(self) -> str:
-        if self.new.low > self.old.high:
-            return "higher"
-        if self.new.high < self.old.low:
-            return "lower"
-        return "within the spread"
+        return self.new.against(self.old)
 
     @property
     def share(self) -> float:
@@ -91,7 +87,7 @@ def changes_table(old: Mapping[str, Any], new: Mapping[str, Any]) -> RenderableT
     found = changes(old, new)
     for change in found:
         unit = "x" if change.what == "ratio" else "/s"
-        moved = change.verdict != "within the spread"
+        moved = change.verdict != WITHIN
         table.add_row(
             str(change.concurrency),
             escape(shown_name(change.contender)),
@@ -100,7 +96,7 @@ def changes_table(old: Mapping[str, Any], new: Mapping[str, Any]) -> RenderableT
             f"{change.share:.2f}",
             f"[bold]{change.verdict}[/]" if moved else f"[dim]{change.verdict}[/]",
         )
-    moved_count = sum(change.verdict != "within the spread" for change in found)
+    moved_count = sum(change.verdict != WITHIN for change in found)
     lines = [f"{moved_count} of {len(found)} figures changed beyond the spread of both runs."]
     if not found:
         lines = ["The runs have no service and concurrency in common."]

@@ -19,6 +19,9 @@ __all__ = ["Kind", "LoadRequest", "LoadResult", "Tally", "read_images", "tally_f
 
 Kind = Literal["once", "closed", "poisson"]
 
+# What a client sees includes its own way to the server and back, so the server is told a little less than the deadline.
+SERVER_SHARE = 0.8
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoadRequest:
@@ -69,6 +72,31 @@ class LoadRequest:
             raise ValueError("seconds and timeout_seconds must be positive, warm_up_seconds not negative")
         if self.kind == "poisson" and not (self.rate and 0 < self.rate < math.inf):
             raise ValueError(f"kind 'poisson' needs a positive rate in requests per second, got {self.rate!r}")
+
+    @classmethod
+    def in_time(
+        cls,
+        url: str,
+        images: tuple[str, ...],
+        *,
+        rate: float,
+        deadline: float,
+        seconds: float,
+        warm_up_seconds: float = 1.0,
+        seed: int = 0,
+    ) -> LoadRequest:
+        """Poisson traffic to a classification route whose requests allow `deadline` seconds, on connections enough for it."""
+        return cls(
+            url=f"{url}?timeout_ms={1e3 * SERVER_SHARE * deadline:g}",
+            images=images,
+            kind="poisson",
+            rate=rate,
+            connections=min(1024, max(16, math.ceil(3 * rate * deadline))),
+            seconds=seconds,
+            warm_up_seconds=warm_up_seconds,
+            timeout_seconds=max(10.0, 4 * deadline),
+            seed=seed,
+        )
 
     @property
     def parts(self) -> SplitResult:

@@ -13,13 +13,12 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -30,6 +29,7 @@ from ...runtime.atomic import write_aside
 from ...runtime.fingerprint import fingerprint
 from .images import choose_images
 from .loadgen import LoadRequest
+from .rounds import Rounds
 from .servers import Contender, Server, terminate_as_exit
 from .subject import only_model, penstock_service, under_load
 
@@ -85,9 +85,12 @@ def measure(config: OverheadConfig, console: Console) -> dict[str, Any]:
             command = (sys.executable, "-m", "penstock.serving.bench.echo", kind, str(config.models), "{ready}")
             return Contender(name=kind, command=command, path=route)
 
+        console.print("starting the bare loop")
+        loop = stack.enter_context(_bare_loop(config, folder, images))
+        console.print(f"the bare loop runs with {loop.ready}")
         pairs = {
             "decode and session": {
-                "bare": stack.enter_context(_BareLoop(config, folder, images, console)).rate,
+                "bare": lambda: float(loop.measure(config.seconds)["images_per_second"]),
                 "served": server(penstock_service(config.models, route, name="served"), images),
             },
             "echo of 60 kB": {
@@ -130,48 +133,10 @@ def table(result: dict[str, Any]) -> Table:
     return shown
 
 
-class _BareLoop:
-    """The process that decodes and runs without a server; it sleeps between measurements."""
-
-    def __init__(self, config: OverheadConfig, folder: Path, images: Sequence[str], console: Console) -> None:
-        self._seconds = config.seconds
-        self._command = [sys.executable, "-m", "penstock.serving.bench.bare_loop"]
-        self._command += [str(folder), str(config.trial_seconds), *images]
-        self._log = config.folder / "bare-loop.log"
-        self._console = console
-
-    def __enter__(self) -> _BareLoop:
-        self._console.print("starting the bare loop")
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
-        try:
-            self._console.print(f"the bare loop runs with {self._said()['ready']}")
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def rate(self) -> float:
-        """Images per second in one measurement."""
-        self._pipe(self._process.stdin).write(f"{self._seconds}\n".encode())
-        self._pipe(self._process.stdin).flush()
-        return float(self._said()["images_per_second"])
-
-    def _said(self) -> dict[str, Any]:
-        line = self._pipe(self._process.stdout).readline()
-        if not line:
-            raise BenchError(f"the bare loop ended:\n{self._log.read_text(errors='replace')[-3000:]}")
-        said: dict[str, Any] = json.loads(line)
-        return said
-
-    @staticmethod
-    def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-        assert pipe is not None, "opened with pipes"
-        return pipe
+def _bare_loop(config: OverheadConfig, folder: Path, images: Sequence[str]) -> Rounds:
+    """The process that decodes and runs without a server."""
+    command = [sys.executable, "-m", "penstock.serving.bench.bare_loop", str(folder), str(config.trial_seconds), *images]
+    return Rounds(command, config.folder / "bare-loop.log", what="the bare loop")
 
 
 def _under_load(config: OverheadConfig, server: Server, files: tuple[str, ...]) -> float:

@@ -21,7 +21,7 @@ from ...errors import BenchError
 from ...runtime.atomic import write_aside
 from .compare import read_result
 from .performance_page import markdown
-from .result import Spread
+from .result import WITHIN, Spread
 
 __all__ = ["check", "record"]
 
@@ -118,15 +118,13 @@ def _check(given: argparse.Namespace) -> int:
         figures = (
             f"recorded {old.median:.2f}x ({old.low:.2f}-{old.high:.2f}), now {new.median:.2f}x ({new.low:.2f}-{new.high:.2f})"
         )
-        mark = "FAILED" if wrong else "higher" if new.low > old.high else "lower" if new.high < old.low else "ok"
+        beside = new.against(old)
+        mark = "FAILED" if wrong else "ok" if beside == WITHIN else beside
         print(f"{mark:<7}{title}: {figures}{f': {wrong}' if wrong else ''}")  # noqa: T201
-    failed, agreeing = sum(bool(wrong) for *_, wrong in lines), sum(_touch(old, new) for _, old, new, _ in lines)
+    failed = sum(bool(wrong) for *_, wrong in lines)
+    agreeing = sum(new.against(old) == WITHIN for _, old, new, _ in lines)
     print(f"{agreeing} of {len(lines)} ratios agree within the spreads; {failed} fell by {MARGIN:.0%} more than that")  # noqa: T201
     return int(failed > 0)
-
-
-def _touch(old: Spread, new: Spread) -> bool:
-    return new.low <= old.high and old.low <= new.high
 
 
 def _record(given: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from .loadgen import LoadResult
 
 FORMAT = 1
+WITHIN = "within the spread"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,12 @@ class Spread:
     def of(cls, values: Sequence[float]) -> Spread | None:
         """None of no values."""
         return cls(median=statistics.median(values), low=min(values), high=max(values)) if values else None
+
+    def against(self, old: Spread) -> str:
+        """ "higher" or "lower" than another where the two do not touch, else WITHIN."""
+        if self.low > old.high:
+            return "higher"
+        return "lower" if self.high < old.low else WITHIN
 
 
 def plain(spread: Spread | None) -> dict[str, float] | None:

@@ -33,8 +33,6 @@ from .sweep import Sweep, find_sustainable, goodput
 
 __all__ = ["Check", "Slice", "Soak", "checks", "markdown"]
 
-# What a client sees includes its own way to the server and back, so the server is told a little less than the deadline.
-_SERVER_SHARE = 0.8
 # A minute each, but as many as it takes to see whether memory grows.
 _SLICE_SECONDS, _LEAST_SLICES = 60.0, 6
 _MEMORY_GROWTH = 1.05
@@ -159,16 +157,13 @@ def soak(
     """
 
     def load(rate: float, length: float, seed: int) -> LoadResult:
-        url = f"http://127.0.0.1:{server.ready['http']}/v1/classify/{model}?timeout_ms={1e3 * _SERVER_SHARE * deadline:g}"
-        request = LoadRequest(
-            url=url,
-            images=tuple(map(str, images)),
-            kind="poisson",
+        request = LoadRequest.in_time(
+            f"http://127.0.0.1:{server.ready['http']}/v1/classify/{model}",
+            tuple(map(str, images)),
             rate=rate,
-            connections=min(1024, max(16, math.ceil(3 * rate * deadline))),
+            deadline=deadline,
             seconds=length,
             warm_up_seconds=min(1.0, length),
-            timeout_seconds=max(10.0, 4 * deadline),
             seed=seed,
         )
         result = run(request)

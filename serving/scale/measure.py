@@ -7,10 +7,7 @@ what waits is stopped or sleeps.
 
 from __future__ import annotations
 
-import json
-import math
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,13 +15,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ...errors import BenchError
 from ...runtime.artifact import load_artifact
 from ...runtime.fingerprint import fingerprint
 from ..bench.images import choose_images
-from ..bench.load import LoadRequest, LoadResult
+from ..bench.load import SERVER_SHARE, LoadRequest, LoadResult
+from ..bench.rounds import Rounds
 from ..bench.servers import Contender, Server, terminate_as_exit
 from ..bench.subject import only_model, penstock_service, under_load
 from .stages import FORMAT
@@ -32,8 +30,6 @@ from .summary import Found, served_of, server_profile, stages_of
 
 __all__ = ["MeasureConfig", "measure"]
 
-# The server is told a little less than the deadline, since what a client sees includes its own way there and back.
-SERVER_SHARE = 0.8
 # Of the most requests per second in closed loops: what a server may be given, and an overload.
 LOADS = (0.6, 2.0)
 
@@ -71,7 +67,7 @@ def measure(config: MeasureConfig, *, command: str, progress: Callable[[str], No
         )
         files = tuple(str(path) for path in chosen.files)
         progress("starting the stages, the hollow server and the server")
-        probe = stack.enter_context(_Probe(config.models / name, files, folder / "probe.log"))
+        probe = stack.enter_context(_probe(config.models / name, files, folder / "probe.log"))
         route = f"/v1/classify/{name}"
         hollow_command = (sys.executable, "-m", "penstock.serving.scale.hollow", str(config.models.resolve()), "{ready}")
         hollow, server = (
@@ -96,7 +92,7 @@ def measure(config: MeasureConfig, *, command: str, progress: Callable[[str], No
                 found.hollow.append(_loaded(hollow, request, folder))
             progress(f"round {number + 1} of {config.rounds}: the server")
             _serve(config, server, files, folder, found, seed=number)
-        facts = probe.facts
+        facts = probe.ready
     images = [Path(file).stat().st_size for file in files]
     stages = stages_of(found) | {key: facts[key] for key in ("decoders", "max_delay_ms", "max_queue")}
     return {
@@ -122,15 +118,8 @@ def _serve(config: MeasureConfig, server: Server, files: tuple[str, ...], folder
     firsts = [runs[0][0].requests_per_second for kind, runs in found.served.items() if kind.startswith("closed")]
     for share in LOADS:
         rate = round(share * max(firsts), 1)
-        request = LoadRequest(
-            url=f"{server.url}?timeout_ms={1e3 * SERVER_SHARE * config.deadline:g}",
-            images=files,
-            kind="poisson",
-            rate=rate,
-            connections=min(1024, max(16, math.ceil(3 * rate * config.deadline))),
-            seconds=2 * config.seconds,
-            timeout_seconds=max(10.0, 4 * config.deadline),
-            seed=seed,
+        request = LoadRequest.in_time(
+            server.url, files, rate=rate, deadline=config.deadline, seconds=2 * config.seconds, seed=seed
         )
         found.served.setdefault(f"open {rate}", []).append(_loaded(server, request, folder))
 
@@ -148,43 +137,7 @@ def _loaded(server: Server, request: LoadRequest, folder: Path) -> tuple[LoadRes
     return result, used / max(1, result.sent)
 
 
-class _Probe:
-    """The process that measures stages; it sleeps between rounds."""
-
-    def __init__(self, folder: Path, files: Sequence[str], log: Path) -> None:
-        self._command = [sys.executable, "-m", "penstock.serving.scale.probe", str(folder.resolve()), *files]
-        self._log = log
-
-    def __enter__(self) -> _Probe:
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
-        try:
-            self.facts: dict[str, Any] = self._said()["ready"]
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            _open(pipe).close()
-
-    def measure(self, seconds: float) -> dict[str, Any]:
-        """One round's samples."""
-        _open(self._process.stdin).write(f"{seconds}\n".encode())
-        _open(self._process.stdin).flush()
-        return self._said()
-
-    def _said(self) -> dict[str, Any]:
-        line = _open(self._process.stdout).readline()
-        if not line:
-            raise BenchError(f"measuring the stages ended:\n{self._log.read_text(errors='replace')[-3000:]}")
-        said: dict[str, Any] = json.loads(line)
-        return said
-
-
-def _open(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None, "opened with pipes"
-    return pipe
+def _probe(folder: Path, files: Sequence[str], log: Path) -> Rounds:
+    """The process that measures stages."""
+    command = [sys.executable, "-m", "penstock.serving.scale.probe", str(folder.resolve()), *files]
+    return Rounds(command, log, what="measuring the stages")

@@ -9,7 +9,6 @@ later what it measured. Between them it sleeps, so that it takes nothing from a 
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 import sys
 import threading
@@ -25,6 +24,7 @@ import numpy as np
 from ...errors import BenchError
 from ...runtime.artifact import load_artifact
 from ...runtime.fingerprint import available_cores
+from ..bench.rounds import answer_rounds
 from ..config import ServeConfig
 from ..decode import decode_rows
 from ..loading import max_delay, open_instance, preprocessor_of
@@ -146,14 +146,8 @@ def _durations(run: Callable[[], object], seconds: float) -> list[float]:
 def main(arguments: Sequence[str]) -> int:
     folder, *files = arguments
     probe = Probe(Path(folder), [Path(file).read_bytes() for file in files])
-    _say({"ready": probe.facts})
-    for line in sys.stdin:
-        _say(probe.measure(float(line)))
+    answer_rounds(probe.facts, probe.measure)
     return 0
-
-
-def _say(content: dict[str, Any]) -> None:
-    print(json.dumps(content), flush=True)  # noqa: T201 - the benchmark reads it
 
 
 if __name__ == "__main__":
