@@ -217,6 +217,15 @@ class Module:
         return [node for node in self.nodes if isinstance(node, ast.Call)]
 
     @cached_property
+    def loads(self) -> dict[str, list[ast.expr]]:
+        """The names and dotted names that are read, each with the places."""
+        found: dict[str, list[ast.expr]] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load) and (name := dotted(node)):
+                found.setdefault(name, []).append(node)
+        return found
+
+    @cached_property
     def words(self) -> set[str]:
         """Every name that the file uses for anything but attributes."""
         names = {node.id for node in self.nodes if isinstance(node, ast.Name)}

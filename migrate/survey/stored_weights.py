@@ -15,11 +15,16 @@ _DEPTH = 3
 """Through so many returning functions what was read is followed."""
 
 
-def feeds_model(module: Module, read: ast.expr, calls: Calls, depth: int = 0) -> bool:
+def feeds_model(
+    module: Module, read: ast.expr, calls: Calls, depth: int = 0, followed: dict[ast.expr, int] | None = None
+) -> bool:
     """Whether the value of an expression reaches a call that fills a model, or is used as a model itself.
 
     Follows names and attributes inside the function, the class (`self.state`) or the module, and results into the callers.
+    `followed` holds, for one question, the expressions from which the way was gone already, and from what depth.
     """
+    followed = {} if followed is None else followed
+    followed[read] = depth
     scope: ast.AST = module.function_of(read) or module.tree
     carried: set[str] = set()
     """Names that hold the value or something made of it."""
@@ -40,19 +45,28 @@ def feeds_model(module: Module, read: ast.expr, calls: Calls, depth: int = 0) ->
             carried.add(name)
             if same and (node is read or dotted(node) in itself):
                 itself.add(name)
-            where = module.tree if "." in name or not isinstance(scope, ast.FunctionDef) else scope
-            work += _loads_of(where, name)
+            inside = scope if isinstance(scope, ast.FunctionDef) and "." not in name else None
+            work += _loads_of(module, inside, name)
         if isinstance(module.statement_of(node), ast.Return) and depth < _DEPTH:
-            function = module.function_of(node)
-            sites = calls.by_name.get(function.name, []) if function is not None else []
-            if any(feeds_model(where, site, calls, depth + 1) for where, site in sites if site is not read):
-                return True
+            for where, site in _callers(module, node, calls):
+                if followed.get(site, _DEPTH + 1) > depth + 1 and feeds_model(where, site, calls, depth + 1, followed):
+                    return True
     return False
 
 
-def _loads_of(scope: ast.AST, name: str) -> Iterator[ast.expr]:
-    for node in ast.walk(scope):
-        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load) and dotted(node) == name:
+def _callers(module: Module, returned: ast.expr, calls: Calls) -> Iterator[tuple[Module, ast.Call]]:
+    """The calls that may get what a function returns: scripts may each have a function of the same name."""
+    function = module.function_of(returned)
+    for where, site in calls.by_name.get(function.name, []) if function is not None else []:
+        found = where.find_callee(site.func)
+        if found is None or found[1] is function:
+            yield where, site
+
+
+def _loads_of(module: Module, function: ast.FunctionDef | None, name: str) -> Iterator[ast.expr]:
+    """The places inside a function, or anywhere in the file, where a name is read."""
+    for node in module.loads.get(name, []):
+        if function is None or function.lineno <= node.lineno <= (function.end_lineno or 0):
             yield node
 
 

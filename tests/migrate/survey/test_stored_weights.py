@@ -69,3 +69,14 @@ def test_of_both_only_the_weights_are_the_models(tmp_path: Path) -> None:
     )
     found = resolve(survey(tmp_path))
     assert [(site.path, site.line) for site in found.checkpoints] == [("net.py", 13)]
+
+
+def test_scripts_with_functions_of_one_name_are_not_each_others_callers(tmp_path: Path) -> None:
+    (tmp_path / "images.py").write_text(
+        "import torch\n\ndef read(path):\n    return torch.load(path)\n\nprint(read('x.pt').mean())\n"
+    )
+    (tmp_path / "main.py").write_text(
+        "from torch.hub import load_state_dict_from_url as got\nmodel = make()\n\ndef read(path):\n    return got(path)\n"
+        "\nmodel.load_state_dict(read('a.pt'))\n"
+    )
+    assert {site.path: site.weights for site in survey(tmp_path).checkpoints} == {"images.py": False, "main.py": True}

@@ -69,8 +69,9 @@ def removed(name: str) -> Callable[[Path], None]:
     return edit
 
 
-def _warmup(**fields: Any) -> Callable[[Path], None]:
+def _warmup(**given: Any) -> Callable[[Path], None]:
     def change(config: Any) -> None:
+        fields = dict(given)  # a case may be used more than once
         warmup = config.model_warmup.add(name="w", batch_size=fields.pop("batch_size", 1))
         source = warmup.inputs[fields.pop("input", "images")]
         source.data_type = fields.pop("data_type", schema.TYPE_FP32)
