@@ -63,12 +63,13 @@ def _as(original: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def on_device(program: ExportedProgram, device: str) -> ExportedProgram:
-    """The program with its weights and constants on the device ("cpu" or "cuda"); the same program when it is there."""
+    """The program with its weights and constants on the device ("cpu", "cuda" or "cuda:1"); the same one when it is there."""
+    wanted = torch.device(device)
     tensors = [
         *program.state_dict.values(),
         *(value for value in program.constants.values() if isinstance(value, torch.Tensor)),
     ]
-    if all(value.device.type == device for value in tensors):
+    if all(value.device.type == wanted.type and wanted.index in (None, value.device.index) for value in tensors):
         return program
     from torch.export.passes import move_to_device_pass
 

@@ -85,14 +85,18 @@ class InductorBackend:
         try:
             with quiet("torch"):
                 # The package's own bookkeeping between threads cannot be recorded; a session has one thread anyway.
-                function: Any = aoti_load_package(str(path), run_single_threaded=target.device == "cuda")
+                ordinal = -1 if target.ordinal is None else target.ordinal  # -1 is the current device
+                alone = target.device == "cuda"
+                function: Any = aoti_load_package(str(path), run_single_threaded=alone, device_index=ordinal)
         except Exception as error:
             raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
-        if target.device == "cuda":
-            from ..replay import CudaRecorder, Replayed
+        if target.device == "cpu":
+            return TorchSession(function, target)
+        from ..cuda_staging import CudaLine
+        from ..replay import CudaRecorder, Replayed
 
-            function = Replayed(function, CudaRecorder())
-        return TorchSession(function, target)
+        line = CudaLine(target.ordinal)
+        return TorchSession(Replayed(function, CudaRecorder(line.device)), target, line)
 
 
 def _settings(target: Target) -> dict[str, Any]:
