@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -110,6 +111,17 @@ def default_threads() -> int:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     physical = psutil.cpu_count(logical=False) or allowed
     return max(1, min(allowed, physical, _quota(Path("/sys/fs/cgroup/cpu.max")) or allowed))
+
+
+def visible_gpus() -> int:
+    """How many GPUs CUDA lets this process use, by its CUDA_VISIBLE_DEVICES; 0 without NVIDIA's driver. Torch-free."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    # Anything but 0 is an error, such as a driver without a device (100); no context is made, which would take memory.
+    return count.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 
 def _quota(path: Path) -> int | None:
