@@ -106,6 +106,7 @@ class CudaLine:
         self._stream = torch.cuda.Stream(self.device)
         # Blocking: a thread that spins until the GPU is done would take a core from decoding.
         self._done = torch.cuda.Event(blocking=True)
+        self._before = torch.cuda.Event()
         self.follow()  # weights may still be on their way
 
     def memory(self, size: int) -> torch.Tensor:
@@ -124,7 +125,9 @@ class CudaLine:
 
     def follow(self) -> None:
         """See `Line.follow`."""
-        self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        if not torch.cuda.is_current_stream_capturing():  # what a caller records runs later, and may not be waited for here
+            self._before.record(torch.cuda.current_stream(self.device))
+            self._stream.wait_event(self._before)
 
     def finish(self) -> None:
         """See `Line.finish`."""

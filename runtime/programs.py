@@ -103,3 +103,13 @@ def isolated(program: ExportedProgram) -> ExportedProgram:
         torch.export.save(anonymous(program), buffer)
         buffer.seek(0)
         return torch.export.load(buffer)
+
+
+def at_batch(program: ExportedProgram, rows: int, most: int) -> ExportedProgram:
+    """The program exported again with an example of so many rows, at which a compiler measures its kernels; any batch up to
+    `most` runs as before. It shares the program's weights."""
+    given, _ = program.example_inputs
+    example = tuple(value.new_zeros((rows, *value.shape[1:])) for value in given)
+    batch = torch.export.Dim("batch", min=1, max=most)
+    with quiet("torch"):
+        return torch.export.export(runnable(program), example, dynamic_shapes=tuple({0: batch} for _ in example))
