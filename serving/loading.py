@@ -77,6 +77,7 @@ def load_tensor_model(
             statistics=statistics,
             max_queue=config.max_queue,
             staging=_staging(artifact, table.largest),
+            devices=[number % len(openers) for number in range(len(instances))],
         ),
         signature=artifact.signature,
         preprocessing=artifact.preprocessing,

@@ -115,3 +115,43 @@ def test_batches_are_spread_over_the_devices():
     by = [int(answer[0, 0]) - 2 * number for number, answer in enumerate(answers)]
     assert all((answer == 2 * number + by[number]).all() for number, answer in enumerate(answers))
     assert set(by) == {0, 1}
+
+
+def test_a_batch_goes_to_a_device_that_computes_nothing():
+    """Whichever instance is woken: with two batches under way, no device has both."""
+    made, _ = devices(2)
+    instances, table = warm_up([device.open for device in made], SIGNATURE, count=2)
+    batcher = Batcher(instances, table, devices=[0, 1, 0, 1])
+    pairs = []
+    try:
+        for _ in range(40):
+            tickets = [batcher.admit(8, timeout=30) for _ in range(2)]
+            for ticket in tickets:
+                batcher.submit(ticket, [np.zeros((8, 3), np.float32)])
+            pairs.append({int(ticket.future.result(timeout=30)[0][0, 0]) for ticket in tickets})
+        # More than there are devices: the second instances take the rest.
+        tickets = [batcher.admit(8, timeout=30) for _ in range(40)]
+        for ticket in tickets:
+            batcher.submit(ticket, [np.zeros((8, 3), np.float32)])
+        begin = time.perf_counter()
+        for ticket in tickets:
+            ticket.future.result(timeout=30)
+        seconds = time.perf_counter() - begin
+    finally:
+        batcher.close()
+    assert pairs.count({0, 1}) >= 36  # an answer is out a moment before its instance counts as idle
+    assert seconds < 40 * (COPYING + COMPUTING)
+
+
+def test_every_instance_ends_when_the_last_request_was_still_on_its_way():
+    made, _ = devices(2)
+    instances, table = warm_up([device.open for device in made], SIGNATURE, count=2)
+    batcher = Batcher(instances, table, devices=[0, 1, 0, 1])
+    ticket = batcher.admit(8, timeout=30)
+    ending = threading.Thread(target=batcher.close, daemon=True)
+    ending.start()
+    time.sleep(0.1)  # all instances sleep until it comes
+    batcher.submit(ticket, [np.zeros((8, 3), np.float32)])
+    ending.join(timeout=20)
+    assert not ending.is_alive()
+    assert ticket.future.done()
