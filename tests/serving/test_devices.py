@@ -1,13 +1,18 @@
 """Which GPUs are taken is decided from their number, which needs none; what computes on them is in test_cuda_staging.py."""
 
-import pytest
+import json
 
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli import app
 from penstock.errors import BackendError
 from penstock.runtime.artifact import load_artifact
 from penstock.runtime.session import Target, visible_gpus
 from penstock.serving.config import ServeConfig
 from penstock.serving.devices import each_device, ordinals, parsed_devices
 from penstock.serving.loading import load_tensor_model, open_instance
+from penstock.serving.processes.child import config_from_json, config_to_json
 
 
 def test_a_plan_for_the_cpu_asks_for_no_gpu():
@@ -72,3 +77,16 @@ def test_a_session_of_the_cpu_has_no_ordinal(models):
     artifact = load_artifact(models / "tiny")
     with pytest.raises(ValueError, match="ordinal must count GPUs"):
         open_instance(artifact, artifact.plan_here(), 8, 1, ordinal=1)
+
+
+def test_an_engine_of_its_own_is_told_the_devices(tmp_path):
+    for devices in (None, (0, 2)):
+        config = ServeConfig(models=tmp_path, devices=devices)
+        assert config_from_json(json.loads(json.dumps(config_to_json(config)))) == config
+
+
+def test_the_command_refuses_what_names_no_gpu(models):
+    for given, said in (("gpu0", "all, or numbers of GPUs"), ("0,0", "each once")):
+        done = CliRunner().invoke(app, ["serve", str(models), "--devices", given], env={"COLUMNS": "160"})
+        assert done.exit_code == 2
+        assert said in done.output
