@@ -99,3 +99,16 @@ def test_autotuning_is_for_gpus_and_only_in_a_tuning_that_has_the_time():
     assert "does not run on cpu" in backend.supports(Target())
     assert backend.preparation_seconds > GraphConfig().max_tuning_seconds
     assert backend.preparation_seconds > INDUCTOR.preparation_seconds
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no usable CUDA device on this machine")
+def test_autotuned_kernels_compute_what_the_module_computes(conv_net, tmp_path):
+    backend, target = backends.get("inductor_autotuned"), Target(device="cuda", precision="bf16")
+    session = backend.open(tmp_path, target, backend.prepare(capture(conv_net, torch.randn(2, 3, 20, 12)), target, tmp_path))
+    for rows in (1, 5, 32, 40):
+        images = torch.randn(rows, 3, 20, 12)
+        with torch.no_grad():
+            expected = conv_net(images).numpy()
+        np.testing.assert_allclose(session.run([images.numpy()])[0], expected, atol=5e-2 * np.abs(expected).max())
+    assert session.note == ""
