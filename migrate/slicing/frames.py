@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -365,7 +366,7 @@ class Framer:
         body, _ = self._module(Point(module, None, None, value), wrapped=True)
         if not self.options.checkpoints:
             body = self._without_loading(module, body)
-        name = "_from_" + module.name.replace(".", "_")
+        name = "_from_" + re.sub(r"\W", "_", module.name)  # folders and files may be called anything
         wrapper = ast.FunctionDef(
             name=name,
             args=ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[]),

@@ -396,3 +396,32 @@ def test_a_transform_needs_no_weights(tmp_path):
     assert "load_from" in resolved.recipe["source"]
     assert "args.size = 48" in resolved.transform_recipe["source"]
     assert "load_from" not in resolved.transform_recipe["source"]
+
+
+def test_folders_whose_names_are_no_identifiers(tmp_path):
+    folder = tmp_path / "back-end 2"
+    folder.mkdir()
+    write(
+        folder,
+        net=NET,
+        inference="""
+            from torch import nn
+
+            def with_scores(model):
+                return nn.Sequential(model, nn.Softmax(1))
+
+            def predict(images, model):
+                model = with_scores(model)
+                return model(images)
+        """,
+        app="""
+            from inference import predict
+            from net import Net
+
+            net = Net(num_classes=3).eval()
+            print(predict(images, net))
+        """,
+    )
+    source = resolve(survey(tmp_path)).recipe["source"]
+    assert "def _from_back_end_2_inference():" in source
+    compile(source, "recipe", "exec")
