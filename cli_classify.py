@@ -37,7 +37,7 @@ def classify(
     max_errors: Annotated[int | None, typer.Option(help="Stop when more images than this are broken.")] = None,
     restart: Annotated[bool, typer.Option("--restart", help="Throw away what an earlier job wrote to --out.")] = False,
     batch: Annotated[int | None, typer.Option(help="Images at once through the model; by default what is fastest.")] = None,
-    instances: Annotated[int, typer.Option(help="Sessions of the model side by side.")] = 1,
+    instances: Annotated[int, typer.Option(help="Sessions of the model side by side; on each GPU, where it runs on GPUs.")] = 1,
     threads: Annotated[int | None, typer.Option(help="CPU threads of each session; by default as the plan measured.")] = None,
     readers: Annotated[int | None, typer.Option(help="Threads that read; by default 4, 32 from an object store.")] = None,
     decode_threads: Annotated[int | None, typer.Option(help="Threads that decode; by default one per core.")] = None,

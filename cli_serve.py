@@ -17,8 +17,11 @@ def serve(
     metrics_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8002,
     ready_file: Annotated[Path | None, typer.Option(help="Written as JSON with the ports once ready.")] = None,
     instances: Annotated[
-        int | None, typer.Option(help="Sessions side by side per model; by default what warm-up finds.")
+        int | None, typer.Option(help="Sessions side by side per model (and GPU); by default what warm-up finds.")
     ] = None,
+    devices: Annotated[
+        str, typer.Option(help="GPUs for models that were planned on one, as in 0,1; all: those it sees.")
+    ] = "all",
     threads: Annotated[int | None, typer.Option(help="CPU threads of each session; by default as the plan measured.")] = None,
     max_queue: Annotated[int, typer.Option(help="Requests that may wait, per model, before new ones are refused.")] = 256,
     timeout: Annotated[float, typer.Option(help="Deadline in seconds of a request that names none.")] = 30.0,
@@ -81,6 +84,7 @@ def serve(
 ) -> None:
     """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
     from .serving.config import ServeConfig
+    from .serving.devices import parsed_devices
     from .serving.ray_serve.config import RayConfig, check_options
 
     given = [name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
@@ -105,6 +109,7 @@ def serve(
             metrics_port=metrics_port,
             ready_file=ready_file,
             instances=instances,
+            devices=parsed_devices(devices),
             threads=threads,
             max_queue=max_queue,
             default_timeout_seconds=timeout,

@@ -89,15 +89,16 @@ class Artifact:
             refusals.append(refusal)
         raise BackendError(f"nothing here can run {self.name}: {'; '.join(refusals) or 'it has no portable graph'}")
 
-    def open(self, batch: int | None = None, *, threads: int | None = None) -> Session:
+    def open(self, batch: int | None = None, *, threads: int | None = None, ordinal: int | None = None) -> Session:
         """A session of the plan's choice for batches of that many rows (None: for its largest bucket).
 
-        Never imports torch for onnxruntime or openvino. Raises BackendError.
+        `ordinal` is which of the visible GPUs, for a plan that uses one; None is the process's current one. Never imports torch
+        for onnxruntime (unless it computes on a GPU) or openvino. Raises BackendError.
         """
         plan = self.plan_here()
         rows = batch or max(plan.buckets)
         choice = plan.choice(rows)
-        return backends.get(choice.backend).open(self.path, plan.target(rows, threads=threads), choice.files)
+        return backends.get(choice.backend).open(self.path, plan.target(rows, threads=threads, ordinal=ordinal), choice.files)
 
     def _why_not_measured(self, here: Mapping[str, Any]) -> str:
         if not self.plans:

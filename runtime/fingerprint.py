@@ -45,8 +45,16 @@ def fingerprint() -> dict[str, Any]:
 
 
 def matches(planned: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
-    """Whether measurements made there hold here: everything is equal, and nothing is unknown on one side only."""
-    return dict(planned) == dict(here)
+    """Whether measurements made there hold here: everything is equal, and nothing is unknown on one side only.
+
+    Of GPUs of one kind, any number will do: a batch is computed by one of them.
+    """
+
+    def kinds(found: Mapping[str, Any]) -> dict[str, Any]:
+        gpus = found.get("gpus")
+        return {**found, "gpus": list(dict.fromkeys(gpus))} if isinstance(gpus, list) else dict(found)
+
+    return kinds(planned) == kinds(here)
 
 
 def versions() -> dict[str, str | None]:

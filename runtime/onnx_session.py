@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,8 @@ from .session import FixedBatchSession, Session, Target
 if TYPE_CHECKING:
     import numpy as np
     import torch
+
+    from .cuda_staging import Line, Staging
 
 _FATAL = 4
 _BATCH = "batch"  # what the portable graph calls its first dimension
@@ -39,24 +43,59 @@ def open_onnx(path: Path, target: Target, providers: Sequence[str | tuple[str, d
         session = onnxruntime.InferenceSession(str(path), options, providers=list(providers))
     except Exception as error:
         raise BackendError(f"{path.name} cannot be loaded by onnxruntime {onnxruntime.__version__}: {error}") from error
-    opened = OnnxSession(session, target.device)
+    place = "cpu" if target.device == "cpu" else f"{target.device}:{gpu(target)}"
+    opened = OnnxSession(session, place, _line(target))
     return opened if target.batch is None else FixedBatchSession(opened, target.batch)
 
 
-class OnnxSession:
-    """Runs arrays, or tensors where they lie: bound to the session, those on a GPU never cross to the host."""
+def gpu(target: Target) -> int:
+    """The number of the GPU that a target means, for a provider's "device_id"; the first where torch has no current one."""
+    torch: Any = sys.modules.get("torch")
+    if target.ordinal is None and torch is not None and torch.cuda.is_initialized():
+        return int(torch.cuda.current_device())
+    return target.ordinal or 0
 
-    def __init__(self, session: Any, device: str) -> None:
+
+def _line(target: Target) -> Line | None:
+    """What takes arrays to the GPU and back; None where torch, which does it, is not there or has no GPU."""
+    if target.device != "cuda" or not importlib.util.find_spec("torch"):
+        return None
+    import torch
+
+    from .cuda_staging import CudaLine
+
+    return CudaLine(gpu(target)) if torch.cuda.is_available() else None
+
+
+def _staging(line: Line) -> Staging:
+    from .cuda_staging import Staging  # needs torch
+
+    return Staging(line)
+
+
+class OnnxSession:
+    """Runs arrays, or tensors where they lie: bound to the session, those on a GPU never cross to the host.
+
+    Arrays go by `line`, if there is one, to its device, where they are bound, and back.
+    """
+
+    def __init__(self, session: Any, place: str = "cpu", line: Line | None = None) -> None:
         self._session = session
-        self._device = device
+        self._place = place
         self._names = [item.name for item in session.get_inputs()]
         self._outputs = [(item.name, _TYPES[item.type], tuple(item.shape[1:])) for item in session.get_outputs()]
+        known = all(isinstance(size, int) for _, _, row in self._outputs for size in row)  # else there is nothing to bind
+        self._staging = None if line is None or not known else _staging(line)
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
         """See `Session.run`."""
         session = self._opened()
         try:
+            if self._staging is not None:
+                return self._staging.run(self.run_tensors, inputs)
             return list(session.run(None, dict(zip(self._names, inputs, strict=True))))
+        except BackendError:
+            raise
         except Exception as error:
             raise _failed(inputs, error) from error
 
@@ -66,7 +105,7 @@ class OnnxSession:
         import torch
 
         session = self._opened()
-        device = torch.device(self._device, torch.cuda.current_device() if self._device == "cuda" else 0)
+        device = torch.device("cpu", 0) if self._place == "cpu" else torch.device(self._place)
         given = [value.to(device).contiguous() for value in inputs]
         results = [
             torch.empty((len(given[0]), *shape), dtype=getattr(torch, kind), device=device) for _, kind, shape in self._outputs
@@ -92,6 +131,8 @@ class OnnxSession:
     def close(self) -> None:
         """See `Session.close`."""
         self._session = None
+        if self._staging is not None:
+            self._staging.close()
 
     def _opened(self) -> Any:
         if self._session is None:

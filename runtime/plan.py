@@ -42,9 +42,10 @@ class Choice:
             "variant": self.variant,
         }
 
-    def target(self, device: str, threads: int | None) -> Target:
-        """What to open it with."""
-        return Target(device=device, precision=self.precision, threads=threads, batch=self.batch, streams=self.streams)
+    def target(self, device: str, threads: int | None, ordinal: int | None = None) -> Target:
+        """What to open it with; `ordinal` is which GPU, of which a plan knows nothing."""
+        precision, batch, streams = self.precision, self.batch, self.streams
+        return Target(device=device, precision=precision, threads=threads, batch=batch, streams=streams, ordinal=ordinal)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Choice:
@@ -162,9 +163,9 @@ class Plan:
         """How to run a batch of that many rows."""
         return self.choices[self.bucket(batch)]
 
-    def target(self, batch: int, *, threads: int | None = None) -> Target:
+    def target(self, batch: int, *, threads: int | None = None, ordinal: int | None = None) -> Target:
         """The target to open `choice(batch)` with; `threads` overrides the plan's own."""
-        return self.choice(batch).target(self.device, threads or self.threads)
+        return self.choice(batch).target(self.device, threads or self.threads, ordinal)
 
     def worst_parity(self) -> ParityRecord:
         """One record for all choices: that of the first winner that did not pass, else of the one that differs most.

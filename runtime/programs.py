@@ -63,12 +63,13 @@ def _as(original: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def on_device(program: ExportedProgram, device: str) -> ExportedProgram:
-    """The program with its weights and constants on the device ("cpu" or "cuda"); the same program when it is there."""
+    """The program with its weights and constants on the device ("cpu", "cuda" or "cuda:1"); the same one when it is there."""
+    wanted = torch.device(device)
     tensors = [
         *program.state_dict.values(),
         *(value for value in program.constants.values() if isinstance(value, torch.Tensor)),
     ]
-    if all(value.device.type == device for value in tensors):
+    if all(value.device.type == wanted.type and wanted.index in (None, value.device.index) for value in tensors):
         return program
     from torch.export.passes import move_to_device_pass
 
@@ -102,3 +103,13 @@ def isolated(program: ExportedProgram) -> ExportedProgram:
         torch.export.save(anonymous(program), buffer)
         buffer.seek(0)
         return torch.export.load(buffer)
+
+
+def at_batch(program: ExportedProgram, rows: int, most: int) -> ExportedProgram:
+    """The program exported again with an example of so many rows, at which a compiler measures its kernels; any batch up to
+    `most` runs as before. It shares the program's weights."""
+    given, _ = program.example_inputs
+    example = tuple(value.new_zeros((rows, *value.shape[1:])) for value in given)
+    batch = torch.export.Dim("batch", min=1, max=most)
+    with quiet("torch"):
+        return torch.export.export(runnable(program), example, dynamic_shapes=tuple({0: batch} for _ in example))

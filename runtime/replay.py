@@ -5,7 +5,9 @@ Batches are padded to the next bucket, four to each power of two, so at most a q
 
 from __future__ import annotations
 
+import functools
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -91,15 +93,35 @@ class Replayed:
         return True
 
 
-class CudaRecorder:
-    """Records on a stream of its own, into one memory pool: recordings are never replayed at once, so they share it."""
+# While one thread records, no other may: recording begins with waiting for the device, which spoils what is being recorded.
+_RECORDING = threading.Lock()
 
-    def __init__(self) -> None:
+
+@functools.cache
+def _stream_to_record(ordinal: int) -> torch.cuda.Stream:
+    """One stream per device, of a priority that no session has: torch gives out 32 of each priority again and again, and what
+    another session began on a stream that is being recorded would become part of the recording."""
+    return torch.cuda.Stream(ordinal, priority=-1)
+
+
+class CudaRecorder:
+    """Records on a stream that nothing else runs on, into one memory pool: recordings of one session, which are never replayed
+    at once, share it.
+
+    On the device given; None is torch's current one. Sessions of other threads may run meanwhile, also on the same device.
+    """
+
+    def __init__(self, device: torch.device | None = None) -> None:
         self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream()
+        index = None if device is None else device.index
+        self._stream = _stream_to_record(torch.cuda.current_device() if index is None else index)
 
     def __call__(self, function: Function, inputs: Sequence[torch.Tensor]) -> tuple[Recording, Sequence[torch.Tensor]]:
         """Record the function on the inputs' memory. Raises RuntimeError when something in it cannot be recorded."""
+        with _RECORDING, torch.cuda.device(self._stream.device):
+            return self._recorded(function, inputs)
+
+    def _recorded(self, function: Function, inputs: Sequence[torch.Tensor]) -> tuple[Recording, Sequence[torch.Tensor]]:
         # Allocations, library handles and folded constants of a first call must not be part of the recording.
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ class Target:
 
     "int8+bf16" computes in bf16 what is not quantised. `batch` asks for a session compiled for that many rows alone: fewer are
     padded, more are run in parts. None takes any batch as it comes. With `streams` such a batch is cut into that many equal
-    parts, which are computed side by side, each by its share of the threads.
+    parts, which are computed side by side, each by its share of the threads. `ordinal` says which of the visible GPUs; None is
+    the process's current one.
     """
 
     device: str = "cpu"
@@ -29,6 +31,7 @@ class Target:
     threads: int | None = None
     batch: int | None = None
     streams: int = 1
+    ordinal: int | None = None
 
     def __post_init__(self) -> None:
         if self.device not in _DEVICES:
@@ -41,6 +44,13 @@ class Target:
             raise ValueError(f"target: batch must be at least 1, got {self.batch}")
         if self.streams < 1 or (self.streams > 1 and (self.batch is None or self.batch % self.streams)):
             raise ValueError(f"target: streams must divide batch, got {self.streams} for {self.batch}")
+        if self.ordinal is not None and (self.ordinal < 0 or self.device == "cpu"):
+            raise ValueError(f"target: ordinal must count GPUs from 0, got {self.ordinal} for {self.device}")
+
+    @property
+    def place(self) -> str:
+        """The device as torch names it: "cpu", "cuda" or "cuda:1"."""
+        return self.device if self.ordinal is None else f"{self.device}:{self.ordinal}"
 
     @property
     def thread_count(self) -> int:
@@ -101,6 +111,17 @@ def default_threads() -> int:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     physical = psutil.cpu_count(logical=False) or allowed
     return max(1, min(allowed, physical, _quota(Path("/sys/fs/cgroup/cpu.max")) or allowed))
+
+
+def visible_gpus() -> int:
+    """How many GPUs CUDA lets this process use, by its CUDA_VISIBLE_DEVICES; 0 without NVIDIA's driver. Torch-free."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    # Anything but 0 is an error, such as a driver without a device (100); no context is made, which would take memory.
+    return count.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 
 def _quota(path: Path) -> int | None:

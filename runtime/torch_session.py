@@ -11,6 +11,7 @@ import torch
 
 from ..errors import BackendError
 from .capture import MAX_BATCH
+from .cuda_staging import Line, Staging
 from .session import Target
 
 _LOW = (torch.bfloat16, torch.float16)
@@ -19,15 +20,20 @@ _LOW = (torch.bfloat16, torch.float16)
 class TorchSession:
     """Runs `function(*tensors)` without gradients on the target's device, with its threads.
 
-    Outputs in a reduced precision come back as float32. More than `MAX_BATCH` rows are run in parts.
+    Outputs in a reduced precision come back as float32. More than `MAX_BATCH` rows are run in parts. Arrays go by `line`, if
+    there is one, to its device and back; tensors are computed in the caller's order.
     """
 
-    def __init__(self, function: Callable[..., Sequence[torch.Tensor]], target: Target) -> None:
+    def __init__(self, function: Callable[..., Sequence[torch.Tensor]], target: Target, line: Line | None = None) -> None:
         self._function: Callable[..., Sequence[torch.Tensor]] | None = function
         self._target = target
+        self._device = torch.device(target.place) if line is None else line.device
+        self._staging = None if line is None else Staging(line)
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
         """See `Session.run`."""
+        if self._staging is not None:
+            return self._staged(self._staging, inputs)
         tensors = [
             torch.from_numpy(value if value.flags.writeable else value.copy()) for value in map(np.ascontiguousarray, inputs)
         ]
@@ -37,19 +43,10 @@ class TorchSession:
 
     def run_tensors(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The same for tensors, which stay on the target's device."""
-        if self._function is None:
-            raise BackendError("this session is closed; open another")
-        device = torch.device(self._target.device)
-        parts = []
-        with torch.no_grad(), thread_count(self._target.thread_count, device), _without_autocast(device):
-            for start in range(0, inputs[0].shape[0], MAX_BATCH):
-                part = [value[start : start + MAX_BATCH].to(device) for value in inputs]
-                try:
-                    results = self._function(*part)
-                except Exception as error:
-                    message = f"the model failed on inputs of shape {[tuple(value.shape) for value in part]}: {error}"
-                    raise BackendError(message) from error
-                parts.append([value.float() if value.dtype in _LOW else value for value in results])
+        with self._prepared():
+            parts = [self._computed([value.to(self._device) for value in part]) for part in _parts(inputs)]
+        if self._staging is not None:  # what the function keeps is used again by the next arrays
+            self._staging.line.follow()
         return parts[0] if len(parts) == 1 else [torch.cat(values) for values in zip(*parts, strict=True)]
 
     @property
@@ -60,6 +57,42 @@ class TorchSession:
     def close(self) -> None:
         """See `Session.close`."""
         self._function = None
+        if self._staging is not None:
+            self._staging.close()
+
+    def _staged(self, staging: Staging, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+        try:
+            with self._prepared():
+                parts = [staging.run(self._computed, part) for part in _parts(inputs)]
+        except RuntimeError as error:
+            raise BackendError(f"the device failed on inputs of shape {_shapes(inputs)}: {error}") from error
+        return parts[0] if len(parts) == 1 else [np.concatenate(values) for values in zip(*parts, strict=True)]
+
+    def _computed(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The outputs for at most `MAX_BATCH` rows on the device."""
+        if self._function is None:
+            raise BackendError("this session is closed; open another")
+        try:
+            results = self._function(*inputs)
+        except Exception as error:
+            raise BackendError(f"the model failed on inputs of shape {_shapes(inputs)}: {error}") from error
+        return [value.float() if value.dtype in _LOW else value for value in results]
+
+    @contextlib.contextmanager
+    def _prepared(self) -> Iterator[None]:
+        on_it = torch.cuda.device(self._device) if self._device.type == "cuda" else contextlib.nullcontext()
+        threads = thread_count(self._target.thread_count, self._device)
+        with torch.no_grad(), on_it, threads, _without_autocast(self._device):
+            yield
+
+
+def _parts(inputs: Sequence[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(inputs[0]), MAX_BATCH):
+        yield [value[start : start + MAX_BATCH] for value in inputs]
+
+
+def _shapes(inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+    return [tuple(value.shape) for value in inputs]
 
 
 @contextlib.contextmanager

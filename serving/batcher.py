@@ -67,7 +67,8 @@ class Ticket:
 class Batcher:
     """Runs one model's requests in batches on one worker thread per instance.
 
-    `instances` holds, for each instance, the session of every bucket of `table`. Outputs of a request are views of the batch's
+    `instances` holds, for each instance, the session of every bucket of `table`. `devices` says where each is, by default all
+    on one: a batch goes to a device that computes nothing, if there is one. Outputs of a request are views of the batch's
     outputs. With `staging`, rows that are written into their `slot` need no copy. Nothing polls: workers sleep on one condition
     until the queue or the time that the policy named says otherwise.
     """
@@ -82,6 +83,7 @@ class Batcher:
         statistics: ModelStatistics | None = None,
         max_queue: int = 256,
         staging: Staging | None = None,
+        devices: Sequence[int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.table = table
@@ -99,6 +101,7 @@ class Batcher:
         self._running = [0] * len(instances)
         self._closing = False
         self._instances = instances
+        self._devices = devices or [0] * len(instances)
         self._threads = [
             threading.Thread(target=self._work, args=(number,), name=f"penstock-{name}-{number}", daemon=True)
             for number in range(len(instances))
@@ -263,6 +266,7 @@ class Batcher:
             with self._changed:
                 while rejected is None:
                     if self._closing and not self._queue and not self._coming:
+                        self._changed.notify_all()  # the others have no more to wait for, either
                         return None
                     free = sum(1 for count in self._running if not count)
                     coming = sum(ticket.rows for ticket in self._coming)
@@ -270,7 +274,10 @@ class Batcher:
                     decision = self._policy.decide(
                         now, self._queue, self.table, free=free, coming=coming, instances=len(self._running)
                     )
-                    if isinstance(decision, Dispatch):
+                    if isinstance(decision, Dispatch) and self._better_elsewhere(number):
+                        self._changed.notify()  # to the one that sleeps longest, which passes it on as well unless it is there
+                        self._changed.wait()
+                    elif isinstance(decision, Dispatch):
                         taken, self._queue = self._queue[: decision.count], self._queue[decision.count :]
                         for ticket in taken:
                             ticket.state = "running"
@@ -295,6 +302,11 @@ class Batcher:
             if rejected.future.set_running_or_notify_cancel():
                 late = OverloadedError(f"model '{self._name}' could not run the request before its deadline; allow more time")
                 self._fail([rejected], late)
+
+    def _better_elsewhere(self, number: int) -> bool:
+        """Whether the device of an instance computes, and another does not; with the lock held."""
+        busy = {device for device, running in zip(self._devices, self._running, strict=True) if running}
+        return self._devices[number] in busy and not busy.issuperset(self._devices)
 
     def _work(self, number: int) -> None:
         """The life of one instance."""

@@ -28,9 +28,10 @@ class ServeConfig:
     """One run of `penstock serve`. Every limit is what one request may cost; a port of 0 takes a free one.
 
     `models` is a folder in the model-repository layout. `instances` sessions run side by side per model, each with `threads`
-    CPU threads (None: as many as its plan was measured with). None lets warm-up measure whether two serve more than one: alone,
-    a request has all cores either way; under load, one batch may use the moments in which the other waits for its slowest
-    thread, is collated, or is handed back.
+    CPU threads (None: as many as its plan was measured with); a model whose plan is for GPUs has so many on each of the
+    `devices`, numbers of GPUs as CUDA counts those that the process sees (None: all of them). Without `instances` warm-up
+    measures whether two serve more than one: alone, a request has all cores either way; under load, one batch may use the
+    moments in which the other waits for its slowest thread, is collated or copied, or is handed back.
     `frontends` processes take requests, decode images and pass rows to the engine's process, each through `ring_bytes` of
     shared memory; 0 does all in one process, and None decides by the number of cores.
     `decoding` says how images become tensors: "exact" as Pillow computes it, "fast" with JPEG pixels within 2 of
@@ -81,6 +82,7 @@ class ServeConfig:
     rate_limit: float | None = None
 
     instances: int | None = None
+    devices: tuple[int, ...] | None = None
     threads: int | None = None
     decode_threads: int | None = None
     frontends: int | None = None
@@ -110,6 +112,10 @@ class ServeConfig:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
+        if self.devices is not None and not (self.devices and len(set(self.devices)) == len(self.devices)):
+            raise ValueError(f"devices must name GPUs, each once, got {self.devices!r}")
+        if self.devices and any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in self.devices):
+            raise ValueError(f"devices must be numbers of GPUs, from 0; got {self.devices!r}")
         if self.frontends is not None and (isinstance(self.frontends, bool) or not 0 <= self.frontends <= _MAX_FRONTENDS):
             raise ValueError(f"frontends must be a number of processes from 0 to {_MAX_FRONTENDS}, got {self.frontends!r}")
         if self.frontends and (one := next((name for name in _OF_ONE_PROCESS if getattr(self, name)), None)):

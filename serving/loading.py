@@ -17,6 +17,7 @@ from ..runtime.preprocessing import Preprocessor
 from ..specs import Preprocessing, Signature
 from .batcher import Batcher, Runner
 from .config import ServeConfig
+from .devices import each_device
 from .fast_preprocessing import make_preprocessor
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .policy import BatchPolicy
@@ -50,14 +51,14 @@ def load_tensor_model(
         artifact = replace(artifact, config=override)
     declared = artifact.config
     plan = artifact.plan_here()
+    opener = partial(open_instance, artifact, plan, declared.max_batch_size, config.threads)
+    openers = each_device(opener, plan, config.devices)
     progress(f"{artifact.name}: loading version {artifact.version} ({_described(plan)})")
     instances, table = warm_up(
-        partial(open_instance, artifact, plan, declared.max_batch_size, config.threads),
-        artifact.signature,
-        count=config.instances or (before.instances if before else None),
+        openers, artifact.signature, count=config.instances or (before.instances_per_device if before else None)
     )
     timings = ", ".join(f"batch {bucket} {milliseconds:.3g} ms" for bucket, milliseconds in table.to_json().items())
-    progress(f"{artifact.name}: version {artifact.version} is ready, {_counted(len(instances))}, {timings}")
+    progress(f"{artifact.name}: version {artifact.version} is ready, {_counted(len(instances), len(openers))}, {timings}")
     # A version that is loaded again goes on counting where it was: to Prometheus it is the same one.
     again = before is not None and before.version == str(artifact.version)
     statistics = before.statistics if before is not None and again else ModelStatistics()
@@ -76,12 +77,14 @@ def load_tensor_model(
             statistics=statistics,
             max_queue=config.max_queue,
             staging=_staging(artifact, table.largest),
+            devices=[number % len(openers) for number in range(len(instances))],
         ),
         signature=artifact.signature,
         preprocessing=artifact.preprocessing,
         preprocessor=preprocessor_of(artifact.preprocessing, artifact.signature, config) if artifact.preprocessing else None,
         probabilities=artifact.probabilities,
         instances=len(instances),
+        instances_per_device=len(instances) // len(openers),
         cache=cache.of_model() if cache is not None and _cacheable(declared) else None,
         input_names=tuple(spec.name for spec in artifact.signature.inputs),
         output_names=tuple(spec.name for spec in artifact.signature.outputs),
@@ -148,8 +151,10 @@ def _staging(artifact: Artifact, largest: int) -> Staging | None:
     return Staging([(spec.row_shape, np.dtype(spec.dtype)) for spec in inputs], largest)
 
 
-def open_instance(artifact: Artifact, plan: Plan, max_batch_size: int, threads: int | None) -> dict[int, Runner]:
-    """One instance: the session of every bucket; buckets that chose the same way share one."""
+def open_instance(
+    artifact: Artifact, plan: Plan, max_batch_size: int, threads: int | None, *, ordinal: int | None = None
+) -> dict[int, Runner]:
+    """One instance, on the GPU `ordinal` if any: the session of every bucket; buckets that chose the same way share one."""
     # Nobody measured for a portable plan, so its buckets mean nothing; warm-up measures powers of two.
     planned = [1 << power for power in range(max_batch_size.bit_length())] if plan.portable else plan.buckets
     opened: dict[Choice, Runner] = {}
@@ -158,7 +163,7 @@ def open_instance(artifact: Artifact, plan: Plan, max_batch_size: int, threads: 
         for bucket in [*(bucket for bucket in planned if bucket < max_batch_size), max_batch_size]:
             choice = plan.choice(bucket)
             if choice not in opened:
-                opened[choice] = artifact.open(bucket, threads=threads)
+                opened[choice] = artifact.open(bucket, threads=threads, ordinal=ordinal)
             sessions[bucket] = opened[choice]
     except BaseException:
         close(sessions)
@@ -170,8 +175,8 @@ def _cacheable(declared: ModelConfig) -> bool:
     return bool(declared.message.get("response_cache", {"enable": True}).get("enable"))
 
 
-def _counted(instances: int) -> str:
-    return f"{instances} instance{'s' * (instances > 1)}"
+def _counted(instances: int, devices: int) -> str:
+    return f"{instances} instance{'s' * (instances > 1)}{f' on {devices} GPUs' if devices > 1 else ''}"
 
 
 def _described(plan: Plan) -> str:

@@ -67,8 +67,9 @@ class TensorModel(Model):
     """Tensors in, tensors out, through the batcher. `preprocessor` makes its input from images, where that is known.
 
     `preprocessing` is what `preprocessor` was made from. `probabilities` says that outputs already are probabilities.
-    `instances` counts the sessions side by side. `cache` keeps outputs for inputs that come again, where that is wanted.
-    `decoding` counts the images decoded for it, whichever way they came: they are the executions of its decode model.
+    `instances` counts the sessions side by side, `instances_per_device` those on each GPU, or on the CPU. `cache` keeps outputs
+    for inputs that come again, where that is wanted. `decoding` counts the images decoded for it, whichever way they came: they
+    are the executions of its decode model.
     """
 
     batcher: RequestQueue
@@ -77,6 +78,7 @@ class TensorModel(Model):
     preprocessor: Preprocessor | None = None
     probabilities: bool = False
     instances: int = 1
+    instances_per_device: int = 1
     cache: ModelCache | None = None
     decoding: ModelStatistics = field(default_factory=ModelStatistics)
     # Sessions take and give tensors in the signature's order, which an edited config need not follow.

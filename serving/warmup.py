@@ -22,7 +22,8 @@ _RUNS = 5
 _SECONDS_PER_BUCKET = 0.6
 # A second instance costs a second copy of the weights, and latency: batches that share the device take longer each. Two of
 # ResNet-50 on two cores served 3 % more, at a p99 37 % higher. So it must serve this much more; single slices are noisy, so
-# it must do so in most of them.
+# it must do so in most of them. On a GPU one's copies go on while the other computes; what that gains depends on the inputs'
+# size, so it is measured there too.
 _WORTH_A_SECOND = 1.15
 _SLICE_SECONDS, _AGREEING = 0.25, 3
 
@@ -45,18 +46,25 @@ def sample_inputs(signature: Signature, rows: int) -> list[np.ndarray]:
 
 
 def warm_up(
-    open_instance: Callable[[], Instance], signature: Signature, *, count: int | None
+    openers: Sequence[Callable[[], Instance]], signature: Signature, *, count: int | None
 ) -> tuple[list[Instance], LatencyTable]:
-    """Open `count` instances (None: two where two measurably serve more than one), all hot, and profile a batch alone.
+    """Open `count` instances (None: two where two measurably serve more than one) on each device, all hot, and profile a batch.
 
-    How much slower batches are beside others, the table learns from them. Raises BackendError when a session fails or gives
-    outputs that do not fit the signature or are not finite; nothing stays open then.
+    Each opener makes instances of one device, the CPU or a GPU; the devices are alike, so that the first is measured. The
+    first instances of all come before the second ones. How much slower batches are beside others, the table learns from them.
+    Raises BackendError when a session fails or gives outputs that do not fit the signature or are not finite; nothing stays
+    open then.
     """
     instances: list[Instance] = []
+
+    def add(opener: Callable[[], Instance]) -> None:
+        instances.append(opener())
+        _heat(instances[-1], signature)
+
     try:
-        while len(instances) < (count or 1):
-            instances.append(open_instance())
-            _heat(instances[-1], signature)
+        for _ in range(count or 1):
+            for opener in openers:
+                add(opener)
         table = LatencyTable(
             {
                 bucket: statistics.median(_times(instances[0][bucket], sample_inputs(signature, bucket)))
@@ -64,10 +72,12 @@ def warm_up(
             }
         )
         if count is None:
-            instances.append(open_instance())
-            _heat(instances[-1], signature)
-            if not _two_serve_more(instances, signature, table):
+            add(openers[0])
+            if not _two_serve_more([instances[0], instances[-1]], signature, table):
                 close(instances.pop())
+            else:
+                for opener in openers[1:]:
+                    add(opener)
     except BaseException:
         for instance in instances:
             close(instance)
@@ -109,7 +119,7 @@ def _times(session: Runner, inputs: Sequence[np.ndarray]) -> list[float]:
 
 
 def _two_serve_more(instances: Sequence[Instance], signature: Signature, table: LatencyTable) -> bool:
-    """Whether two instances at once run enough more rows per second than one: what most of a few interleaved slices say."""
+    """Whether two instances of a device at once run enough more rows per second than one: what most of a few slices say."""
     bucket = table.first_batch(table.largest)
     inputs = sample_inputs(signature, bucket)
     with ThreadPoolExecutor(len(instances)) as pool:

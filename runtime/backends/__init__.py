@@ -144,4 +144,6 @@ def no_torch_target(target: Target) -> str | None:
         return "fp16 is for GPUs; on a CPU use bf16" if target.precision == "fp16" else None
     import torch
 
-    return None if torch.cuda.is_available() else "torch finds no usable CUDA device on this machine"
+    if torch.cuda.is_available():
+        return None
+    return "torch finds no usable CUDA device on this machine; where there is an NVIDIA GPU: pip install a CUDA build of torch"

@@ -63,6 +63,8 @@ class EagerBackend:
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
         import torch
 
+        from ..cuda_staging import CudaLine
+        from ..programs import on_device
         from ..quiet import quiet
         from ..torch_session import TorchSession
 
@@ -71,11 +73,13 @@ class EagerBackend:
         path = directory / files[0]
         try:
             with quiet("torch"):
-                module: Any = torch.export.load(path).module(check_guards=False)
+                program = torch.export.load(path)  # onto the first GPU, if it was written on one
+                program = program if target.ordinal is None else on_device(program, target.place)
+                module: Any = program.module(check_guards=False)
         except Exception as error:
             raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
         # Not by calling the module: while another thread captures, torch traces every module call of the process.
-        return TorchSession(module.forward, target)
+        return TorchSession(module.forward, target, CudaLine(target.ordinal) if target.device == "cuda" else None)
 
 
 BACKEND = EagerBackend()

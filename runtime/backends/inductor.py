@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 class InductorBackend:
     """One package for any batch. It holds machine code for this processor, so other machines tune anew.
 
-    On a GPU its kernels are recorded per batch bucket and replayed as CUDA graphs.
+    On a GPU its kernels are recorded per batch bucket and replayed as CUDA graphs. With `autotuned_at` each convolution and
+    matrix product is measured in every form that inductor has for it (max-autotune), on a batch of that many rows.
     """
 
     name: str = "inductor"
@@ -33,6 +35,7 @@ class InductorBackend:
     devices: tuple[str, ...] = ("cpu", "cuda")
     precisions: tuple[str, ...] = ("fp32", "bf16", "fp16")
     preparation_seconds: float = 40.0
+    autotuned_at: int | None = None
 
     def missing(self) -> str | None:
         if not importlib.util.find_spec("torch"):
@@ -50,13 +53,14 @@ class InductorBackend:
         import torch
         from torch._inductor import aoti_compile_and_package
 
+        from ..capture import MAX_BATCH
         from ..layout import CHANNELS_LAST, channels_last
         from ..precision import in_precision
-        from ..programs import isolated, on_device
+        from ..programs import at_batch, isolated, on_device
         from ..quiet import quiet
 
         graph = captured_graph(captured)
-        name = f"inductor-{target.device}-{target.precision}.pt2"
+        name = f"{self.name}-{target.device}-{target.precision}.pt2"
         if (directory / name).exists():
             return [name]
         aside = directory / f".{os.getpid()}-{name}"
@@ -65,7 +69,11 @@ class InductorBackend:
                 program = in_precision(isolated(on_device(graph.program, target.device)), target.precision)
                 if CHANNELS_LAST and target.precision != "fp32":
                     program = channels_last(program)
-                aoti_compile_and_package(program, package_path=str(aside), inductor_configs=_settings(target))
+                settings = _settings(target)
+                if self.autotuned_at is not None:
+                    program = at_batch(program, self.autotuned_at, MAX_BATCH)
+                    settings["max_autotune"] = True
+                aoti_compile_and_package(program, package_path=str(aside), inductor_configs=settings)
         except Exception as error:
             raise BackendError(f"inductor cannot compile this graph: {first_line(error)}") from error
         aside.replace(directory / name)
@@ -82,17 +90,23 @@ class InductorBackend:
         from ..torch_session import TorchSession
 
         path = directory / files[0]
+        ordinal = -1 if target.ordinal is None else target.ordinal  # -1 is the current device
+        # Loading onto another device makes that the current one.
+        kept = contextlib.nullcontext() if target.ordinal is None else torch.cuda.device(target.ordinal)
         try:
-            with quiet("torch"):
+            with quiet("torch"), kept:
                 # The package's own bookkeeping between threads cannot be recorded; a session has one thread anyway.
-                function: Any = aoti_load_package(str(path), run_single_threaded=target.device == "cuda")
+                alone = target.device == "cuda"
+                function: Any = aoti_load_package(str(path), run_single_threaded=alone, device_index=ordinal)
         except Exception as error:
             raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
-        if target.device == "cuda":
-            from ..replay import CudaRecorder, Replayed
+        if target.device == "cpu":
+            return TorchSession(function, target)
+        from ..cuda_staging import CudaLine
+        from ..replay import CudaRecorder, Replayed
 
-            function = Replayed(function, CudaRecorder())
-        return TorchSession(function, target)
+        line = CudaLine(target.ordinal)
+        return TorchSession(Replayed(function, CudaRecorder(line.device)), target, line)
 
 
 def _settings(target: Target) -> dict[str, Any]:

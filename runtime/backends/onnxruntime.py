@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import BackendError
-from ..onnx_session import open_onnx
+from ..onnx_session import gpu, open_onnx
 from ..portable import write_onnx
 from ..quantise import write_calibrated
 from . import unsupported
@@ -57,7 +57,8 @@ class OnnxRuntimeBackend:
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
         if why := self.supports(target):
             raise BackendError(why)
-        return open_onnx(directory / files[0], target, [_PROVIDERS[target.device]])
+        options = {} if target.device == "cpu" else {"device_id": gpu(target)}
+        return open_onnx(directory / files[0], target, [(_PROVIDERS[target.device], options)])
 
 
 BACKEND = OnnxRuntimeBackend()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
 from ..cache_folder import cache_folder
-from ..onnx_session import open_onnx
+from ..onnx_session import gpu, open_onnx
 from ..portable import write_onnx
 from . import unsupported
 
@@ -57,11 +57,13 @@ class TensorRtBackend:
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
         if why := self.supports(target):
             raise BackendError(why)
-        return open_onnx(directory / files[0], target, [(_PROVIDER, _options(target)), "CUDAExecutionProvider"])
+        rest = ("CUDAExecutionProvider", {"device_id": gpu(target)})
+        return open_onnx(directory / files[0], target, [(_PROVIDER, _options(target)), rest])
 
 
 def _options(target: Target) -> dict[str, Any]:
     options: dict[str, Any] = {
+        "device_id": gpu(target),
         "trt_fp16_enable": target.precision == "fp16",
         "trt_max_workspace_size": _WORKSPACE_BYTES,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import queue
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from ...runtime.artifact import Artifact, load_artifact, model_names
 from ...runtime.model_config import read_config
 from ..config import ServeConfig
 from ..decode import decode_rows
+from ..devices import each_device
 from ..loading import companion_target, open_instance, preprocessor_of
 from ..results import top_labels
 from ..warmup import close, warm_up
@@ -100,10 +102,10 @@ class Classifier:
         if config.batch is not None:
             if config.batch > largest:
                 raise ClassifyError(f"{artifact.name} takes at most {largest} rows at once; give --batch {largest} or less")
-            opener = partial(_one_size, artifact, config.batch, config.threads)
+            opener: Callable[..., Any] = partial(_one_size, artifact, config.batch, config.threads)
         else:
             opener = partial(open_instance, artifact, plan, largest, config.threads)
-        instances, table = warm_up(opener, artifact.signature, count=config.instances)
+        instances, table = warm_up(each_device(opener, plan, None), artifact.signature, count=config.instances)
         self.batch = max(table.buckets, key=lambda rows: (rows / table.seconds(rows), rows))
         self._sessions = [instance[self.batch] for instance in instances]
         for instance, session in zip(instances, self._sessions, strict=True):
@@ -163,5 +165,5 @@ class Classifier:
             return f"the model failed: {error}"
 
 
-def _one_size(artifact: Artifact, batch: int, threads: int | None) -> dict[int, Any]:
-    return {batch: artifact.open(batch, threads=threads)}
+def _one_size(artifact: Artifact, batch: int, threads: int | None, *, ordinal: int | None) -> dict[int, Any]:
+    return {batch: artifact.open(batch, threads=threads, ordinal=ordinal)}

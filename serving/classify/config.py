@@ -27,8 +27,9 @@ class ClassifyConfig:
     shard goes there. Images that lie in folders and lists are cut into shards of `shard_images`.
     `column` names the column of a Parquet file that holds the images. More than `max_errors` broken images end the job; None is
     any number. `batch` rows go through the model at once (None: what warm-up finds to be fastest), in `instances` sessions side
-    by side with `threads` CPU threads each. `readers` and `decode_threads` count threads. Images of more than `max_image_bytes`
-    or `max_pixels` become errors. `restart` throws away what an earlier job left in `out`. Raises ValueError naming the field.
+    by side (on each GPU, where its plan is for GPUs) with `threads` CPU threads each. `readers` and `decode_threads` count
+    threads. Images of more than `max_image_bytes` or `max_pixels` become errors. `restart` throws away what an earlier job left
+    in `out`. Raises ValueError naming the field.
     """
 
     source: str

@@ -14,6 +14,7 @@ __all__ = ["RayConfig", "check_options", "replica_config"]
 _NOT_ON_A_CLUSTER = {
     "grpc_port": "gRPC is not offered there; clients speak HTTP, or to a server without --ray",
     "metrics_port": "every node of a Ray cluster exports its own metrics; see docs/ray.md",
+    "devices": "a replica uses the GPUs that Ray gives it; see --gpus-per-replica",
     "frontends": "Ray Serve's proxies are the front ends, one per node",
     "ring_mib": "there are no front ends with a ring; Ray carries requests",
     "tls_cert": "Ray Serve's proxies take HTTP; end TLS at the load balancer before them",

@@ -45,7 +45,7 @@ class Probe:
             raise BenchError(f"{artifact.name} does not say how an image becomes its input; its stages cannot be measured")
         config, plan = ServeConfig(models=folder.parent), artifact.plan_here()
         instances, table = warm_up(
-            partial(open_instance, artifact, plan, artifact.config.max_batch_size, None), artifact.signature, count=1
+            [partial(open_instance, artifact, plan, artifact.config.max_batch_size, None)], artifact.signature, count=1
         )
         self._sessions, self._table = instances[0], table
         self._preprocessor = preprocessor_of(artifact.preprocessing, artifact.signature, config)

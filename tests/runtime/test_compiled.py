@@ -17,7 +17,11 @@ import penstock
 from penstock import GraphConfig
 from penstock.runtime import backends
 
-BACKENDS = [name for name, item in backends.discover().items() if item.missing() is None and name != "inductor"]
+BACKENDS = [
+    name
+    for name, item in backends.discover().items()
+    if item.missing() is None and name != "inductor" and "cpu" in item.devices
+]
 
 
 def surroundings():

@@ -49,6 +49,23 @@ def test_any_difference_or_gap_is_no_match(key):
     assert not matches({name: value for name, value in here.items() if name != key}, here)
 
 
+def test_a_plan_holds_for_any_number_of_gpus_of_one_kind():
+    here = fingerprint()
+    one, four = {**here, "gpus": ["H200"]}, {**here, "gpus": ["H200"] * 4}
+    assert matches(one, four)
+    assert matches(four, one)
+    mixed = {**here, "gpus": ["H200", "T4"]}
+    for other in (
+        {**here, "gpus": []},
+        {**here, "gpus": ["T4"]},
+        mixed,
+        {**here, "gpus": ["T4", "H200"]},
+        {**here, "gpus": None},
+    ):
+        assert not matches(one, other)
+    assert not matches(mixed, {**here, "gpus": ["T4", "H200"]})  # another one is the first
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the platform has no CPU affinity")
 def test_cores_follow_the_affinity():
     one = min(os.sched_getaffinity(0))

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +7,10 @@ from torch import nn
 
 from penstock.errors import BackendError
 from penstock.runtime import backends
-from penstock.runtime.capture import capture
+from penstock.runtime.capture import MAX_BATCH, capture
+from penstock.runtime.config import GraphConfig
+from penstock.runtime.precision import in_precision
+from penstock.runtime.programs import at_batch, isolated, runnable
 from penstock.runtime.session import Target
 
 INDUCTOR = backends.get("inductor")
@@ -55,3 +60,55 @@ def test_a_damaged_package_is_an_error(tmp_path):
     (tmp_path / "inductor-cpu-fp32.pt2").write_bytes(b"not a package")
     with pytest.raises(BackendError, match="inductor-cpu-fp32"):
         INDUCTOR.open(tmp_path, Target(), ["inductor-cpu-fp32.pt2"])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_kernels_are_measured_at_another_batch_and_run_any(settled, precision):
+    torch.manual_seed(0)
+    module = settled(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5))).eval()
+    program = in_precision(isolated(capture(module, torch.randn(1, 3, 8, 8)).program), precision)
+    tuned = at_batch(program, 32, MAX_BATCH)
+    (images,) = (
+        node for node in tuned.graph.nodes if node.op == "placeholder" and node.name in tuned.graph_signature.user_inputs
+    )
+    assert images.meta["val"].shape[0].node.hint == 32
+    for batch in (1, 2, 5, 33):
+        rows = torch.randn(batch, 3, 8, 8)
+        assert torch.equal(runnable(tuned)(rows)[0], runnable(program)(rows)[0])
+
+
+@pytest.mark.skipif(INDUCTOR.missing() is not None, reason=str(INDUCTOR.missing()))
+def test_an_autotuned_package_runs_any_batch(settled, tmp_path):
+    """As on a GPU, where `devices` leaves it. On a CPU there is no choice of convolutions, so that it takes no minutes."""
+    torch.manual_seed(0)
+    backend = dataclasses.replace(backends.get("inductor_autotuned"), devices=("cpu",))
+    module = settled(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten())).eval()
+    target = Target(threads=1)
+    files = backend.prepare(capture(module, torch.randn(1, 3, 8, 8)), target, tmp_path)
+    assert files == ["inductor_autotuned-cpu-fp32.pt2"]
+    session = backend.open(tmp_path, target, files)
+    for batch in (1, 5, 40):
+        rows = np.random.default_rng(batch).normal(size=(batch, 3, 8, 8)).astype(np.float32)
+        with torch.no_grad():
+            expected = module(torch.from_numpy(rows)).numpy()
+        np.testing.assert_allclose(session.run([rows])[0], expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_autotuning_is_for_gpus_and_only_in_a_tuning_that_has_the_time():
+    backend = backends.get("inductor_autotuned")
+    assert "does not run on cpu" in backend.supports(Target())
+    assert backend.preparation_seconds > GraphConfig().max_tuning_seconds
+    assert backend.preparation_seconds > INDUCTOR.preparation_seconds
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no usable CUDA device on this machine")
+def test_autotuned_kernels_compute_what_the_module_computes(conv_net, tmp_path):
+    backend, target = backends.get("inductor_autotuned"), Target(device="cuda", precision="bf16")
+    session = backend.open(tmp_path, target, backend.prepare(capture(conv_net, torch.randn(2, 3, 20, 12)), target, tmp_path))
+    for rows in (1, 5, 32, 40):
+        images = torch.randn(rows, 3, 20, 12)
+        with torch.no_grad():
+            expected = conv_net(images).numpy()
+        np.testing.assert_allclose(session.run([images.numpy()])[0], expected, atol=5e-2 * np.abs(expected).max())
+    assert session.note == ""
