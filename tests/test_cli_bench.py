@@ -97,6 +97,7 @@ def repository(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_a_repository_never_seen_is_migrated_and_measured_beside_itself(repository, tmp_path):
     short = ["--concurrency", "2", "--rounds", "1", "--seconds", "0.3"]
     done = penstock("bench", repository, *short, cwd=tmp_path, cache=tmp_path / "cache")

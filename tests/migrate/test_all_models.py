@@ -15,6 +15,8 @@ from penstock.migrate.resolving.resolve import resolve
 from penstock.migrate.resolving.resolved import Resolved
 from penstock.migrate.survey.survey import survey
 
+pytestmark = pytest.mark.slow
+
 MODELS = """
 import torch
 from torch import nn

@@ -104,6 +104,7 @@ def space(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_repaired_swin_is_packaged_and_computes_what_it_did(space):
     (repair,) = space.repairs
     assert repair.rules == ["PS110", "PS801"]

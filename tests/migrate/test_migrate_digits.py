@@ -17,6 +17,8 @@ import pytest
 import penstock
 from penstock.migrate.reporting.report import Report
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def migrated(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
@@ -63,7 +65,6 @@ def test_training_is_proved_by_its_losses(migrated: tuple[Report, Path]) -> None
     assert "backward" not in source
 
 
-@pytest.mark.slow
 def test_the_migrated_training_prints_the_same_epochs(migrated: tuple[Report, Path], digits: Path, tmp_path: Path) -> None:
     """Whole epochs, not only the steps that were compared: losses and accuracies as printed, and a run that is resumed."""
     printed = []
@@ -167,7 +168,6 @@ def test_check_and_no_output_write_nothing(digits: Path) -> None:
     assert {name: (digits / name).stat().st_mtime_ns for name in files(digits)} == before
 
 
-@pytest.mark.slow
 def test_photos_with_a_hand_written_transform(photos: Path, tmp_path: Path) -> None:
     weights = photos / "weights/resnet18.pth"
     out = tmp_path / "out"
@@ -186,7 +186,6 @@ def test_photos_with_a_hand_written_transform(photos: Path, tmp_path: Path) -> N
     assert report.exit_status == 0
 
 
-@pytest.mark.slow
 def test_without_data_and_weights_the_report_says_what_is_missing(digits: Path, tmp_path: Path) -> None:
     bare = copytree(digits, tmp_path / "bare", ignore=ignore_patterns("data", "checkpoints"))
     report = penstock.migrate(bare, out=tmp_path / "out", precision="fp32", tuning_seconds=2)

@@ -34,7 +34,15 @@ WHEELS = [
     "geffnet==1.0.2",
     "pytorch-metric-learning==2.9.0",
 ]
-LARGE = ["timm==1.0.31", "fastai==2.8.12", "mmpretrain==1.2.0", "pytorch-metric-learning==2.9.0", "lightning-bolts==0.7.0"]
+LARGE = [
+    "timm==1.0.31",
+    "vit-pytorch==1.26.11",
+    "torchreid==0.2.5",
+    "fastai==2.8.12",
+    "mmpretrain==1.2.0",
+    "pytorch-metric-learning==2.9.0",
+    "lightning-bolts==0.7.0",
+]
 ARCHIVES = ["efficientnet-pytorch==0.7.1", "torchreid==0.2.5"]
 """Published only as source archives."""
 FACTORIES = {

@@ -121,6 +121,7 @@ def test_where_nothing_can_be_rewritten_it_says_why_and_runs(root: Path) -> None
     assert done.stderr.splitlines()[-1] == "plain"
 
 
+@pytest.mark.slow
 def test_verify_compares_both(root: Path) -> None:
     done = python("-m", "penstock", "run", "--verify", "main.py", cwd=root / "tools")
     assert done.returncode == 0, done.stderr

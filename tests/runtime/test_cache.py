@@ -68,6 +68,7 @@ def test_other_weights_another_graph_and_another_configuration_are_other_entries
     assert len(keys) == 5
 
 
+@pytest.mark.slow
 def test_a_damaged_entry_is_dropped_and_made_again(conv_net, cache):
     rows = torch.randn(2, 3, 16, 16)
     call(conv_net, rows)

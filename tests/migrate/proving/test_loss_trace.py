@@ -153,6 +153,7 @@ def test_no_line_moves(repository: Path) -> None:
     assert line.endswith("  # größe")
 
 
+@pytest.mark.slow
 def test_the_report_says_that_random_numbers_cannot_be_compared(repository: Path) -> None:
     """A script that seeds itself from the clock proves nothing either way."""
     text = TRAIN.replace("    net = Net()\n", "    torch.manual_seed(__import__('time').time_ns() % 2**31)\n    net = Net()\n")

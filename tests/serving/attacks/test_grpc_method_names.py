@@ -43,7 +43,7 @@ def _attack(server, path: bytes) -> None:
                 pass
 
 
-@pytest.mark.parametrize("frontends", [0, 2])
+@pytest.mark.parametrize("frontends", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_name_that_is_not_utf_8(start, slow_models, frontends):
     server = start(slow_models, frontends=frontends)
     request = pb.ModelInferRequest(model_name="slow", raw_input_contents=[np.zeros((8, 3, 16, 16), np.float32).tobytes()])

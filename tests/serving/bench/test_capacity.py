@@ -3,6 +3,7 @@
 import io
 import json
 
+import pytest
 from rich.console import Console
 
 from penstock.serving.bench.capacity import Capacity, sweep
@@ -11,6 +12,7 @@ from penstock.serving.bench.loadgen import LoadResult
 from penstock.serving.bench.result import BenchResult, Measurement
 
 
+@pytest.mark.slow
 def test_the_server_is_measured_beside_what_the_machine_can_do(colours, tmp_path):
     console = Console(file=io.StringIO(), width=140)
     config = BenchConfig(

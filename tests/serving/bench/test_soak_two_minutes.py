@@ -11,6 +11,8 @@ import pytest
 
 from penstock.serving.bench.soak import main
 
+pytestmark = pytest.mark.slow
+
 SPEED = "goodput within 10 % of the maximum"
 EXCESS = {"the excess is rejected", "rejections come at once"}
 

@@ -27,6 +27,7 @@ def processes():
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
+@pytest.mark.slow
 def test_every_step_is_a_real_server_and_answers_as_the_first(colours, tmp_path):
     console = Console(file=io.StringIO(), width=160)
     config = BenchConfig(

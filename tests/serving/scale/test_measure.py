@@ -14,6 +14,8 @@ from penstock.serving.scale.hollow import emptied
 from penstock.serving.scale.stages import read
 from penstock.serving.scale.summary import server_profile
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def images(tmp_path, make_photo):

@@ -16,6 +16,7 @@ def test_validate_says_what_holds(stages_file, capsys):
     assert status == ("OUTSIDE" in said)
 
 
+@pytest.mark.slow
 def test_the_page(stages_file, tmp_path):
     """A small demand, so that the clusters are quickly simulated."""
     out = tmp_path / "scale"
