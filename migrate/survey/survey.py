@@ -135,8 +135,11 @@ def _scripts(found: Knowledge) -> tuple[Script, ...]:
     by_function: dict[ast.AST | None, list[CallSite]] = {}
     for site in (*found.sites, *found.trainers):
         by_function.setdefault(_outermost(site), []).append(site)
-    scripts = (_script(module, found, by_function) for module in found.repository.modules.values())
-    return tuple(script for script in scripts if script is not None)
+    modules = found.repository.modules.values()
+    scripts = [script for module in modules if (script := _script(module, found, by_function)) is not None]
+    if not scripts and len(found.table.factories) == 1:  # a package that others import: its functions build the model
+        scripts = [script for module in modules if (script := _script(module, found, by_function, library=True)) is not None]
+    return tuple(scripts)
 
 
 def _outermost(site: CallSite) -> ast.AST | None:
@@ -159,13 +162,18 @@ def _chain(module: Module, node: ast.AST) -> list[ast.AST]:
     return chain
 
 
-def _script(module: Module, found: Knowledge, by_function: dict[ast.AST | None, list[CallSite]]) -> Script | None:
+def _script(
+    module: Module, found: Knowledge, by_function: dict[ast.AST | None, list[CallSite]], *, library: bool = False
+) -> Script | None:
+    """The script that a file is, if it starts what calls a model; of a `library`, all that it defines may be started."""
     guard = any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in module.tree.body)
     started = [item for item in module.tree.body if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
-    web = [node for node in module.definitions.values() if isinstance(node, ast.FunctionDef) and _is_handler(node)]
+    entered = [
+        node for node in module.definitions.values() if library or (isinstance(node, ast.FunctionDef) and _is_handler(node))
+    ]
     sites: list[CallSite] = []
     seen: set[ast.AST] = set()
-    queue: list[tuple[Module, ast.AST]] = [*((module, item) for item in started), *((module, item) for item in web)]
+    queue: list[tuple[Module, ast.AST]] = [*((module, item) for item in started), *((module, item) for item in entered)]
     while queue:
         where, node = queue.pop()
         if node in seen:
@@ -186,7 +194,7 @@ def _script(module: Module, found: Knowledge, by_function: dict[ast.AST | None, 
     sites += [site for site in by_function.get(module.tree, []) if site not in sites]
     if not sites:
         return None
-    if not guard and not started_work(started):
+    if not (guard or library or started_work(started)):
         return None
     facts = tuple(sorted({site.fact for site in sites}, key=lambda fact: (fact.path != module.path, fact.path, fact.call_line)))
     options = _options(module, found)

@@ -425,3 +425,26 @@ def test_folders_whose_names_are_no_identifiers(tmp_path):
     source = resolve(survey(tmp_path)).recipe["source"]
     assert "def _from_back_end_2_inference():" in source
     compile(source, "recipe", "exec")
+
+
+def test_a_package_without_a_script_says_by_its_functions_how_the_model_is_built(tmp_path):
+    found = write(
+        tmp_path,
+        net=NET,
+        predictor="""
+            import torch
+            from net import Net
+
+            class Predictor:
+                def __init__(self, weights):
+                    self.model = Net(num_classes=3)
+                    self.model.load_state_dict(torch.load(weights))
+
+                def predict(self, images):
+                    return self.model(images).softmax(1)
+
+            def classify(images):
+                return Predictor("best.pth").predict(images)
+        """,
+    )
+    assert "Net(num_classes=3)" in resolve(found).recipe["source"]
