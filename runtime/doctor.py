@@ -15,7 +15,11 @@ from .session import Target, default_threads
 
 _DEVICES = ("cpu", "cuda")
 _PRECISIONS = ("fp32", "bf16", "fp16")
-_DISTRIBUTIONS = {"eager": "torch", "inductor": "torch"}  # whose version counts; else the one with the backend's own name
+_DISTRIBUTIONS = {
+    "eager": "torch",
+    "inductor": "torch",
+    "kernels": "triton",
+}  # whose version counts; else the one with the backend's own name
 _TOOLS = {
     "tritonclient": "pip install 'tritonclient[http,grpc]'",
     "fastapi": "pip install fastapi",

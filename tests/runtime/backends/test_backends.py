@@ -34,11 +34,11 @@ def graph(conv_net):
 
 
 def test_backends_are_found_by_file_name():
-    assert set(backends.discover()) >= {"eager", "inductor", "onnxruntime", "openvino", "tensorrt"}
+    assert set(backends.discover()) >= {"eager", "inductor", "kernels", "onnxruntime", "openvino", "tensorrt"}
 
 
 def test_an_unknown_backend_is_refused_with_those_that_exist():
-    with pytest.raises(BackendError, match="eager, inductor, onnxruntime, openvino, tensorrt"):
+    with pytest.raises(BackendError, match="eager, inductor, kernels, onnxruntime, openvino, tensorrt"):
         backends.get("nonesuch")
 
 
