@@ -174,13 +174,11 @@ class _Race:
         values = self._values(site)
         torchs = self._contender(site, values)
         wanted = torchs()
-        able, reasons = [], []
-        for tile in self._tiles(site):
-            contender = self._contender(site, values, operator=site.operator, tile=tile)
-            why = _disagreement(contender, wanted)
-            (reasons if why else able).append(why or contender)
+        contenders = [self._contender(site, values, operator=site.operator, tile=tile) for tile in self._tiles(site)]
+        reasons = [_disagreement(contender, wanted) for contender in contenders]
+        able = [contender for contender, why in zip(contenders, reasons, strict=True) if not why]
         if not able:
-            return replace(measured, why=str(reasons[0]))
+            return replace(measured, why=reasons[0])
         try:
             times = self.timer(able) if len(able) > 1 else [0.0]
             best = able[min(range(len(able)), key=times.__getitem__)]
@@ -247,7 +245,9 @@ def _kind(site: Site, layouts: Mapping[Node, Mapping[str, Any]]) -> str:
 def _drawn(layout: Mapping[str, Any], device: torch.device) -> torch.Tensor:
     shape, strides = layout["shape"], layout["strides"]
     length = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    return torch.randn(max(length, 0), device=device).to(getattr(torch, layout["dtype"])).as_strided(shape, strides)
+    generator = torch.Generator(device).manual_seed(0)  # the caller's random numbers go on as if nothing had been drawn
+    values = torch.randn(max(length, 0), device=device, generator=generator)
+    return values.to(getattr(torch, layout["dtype"])).as_strided(shape, strides)
 
 
 def _layouts(editor: ProgramEditor, inputs: Sequence[torch.Tensor]) -> dict[Node, Mapping[str, Any]]:

@@ -150,13 +150,13 @@ def _convolutions(editor: ProgramEditor, node: Node) -> Iterator[Site]:
 def _sums_with_relu(editor: ProgramEditor, relu: Node) -> Iterator[Site]:
     total = relu.args[0]
     operands = _sum_of(total)
-    if operands is not None and _only_user(total) is relu:
+    if operands is not None and _alone_reads(relu, total):
         yield Site(operator="add_relu", nodes=(total, relu), inputs=operands, outputs=(relu,), at=relu)
 
 
 def _linears_with_gelu(editor: ProgramEditor, gelu: Node) -> Iterator[Site]:
     linear = gelu.args[0]
-    if not isinstance(linear, Node) or linear.target is not _aten.linear.default or _only_user(linear) is not gelu:
+    if not isinstance(linear, Node) or linear.target is not _aten.linear.default or not _alone_reads(gelu, linear):
         return
     inputs = tuple(_argument(linear, place) for place in range(3))
     if all(_is_float(item) for item in inputs) and _like(inputs[0], linear) and len(_shape(inputs[2])) == 1:
@@ -173,7 +173,7 @@ def _layer_norms(editor: ProgramEditor, norm: Node) -> Iterator[Site]:
     numbers = {"eps": _argument(norm, 4, 1e-5)}
     forms: list[tuple[Node, tuple[Node, ...]]] = [(x, (norm,))]
     low, after = _converted(x), _only_user(norm)
-    if low is not None and _only_user(x) is norm and _converted(after) is norm and _dtype(after) is _dtype(low):
+    if low is not None and _alone_reads(norm, x) and _converted(after) is norm and _dtype(after) is _dtype(low):
         assert after is not None
         forms.insert(0, (low, (x, norm, after)))  # the kernel reads and writes bf16, and computes in float32 as they do
     for value, nodes in forms:
@@ -189,7 +189,7 @@ def _layer_norms(editor: ProgramEditor, norm: Node) -> Iterator[Site]:
 
 def _softmax_with_topk(editor: ProgramEditor, topk: Node) -> Iterator[Site]:
     softmax, k, dim, largest = (_argument(topk, place, default) for place, default in enumerate((None, None, -1, True)))
-    if softmax.target is not _aten.softmax.int or _only_user(softmax) is not topk or topk.kwargs:
+    if softmax.target is not _aten.softmax.int or not _alone_reads(topk, softmax) or topk.kwargs:
         return
     scores, parts = softmax.args[0], list(topk.users)
     places = [item.args[1] for item in parts if item.target is operator.getitem]
@@ -221,6 +221,10 @@ def _only_user(node: object) -> Node | None:
     return users[0] if len(users) == 1 and users[0].op == "call_function" else None
 
 
+def _alone_reads(user: Node, value: object) -> bool:
+    return _only_user(value) is user
+
+
 def _sum_of(node: object) -> tuple[Node, Node] | None:
     """The operands of a plain sum of two values of one shape and dtype; None for any other node."""
     if not isinstance(node, Node) or node.target is not _aten.add.Tensor or node.kwargs.get("alpha", 1) != 1:
@@ -232,8 +236,9 @@ def _sum_of(node: object) -> tuple[Node, Node] | None:
 
 def _converted(node: object) -> Node | None:
     """What a node does nothing but convert to another of the dtypes; None for any other node."""
-    plain = isinstance(node, Node) and node.target is _aten.to.dtype and len(node.args) == 2 and not node.kwargs
-    source = node.args[0] if plain else None  # type: ignore[union-attr]
+    if not isinstance(node, Node) or node.target is not _aten.to.dtype or len(node.args) != 2 or node.kwargs:
+        return None
+    source = node.args[0]
     return source if _is_float(source) and _is_float(node) else None  # type: ignore[return-value]
 
 

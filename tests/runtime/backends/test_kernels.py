@@ -2,9 +2,12 @@
 
 So in a usual run these tests start a process that runs them, and those of the sites, with the kernels' own programs."""
 
+import copy
+import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +51,9 @@ class ResNet(nn.Module):
         self.first, self.norm1 = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
         self.second, self.norm2 = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
         self.head = nn.Linear(8, 5)
+        for norm in (self.norm1, self.norm2):
+            nn.init.normal_(norm.running_mean, 0, 0.5)
+            nn.init.uniform_(norm.running_var, 0.3, 2.0)
 
     def forward(self, images):
         x = self.relu(self.stem(images))
@@ -81,26 +87,37 @@ MODELS = {
 }
 
 
-def captured(settled, name):
+def captured(name):
     torch.manual_seed(0)
-    module = settled(MODELS[name][0]()).eval()
+    module = MODELS[name][0]().eval()
     return module, run_passes(capture(module, torch.randn(2, 3, 8, 8)))[0]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """The module, its target, and the folder and files that were made of it, once for each model and precision."""
+
+    @functools.cache
+    def prepare(name, precision):
+        module, graph = captured(name)
+        target, folder = Target(precision=precision, threads=1, batch=2), tmp_path_factory.mktemp(name)
+        return module, target, folder, in_tests().prepare(graph, target, folder), graph
+
+    return prepare
 
 
 @interpreted
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 5e-2)])
-def test_any_batch_agrees_with_the_module(settled, tmp_path, name, precision, tolerance):
-    module, graph = captured(settled, name)
-    target, backend = Target(precision=precision, threads=1, batch=2), in_tests()
-    files = backend.prepare(graph, target, tmp_path)
+def test_any_batch_agrees_with_the_module(prepared, name, precision, tolerance):
+    module, target, folder, files, graph = prepared(name, precision)
     assert files == [f"kernels-cpu-{precision}.pt2", f"kernels-cpu-{precision}.json"]
-    assert {path.name for path in tmp_path.iterdir()} == set(files)
-    before = [(tmp_path / name).stat().st_mtime_ns for name in files]
-    assert backend.prepare(graph, target, tmp_path) == files
-    assert [(tmp_path / name).stat().st_mtime_ns for name in files] == before
-    session = backend.open(tmp_path, target, files)
-    exact = module.double()
+    assert {path.name for path in folder.iterdir()} == set(files)
+    before = [(folder / name).stat().st_mtime_ns for name in files]
+    assert in_tests().prepare(graph, target, folder) == files
+    assert [(folder / name).stat().st_mtime_ns for name in files] == before
+    session = in_tests().open(folder, target, files)
+    exact = copy.deepcopy(module).double()
     for batch in (1, 2, 5):
         stored = np.random.default_rng(batch).normal(size=(2 * batch, 8, 8, 3)).astype(np.float32)
         rows = stored.transpose(0, 3, 1, 2)[::2]  # not contiguous
@@ -116,11 +133,10 @@ def test_any_batch_agrees_with_the_module(settled, tmp_path, name, precision, to
 
 @interpreted
 @pytest.mark.parametrize("name", MODELS)
-def test_the_record_tells_which_kernels_stand_in_the_program(settled, tmp_path, name):
-    _, graph = captured(settled, name)
-    files = in_tests().prepare(graph, Target(batch=1, threads=1), tmp_path)
-    record = json.loads((tmp_path / files[1]).read_text())
-    assert (record["format"], record["batch"], record["device"]) == (1, 1, "cpu")
+def test_the_record_tells_which_kernels_stand_in_the_program(prepared, name):
+    _, _, folder, files, _ = prepared(name, "fp32")
+    record = json.loads((folder / files[1]).read_text())
+    assert (record["format"], record["batch"], record["device"]) == (1, 2, "cpu")
     counts = {}
     for site in record["sites"]:
         counts[site["operator"]] = counts.get(site["operator"], 0) + site["chosen"]
@@ -128,16 +144,16 @@ def test_the_record_tells_which_kernels_stand_in_the_program(settled, tmp_path, 
         assert (site["tile"] is not None) == (site["operator"] == "conv2d")
         assert bool(site["why"]) == (site["chosen"] == 0)
     assert {operator: count for operator, count in counts.items() if count} == MODELS[name][1]
-    program = torch.export.load(tmp_path / files[0])
+    program = torch.export.load(folder / files[0])
     tiles = [node.args[8] for node in program.graph.nodes if str(node.target) == "penstock.conv2d.default"]
     assert sorted(tiles) == sorted(site["tile"] for site in record["sites"] for _ in range(site["chosen"]) if site["tile"])
-    for path in tmp_path.iterdir():
+    for path in folder.iterdir():
         assert b"test_kernels" not in path.read_bytes()
 
 
 @interpreted
-def test_where_no_kernel_is_faster_the_program_is_torchs(settled, tmp_path):
-    module, graph = captured(settled, "vit")
+def test_where_no_kernel_is_faster_the_program_is_torchs(tmp_path):
+    module, graph = captured("vit")
     backend, target = in_tests(all_slower), Target(batch=1, threads=1)
     files = backend.prepare(graph, target, tmp_path)
     assert "penstock" not in str(torch.export.load(tmp_path / files[0]).graph)
@@ -148,10 +164,10 @@ def test_where_no_kernel_is_faster_the_program_is_torchs(settled, tmp_path):
 
 
 @interpreted
-def test_damaged_files_are_errors(settled, tmp_path):
-    _, graph = captured(settled, "vit")
-    backend, target = in_tests(), Target(batch=1, threads=1)
-    files = backend.prepare(graph, target, tmp_path)
+def test_damaged_files_are_errors(prepared, tmp_path):
+    _, target, folder, files, _ = prepared("vit", "fp32")
+    backend = in_tests()
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     record = tmp_path / files[1]
     good = record.read_text()
     one_less = json.loads(good)
@@ -183,8 +199,8 @@ def test_it_is_no_backend_for_a_cpu():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_without_a_gpu_it_says_so(settled, tmp_path):
-    _, graph = captured(settled, "vit")
+def test_without_a_gpu_it_says_so(tmp_path):
+    _, graph = captured("vit")
     target = Target(device="cuda", precision="bf16")
     expected = "torch finds no usable CUDA device" if _launch.triton is not None else "pip install triton"
     for attempt in (
@@ -236,9 +252,10 @@ def test_kernels_hold_in_tritons_interpreter():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no usable CUDA device on this machine")
 @pytest.mark.parametrize("timer", [None, all_faster])
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-3), ("bf16", 5e-2), ("fp16", 1e-2)])
-def test_on_a_gpu_it_is_replayed(settled, tmp_path, precision, tolerance, timer):
+def test_on_a_gpu_it_is_replayed(tmp_path, precision, tolerance, timer):
     for name in MODELS:
-        module, graph = captured(settled, name)
+        module, graph = captured(name)
+        exact = copy.deepcopy(module).double()
         backend, target = KernelsBackend(timer=timer), Target(device="cuda", precision=precision)
         (tmp_path / name).mkdir()
         files = backend.prepare(graph, target, tmp_path / name)
@@ -246,6 +263,6 @@ def test_on_a_gpu_it_is_replayed(settled, tmp_path, precision, tolerance, timer)
         for batch in (1, 2, 5, 9):
             rows = torch.randn(batch, 3, 8, 8)
             with torch.no_grad():
-                expected = module.double()(rows.double()).numpy()
+                expected = exact(rows.double()).numpy()
             np.testing.assert_allclose(session.run([rows.numpy()])[0], expected, atol=tolerance * np.abs(expected).max())
         assert session.note == ""
