@@ -25,6 +25,7 @@ from .rewrite import ProgramEditor
 __all__ = ["Contender", "Measured", "Timer", "with_faster_kernels"]
 
 _LEAST_GAIN = 1.03
+_HOPE = 1.5  # times torch's, up to which other tiles are tried
 # Largest difference from torch's result as a share of its range: no proof, which the plan's parity is, but a sign of a kernel
 # that fails on this GPU. torch itself may compute float32 in TF32.
 _AGREES = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -140,7 +141,8 @@ def _without_overlaps(sites: Sequence[Site], measured: Mapping[Site, Measured]) 
 
 @dataclass
 class _Race:
-    """Measures each kind of site once; a tile that was tuned for a convolution serves it with every epilogue."""
+    """Measures each kind of site. A convolution begins with its usual tile; where it comes near torch, others are tried in what
+    time is left, and the best of them serves that convolution with every epilogue."""
 
     timer: Timer
     layouts: Mapping[Node, Mapping[str, Any]]
@@ -151,12 +153,26 @@ class _Race:
 
     def run(self, kinds: Mapping[str, Sequence[Site]]) -> dict[str, Measured]:
         found = {kind: self._by_torch(sites) for kind, sites in kinds.items()}
-        for kind in sorted(kinds, key=lambda kind: -found[kind].torch_ms * found[kind].places):
+        order = sorted(kinds, key=lambda kind: -found[kind].torch_ms * found[kind].places)
+        measured = []
+        for kind in order:
             if time.monotonic() < self.deadline:
-                found[kind] = self._by_kernel(kinds[kind][0], found[kind])
+                found[kind] = self._by_kernel(kinds[kind][0], found[kind], self._tiles(kinds[kind][0])[:1])
+                measured.append(kind)
             else:
                 found[kind] = replace(found[kind], why=f"not measured: the {self.seconds:g} s for it were over")
+        for kind in measured:
+            if kinds[kind][0].operator == "conv2d" and _is_hopeful(found[kind]) and time.monotonic() < self.deadline:
+                found[kind] = self._tuned(kinds[kind][0], found[kind])
         return found
+
+    def _tuned(self, site: Site, usual: Measured) -> Measured:
+        convolution = self._convolution(site)
+        known = self.tuned.get(convolution)
+        again = self._by_kernel(site, replace(usual, why=""), self._tiles(site) if known is None else [known])
+        if again.tile is not None:
+            self.tuned[convolution] = again.tile
+        return usual if again.why or (usual.tile == again.tile and not usual.why) else again
 
     def _by_torch(self, sites: Sequence[Site]) -> Measured:
         site = sites[0]
@@ -170,11 +186,11 @@ class _Race:
             torch_ms=milliseconds,
         )
 
-    def _by_kernel(self, site: Site, measured: Measured) -> Measured:
+    def _by_kernel(self, site: Site, measured: Measured, tiles: Sequence[list[int] | None]) -> Measured:
         values = self._values(site)
         torchs = self._contender(site, values)
         wanted = torchs()
-        contenders = [self._contender(site, values, operator=site.operator, tile=tile) for tile in self._tiles(site)]
+        contenders = [self._contender(site, values, operator=site.operator, tile=tile) for tile in tiles]
         reasons = [_disagreement(contender, wanted) for contender in contenders]
         able = [contender for contender, why in zip(contenders, reasons, strict=True) if not why]
         if not able:
@@ -185,15 +201,11 @@ class _Race:
             of_torch, of_kernel = self.timer([torchs, best])
         except RuntimeError as error:  # it ran once, but cannot be recorded, or not beside torch's own
             return replace(measured, why=f"{site.operator} cannot be measured: {' '.join(str(error).split())[:300]}")
-        if best.tile is not None:
-            self.tuned[self._convolution(site)] = best.tile
         return replace(measured, torch_ms=of_torch, kernel_ms=of_kernel, tile=best.tile)
 
     def _tiles(self, site: Site) -> list[list[int] | None]:
         if site.operator != "conv2d":
             return [None]
-        if (known := self.tuned.get(self._convolution(site))) is not None:
-            return [known]
         (x, weight), result = site.inputs[:2], self.layouts[site.nodes[0]]["shape"]
         outputs, channels = self.layouts[weight]["shape"][:2]  # type: ignore[index]
         element_bytes = getattr(torch, self.layouts[x]["dtype"]).itemsize  # type: ignore[index]
@@ -220,6 +232,11 @@ class _Race:
         """Random ones that lie in memory as those of the program do."""
         drawn = {node: _drawn(self.layouts[node], self.device) for node in site.inputs if node is not None}
         return [None if node is None else drawn[node] for node in site.inputs]
+
+
+def _is_hopeful(measured: Measured) -> bool:
+    """Whether another tile may change what became of a convolution; one that failed may have wanted too much memory."""
+    return measured.kernel_ms is None or measured.kernel_ms <= _HOPE * measured.torch_ms
 
 
 def _disagreement(contender: Contender, wanted: Sequence[torch.Tensor]) -> str:

@@ -38,8 +38,8 @@ class KernelsBackend:
     streams: bool = False
     devices: tuple[str, ...] = ("cuda",)
     precisions: tuple[str, ...] = ("fp32", "bf16", "fp16")
-    preparation_seconds: float = 75.0
-    seconds: float = 60.0
+    preparation_seconds: float = 140.0
+    seconds: float = 120.0
     timer: Timer | None = None
 
     def missing(self) -> str | None:
