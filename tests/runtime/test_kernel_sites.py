@@ -14,7 +14,7 @@ from penstock.runtime.programs import in_float64, runnable
 from penstock.runtime.rewrite import ProgramEditor
 
 TOLERANCE = {"fp32": 1e-5, "bf16": 4e-2, "fp16": 5e-3}
-IMAGES, ROWS = (2, 3, 9, 7), (2, 5, 12)
+IMAGES, ROWS = (2, 3, 6, 5), (2, 3, 12)
 
 
 class Model(nn.Module):
@@ -30,7 +30,7 @@ class Model(nn.Module):
         self.same, self.uneven = nn.Conv2d(3, 4, 5, padding="same"), nn.Conv2d(3, 4, 2, padding="same")
         self.up, self.down, self.bare = nn.Linear(12, 20), nn.Linear(20, 12), nn.Linear(12, 20, bias=False)
         self.norm, self.naked = nn.LayerNorm(12), nn.LayerNorm(12, elementwise_affine=False)
-        self.wide = nn.LayerNorm((5, 12))
+        self.wide = nn.LayerNorm((3, 12))
 
     def forward(self, x):
         results = self.function(self, x)
@@ -178,7 +178,7 @@ def test_each_site_computes_what_torch_did(name, precision):
         put_kernels(editor, [(find_sites(editor)[index], None)])
         changed = editor.finish()
         assert any("penstock" in str(node.target) for node in changed.graph.nodes)
-        for batch in (1, 2, 5):
+        for batch in (1, 2, 3):
             x = torch.randn(batch, *shape[1:], generator=torch.Generator().manual_seed(batch))
             with torch.no_grad():
                 for given, wanted in zip(runnable(changed)(x), reference(x.double()), strict=True):
@@ -195,7 +195,7 @@ def test_sites_that_follow_each_other_are_put_together():
         rows = y.flatten(2)[:, :, :12]
         return m.norm(rows + m.down(F.gelu(m.up(m.norm(rows)))))
 
-    exact = exported(model, (2, 3, 9, 7))
+    exact = exported(model, IMAGES)
     editor = ProgramEditor(functional(exact))
     taken, chosen = set(), []
     for site in sorted(find_sites(editor), key=lambda site: -len(site.nodes)):
@@ -206,7 +206,7 @@ def test_sites_that_follow_each_other_are_put_together():
     changed = editor.finish()
     kernels = [str(node.target).split(".")[1] for node in changed.graph.nodes if "penstock" in str(node.target)]
     assert sorted(kernels) == ["add_layer_norm", "bias_gelu", "conv2d", "conv2d", "layer_norm"]
-    x = torch.randn(3, 3, 9, 7)
+    x = torch.randn(3, *IMAGES[1:])
     with torch.no_grad():
         (given,), (wanted,) = runnable(changed)(x), runnable(in_float64(exact))(x.double())
     torch.testing.assert_close(given.double(), wanted, rtol=1e-5, atol=1e-5)
