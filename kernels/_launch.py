@@ -63,7 +63,9 @@ def runs_by_triton(*tensors: torch.Tensor) -> bool:
     )
 
 
-def launch(program: Any, programs: int, device: torch.device, *arguments: Any, warps: int = 4, **constants: Any) -> None:
+def launch(
+    program: Any, programs: int, device: torch.device, *arguments: Any, warps: int = 4, stages: int = 3, **constants: Any
+) -> None:
     """Start so many programs on a tensor's own device, which need not be the current one. None is no error.
 
     Raises KernelError when there are more than a GPU numbers.
@@ -72,7 +74,7 @@ def launch(program: Any, programs: int, device: torch.device, *arguments: Any, w
     if programs == 0:
         return
     with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
-        program[(programs,)](*arguments, num_warps=warps, **constants)
+        program[(programs,)](*arguments, num_warps=warps, num_stages=stages, **constants)
 
 
 def check(holds: bool, message: str) -> None:

@@ -1,7 +1,8 @@
 """Convolution as an implicit matrix product, with bias, residual sum, ReLU and the step back to int8 in its epilogue.
 
 `penstock::conv2d(x [n, c, h, w], weight [k, c, r, s], bias [k]?, residual?, stride, padding, dilation, relu)` takes float32,
-bfloat16 or float16 of one dtype, sums in float32 (float32 products in full precision, not TF32), and rounds once.
+bfloat16 or float16 of one dtype, sums in float32 (float32 products in full precision, not TF32), and rounds once; a last
+argument, tile, says how the product is cut (kernels/_tiles.py) and changes the result by no more than the order of sums.
 `penstock::conv2d_int8(x, weight, scale [k], x_zero_point, bias [k]?, residual?, residual_scale, residual_zero_point, stride,
 padding, dilation, relu, out_scale, out_zero_point)` takes int8 levels, sums in int32, and gives int8 levels as
 kernels/_levels.py defines them of scale * sum((x - x_zero_point) * weight) + bias (+ the residual, ReLU); `scale` is the
@@ -23,8 +24,9 @@ import torch
 from torch import Tensor
 
 from ._kernel import Kernel, Operator, Variant
-from ._launch import INTERPRETED, check, jit, launch, next_power_of_two, operator, runs_by_triton, size_of, tl, wide
+from ._launch import INTERPRETED, check, jit, launch, operator, runs_by_triton, size_of, tl, wide
 from ._levels import from_levels, to_levels, to_levels_reference
+from ._tiles import check_tile, usual_tile
 
 __all__ = ["KERNEL", "conv2d", "conv2d_int8", "conv2d_int8_reference", "conv2d_reference"]
 
@@ -38,8 +40,9 @@ def conv2d_reference(
     padding: list[int],
     dilation: list[int],
     relu: bool,
+    tile: list[int] | None = None,
 ) -> Tensor:
-    """The same in plain torch, in float32, or float64 for float64."""
+    """The same in plain torch, in float32, or float64 for float64, where a tile makes no difference."""
     result = _convolved(wide(x), wide(weight), stride, padding, dilation)
     result = result if bias is None else result + wide(bias).reshape(-1, 1, 1)
     result = result if residual is None else result + wide(residual)
@@ -176,12 +179,14 @@ def conv2d(
     padding: list[int],
     dilation: list[int],
     relu: bool,
+    tile: list[int] | None = None,
 ) -> Tensor:
     """relu(x * weight + bias + residual); see the top of this file."""
-    out = _empty(x, weight, bias, residual, stride, padding, dilation, relu)
+    out = _empty(x, weight, bias, residual, stride, padding, dilation, relu, tile)
     if not runs_by_triton(x, weight):
         return out.copy_(conv2d_reference(x, weight, bias, residual, stride, padding, dilation, relu))
-    _start(x, weight, None, bias, residual, out, (stride, padding, dilation), (1.0, 0.0, 1.0, 0.0), relu=relu)
+    geometry = (stride, padding, dilation)
+    _start(x, weight, None, bias, residual, out, geometry, (1.0, 0.0, 1.0, 0.0), relu=relu, tile=tile)
     return out
 
 
@@ -194,7 +199,10 @@ def _empty(
     padding: list[int],
     dilation: list[int],
     relu: bool,
+    tile: list[int] | None = None,
 ) -> Tensor:
+    if tile is not None:
+        check_tile(tile)
     check(x.is_floating_point(), f"conv2d takes floats, not {x.dtype}; conv2d_int8 takes levels")
     check(bias is None or bias.is_floating_point(), "conv2d takes a bias of floats")
     return _result(x, weight, bias, residual, (stride, padding, dilation))
@@ -292,6 +300,7 @@ def _start(
     *,
     relu: bool,
     x_zero_point: int = 0,
+    tile: list[int] | None = None,
 ) -> None:
     n, k, out_height, out_width = out.shape
     rows = n * out_height * out_width
@@ -300,10 +309,10 @@ def _start(
     tensors = (pixels, filters, *others, pixels if residual is None else _flat(residual), out)
     numbers = (rows, *x.shape[2:], out_height, out_width, k, *geometry[0], *geometry[1], *geometry[2], *floats, x_zero_point)
     given = {"shifted": x_zero_point != 0, "shifts": bias is not None, "adds": residual is not None, "relu": relu}
-    tile = _tile_sizes(rows, k, x.shape[1])
+    height, width, depth, warps, stages = tile or usual_tile(rows, k, x.shape[1], x.element_size())
     launch(
         _tile,
-        -(-rows // tile["tile_rows"]) * -(-k // tile["tile_outputs"]),
+        -(-rows // height) * -(-k // width),
         out.device,
         *tensors,
         *numbers,
@@ -311,8 +320,11 @@ def _start(
         **_shape(weight),
         levels=scale is not None,
         in_float32=INTERPRETED or x.dtype == torch.float32,  # the interpreter multiplies the bits of bfloat16
-        **tile,
-        warps=_warps(tile),
+        tile_rows=height,
+        tile_outputs=width,
+        depth=depth,
+        warps=warps,
+        stages=stages,
     )
 
 
@@ -323,16 +335,6 @@ def _flat(value: Tensor) -> Tensor:
 
 def _shape(weight: Tensor) -> dict[str, int]:
     return {"channels": weight.shape[1], "taps_down": weight.shape[2], "taps_across": weight.shape[3]}
-
-
-def _tile_sizes(rows: int, outputs: int, channels: int) -> dict[str, int]:
-    """Not yet measured on any GPU. Tensor cores take 16 rows and columns, and a depth of 32 bytes, at least."""
-    sizes = {"tile_rows": (16, rows, 128), "tile_outputs": (16, outputs, 128), "depth": (32, channels, 64)}
-    return {name: max(least, min(most, next_power_of_two(size))) for name, (least, size, most) in sizes.items()}
-
-
-def _warps(tile: dict[str, int]) -> int:
-    return 8 if tile["tile_rows"] * tile["tile_outputs"] >= 128 * 64 else 4
 
 
 def _example(device: str) -> tuple[Any, ...]:
@@ -352,7 +354,7 @@ def _example_levels(device: str) -> tuple[Any, ...]:
 
 def _variant(dtype: str, channels: int, outputs: int, taps: int, *, adds: bool) -> Variant:
     levels = dtype == "i8"
-    tile = _tile_sizes(1 << 20, outputs, channels)
+    height, width, depth, warps, stages = usual_tile(1 << 20, outputs, channels, 1 if levels else 2)
     pointers = ("x", "weight", "scale", "bias", "residual", "out")
     sizes = ("rows", "height", "width", "out_height", "out_width", "outputs", "dilation_down", "dilation_across")
     floats = ("residual_scale", "residual_zero_point", "out_scale", "out_zero_point")
@@ -367,9 +369,19 @@ def _variant(dtype: str, channels: int, outputs: int, taps: int, *, adds: bool) 
             **dict.fromkeys(floats, "fp32"),
             "x_zero_point": "i32",
         },
-        constants={**ones, **flags, "channels": channels, "taps_down": taps, "taps_across": taps, **tile},
+        constants={
+            **ones,
+            **flags,
+            "channels": channels,
+            "taps_down": taps,
+            "taps_across": taps,
+            "tile_rows": height,
+            "tile_outputs": width,
+            "depth": depth,
+        },
         aligned=frozenset({*pointers, "rows", "outputs"}),
-        warps=_warps(tile),
+        warps=warps,
+        stages=stages,
     )
 
 

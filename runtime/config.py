@@ -21,7 +21,8 @@ class GraphConfig:
 
     `precision`: "auto" keeps fp32 unless real images are given to `compile` and the parity gate passes; a name pins it. "int8"
     always needs real images, for its ranges come from them.
-    `backend`: pins one backend by name ("eager", "onnxruntime", "openvino", "inductor"); None measures all that are installed.
+    `backend`: pins one backend by name ("eager", "onnxruntime", "openvino", "inductor", "tensorrt", "kernels"); None measures
+    all that are installed.
     `device`: "auto" is where the module's parameters are.
     `buckets`: ascending batch sizes that the plan is measured for; other sizes use the next larger bucket's choice. None: 1 to
     16 in powers of two where a graph is compiled ahead or saved, and the sizes that calls bring where it is compiled by a call.

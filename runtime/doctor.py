@@ -19,6 +19,7 @@ _DISTRIBUTIONS = {
     "eager": "torch",
     "inductor": "torch",
     "inductor_autotuned": "torch",
+    "kernels": "triton",
 }  # whose version counts; else the one with the backend's own name
 _TOOLS = {
     "tritonclient": "pip install 'tritonclient[http,grpc]'",

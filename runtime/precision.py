@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
@@ -71,7 +70,6 @@ class _Reduction:
         self._graph = self._editor.graph
         inputs = set(program.graph_signature.user_inputs)
         given = [node for node in self._graph.nodes if node.name in inputs]
-        self._mode = given[0].meta["val"].fake_mode
         self._live = _depending_on(given, self._graph.nodes)
         self._precise = _feeding_positions(self._graph.nodes)
         self._casts: dict[tuple[Node, torch.dtype], Node] = {}
@@ -110,7 +108,7 @@ class _Reduction:
             return
         old = node.meta["val"]
         if isinstance(node.target, torch._ops.OpOverload) or _name(node) == "getitem":
-            self._infer(node)
+            self._editor.infer(node)
         if _dtypes(node.meta["val"]) != _dtypes(old):
             self._changed.add(node)
         returned = _name(node) in _NORMALISATIONS | _RESAMPLING and not self._promotes and node not in self._precise
@@ -182,7 +180,7 @@ class _Reduction:
 
     def _convert(self, node: Node, dtype: torch.dtype) -> Node:
         converted = self._graph.call_function(_aten.to.dtype, (node, dtype))
-        self._infer(converted)
+        self._editor.infer(converted)
         self._sources[converted] = node
         self._changed.add(converted)
         return converted
@@ -198,7 +196,7 @@ class _Reduction:
         (source,) = (item for item in node.all_input_nodes if isinstance(item.meta["val"], torch.Tensor))
         with self._graph.inserting_after(node):
             view = self._graph.node_copy(node, lambda item: self._cast(item, self._dtype) if item is source else item)
-        self._infer(view)
+        self._editor.infer(view)
         self._changed.add(view)
         return view
 
@@ -229,13 +227,6 @@ class _Reduction:
     def _is_normal(self, value: float) -> bool:
         size = abs(value)
         return size == 0 or not size < float("inf") or self._limits.smallest_normal <= size <= self._limits.max
-
-    def _infer(self, node: Node) -> None:
-        """The shape and dtype of a result, as export keeps them in its metadata, without new guards on the batch."""
-        values = map_arg((node.args, node.kwargs), lambda item: item.meta["val"])
-        # Without the Python dispatcher some operators refuse a symbolic batch.
-        with torch.no_grad(), self._mode, self._mode.shape_env.suppress_guards(), enable_python_dispatcher():
-            node.meta["val"] = node.target(*values[0], **values[1])  # type: ignore[operator]
 
 
 def _without_shared_writes(program: ExportedProgram) -> ExportedProgram:

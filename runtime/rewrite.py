@@ -6,9 +6,11 @@ import copy
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, TensorArgument
 from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
 
 from .programs import rebuilt
 
@@ -49,6 +51,14 @@ class ProgramEditor:
         self._state[target] = torch.nn.Parameter(value.detach().clone(), requires_grad=False)
         return node
 
+    def infer(self, node: Node) -> None:
+        """Give a node the shape and dtype of its result, as export keeps them in its metadata, without guards on the batch."""
+        mode = self._mode()
+        values = map_arg((node.args, node.kwargs), lambda item: item.meta["val"])
+        # Without the Python dispatcher some operators refuse a symbolic batch.
+        with torch.no_grad(), mode, mode.shape_env.suppress_guards(), enable_python_dispatcher():
+            node.meta["val"] = node.target(*values[0], **values[1])  # type: ignore[operator]
+
     def finish(self) -> ExportedProgram:
         """The edited program, without the computations and tensors that nothing uses."""
         self.graph.eliminate_dead_code()
@@ -69,6 +79,8 @@ class ProgramEditor:
 
     def _fake(self, value: torch.Tensor) -> torch.Tensor:
         """The stand-in that export keeps in a node's metadata, made by the same tracer as the others."""
+        return self._mode().from_tensor(value, static_shapes=True)
+
+    def _mode(self) -> Any:
         values = (node.meta.get("val") for node in self.graph.nodes)
-        mode = next(item.fake_mode for item in values if hasattr(item, "fake_mode"))
-        return mode.from_tensor(value, static_shapes=True)
+        return next(item.fake_mode for item in values if hasattr(item, "fake_mode"))

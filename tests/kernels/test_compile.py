@@ -10,7 +10,7 @@ import pytest
 
 from penstock import kernels
 from penstock.errors import KernelError
-from penstock.kernels import _compile, _launch
+from penstock.kernels import _compile, _launch, _tiles
 
 ROOT = Path(__file__).parents[2]
 needs_triton = pytest.mark.skipif(_launch.triton is None, reason="needs Triton: pip install triton")
@@ -37,6 +37,20 @@ def test_kernels_compile_for_hopper_without_spills(name):
 def test_a_kernel_compiles_for_the_other_generations(capability, architecture):
     variant = kernels.discover()["add_relu"].variants[0]
     assert _compile.compile_variant("add_relu", variant, capability).architecture == architecture
+
+
+@needs_triton
+@pytest.mark.parametrize("tile", _tiles.fitting_tiles(1 << 20, 512, 256, 2), ids=str)
+def test_tiles_of_a_convolution_compile_for_the_least_of_the_gpus(tile):
+    """Within the registers and the shared memory of an A100; B200 takes more of the latter, and has it."""
+    variant = kernels.discover()["conv"].variants[0]
+    height, width, depth, warps, stages = tile
+    constants = {**variant.constants, "channels": 256, "tile_rows": height, "tile_outputs": width, "depth": depth}
+    compiled = _compile.compile_variant(
+        "conv", dataclasses.replace(variant, constants=constants, warps=warps, stages=stages), 80
+    )
+    assert compiled.shared_memory <= _tiles.MOST_SHARED_BYTES
+    assert compiled.spill_stores + compiled.spill_loads <= 64
 
 
 @needs_triton

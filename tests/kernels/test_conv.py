@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from penstock.errors import KernelError
+from penstock.kernels._tiles import MOST_SHARED_BYTES, check_tile, fitting_tiles
 from penstock.kernels.conv import conv2d, conv2d_int8
 
 INF, NAN = float("inf"), float("nan")
@@ -108,3 +109,39 @@ def test_what_does_not_fit_is_refused():
     levels = (x.to(torch.int8), weight.to(torch.int8), torch.ones(3), 0, None, None, 1.0, 0)
     with pytest.raises(KernelError, match="3 scales and 4 output channels"):
         conv2d_int8(*levels, one, one, one, False, 1.0, 0)
+
+
+def test_any_tile_computes_the_same(generator, device):
+    x, weight = torch.randn(2, 40, 9, 7, generator=generator), torch.randn(70, 40, 3, 3, generator=generator)
+    bias, residual = torch.randn(70, generator=generator), torch.randn(2, 70, 9, 7, generator=generator)
+    arguments = (*(item.to(device) for item in (x, weight, bias, residual)), [1, 1], [1, 1], [1, 1], True)
+    wanted = conv2d(*arguments)
+    for tile in fitting_tiles(2 * 9 * 7, 70, 40, 4):
+        torch.testing.assert_close(conv2d(*arguments, tile), wanted, rtol=1e-5, atol=1e-3)
+
+
+@given(
+    rows=st.integers(1, 10**6),
+    outputs=st.integers(1, 4096),
+    channels=st.integers(1, 4096),
+    element_bytes=st.sampled_from([2, 4]),
+)
+def test_tiles_fit_the_product_and_the_memory_and_differ(rows, outputs, channels, element_bytes):
+    tiles = fitting_tiles(rows, outputs, channels, element_bytes)
+    assert 2 <= len(tiles) <= 7
+    assert len({tuple(tile) for tile in tiles}) == len(tiles)
+    for height, width, depth, warps, stages in tiles:
+        check_tile([height, width, depth, warps, stages])
+        assert height < max(32, 2 * rows)
+        assert width < max(32, 2 * outputs)
+        assert depth < max(64, 2 * channels)
+        assert stages * depth * (height + width) * element_bytes <= MOST_SHARED_BYTES
+
+
+@pytest.mark.parametrize(
+    "tile", [[], [128, 64, 64, 4], [48, 64, 64, 4, 3], [64, 64, 8, 4, 3], [64, 64, 64, 3, 3], [64, 64, 64, 4, 0]]
+)
+def test_what_is_no_tile_is_refused(tile):
+    x, weight = torch.zeros(1, 2, 3, 3), torch.zeros(4, 2, 3, 3)
+    with pytest.raises(KernelError, match="tile"):
+        conv2d(x, weight, None, None, [1, 1], [1, 1], [1, 1], False, tile)

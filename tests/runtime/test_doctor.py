@@ -27,11 +27,13 @@ def test_has_a_row_for_every_backend_in_order(sections):
     assert [row.name for row in rows] == list(backends.discover())
     for row in rows:
         assert row.remark
+        backend = backends.get(row.name)
         if row.present:
-            assert "cpu: fp32" in row.remark
+            assert all(f"{device}: " in row.remark for device in backend.devices)
+            assert "fp32" in row.remark
             assert row.version
         else:
-            assert "pip install" in row.remark
+            assert ("pip install" if backend.missing() else "no usable CUDA device") in row.remark
     torch_row = next(row for row in rows if row.name == "eager")
     assert torch_row.version == versions()["torch"]
 

@@ -35,12 +35,12 @@ def graph(conv_net):
 
 def test_backends_are_found_by_file_name():
     assert set(backends.discover()) == {
-        "eager", "inductor", "inductor_autotuned", "onnxruntime", "openvino", "tensorrt",
+        "eager", "inductor", "inductor_autotuned", "kernels", "onnxruntime", "openvino", "tensorrt",
     }  # fmt: skip
 
 
 def test_an_unknown_backend_is_refused_with_those_that_exist():
-    with pytest.raises(BackendError, match="eager, inductor, inductor_autotuned, onnxruntime, openvino, tensorrt"):
+    with pytest.raises(BackendError, match="eager, inductor, inductor_autotuned, kernels, onnxruntime, openvino, tensorrt"):
         backends.get("nonesuch")
 
 

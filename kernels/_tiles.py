@@ -1,0 +1,56 @@
+"""The tiles that the convolution's program can take, and a rule of thumb for who has not measured them.
+
+A tile is [output pixels, output channels, depth, warps, stages]: the block of the product that one program computes, how much
+of the depth it takes at a time, its warps of 32 threads, and how many steps of loading run ahead. The candidates are of the
+kind that matrix products for tensor cores are usually tuned over (Triton's tutorial "Matrix Multiplication"), held to the
+shared memory of an A100's block, the least of the GPUs that the programs are compiled for (163 KB; CUDA C++ Programming Guide,
+"Technical Specifications per Compute Capability").
+"""
+
+from __future__ import annotations
+
+from ._launch import check, next_power_of_two
+
+__all__ = ["MOST_SHARED_BYTES", "check_tile", "fitting_tiles", "usual_tile"]
+
+MOST_SHARED_BYTES = 163 << 10
+
+_LEAST = 16  # rows, columns and depth that tensor cores take
+_PER_WARP = 512  # elements of a tile, at least
+_CANDIDATES = (  # depths are those of two bytes an element
+    (128, 128, 64, 8, 3),
+    (128, 64, 64, 4, 3),
+    (64, 128, 64, 4, 3),
+    (128, 128, 32, 8, 4),
+    (64, 64, 64, 4, 4),
+    (32, 64, 64, 4, 4),
+)
+
+
+def usual_tile(rows: int, outputs: int, channels: int, element_bytes: int) -> list[int]:
+    """A tile for a convolution of so many output pixels, output and input channels. Not yet measured on any GPU."""
+    deepest = 64 if element_bytes <= 2 else 32  # or an A100's shared memory does not hold it
+    sizes = ((16, rows, 128), (16, outputs, 128), (32, channels, deepest))
+    height, width, depth = (max(least, min(most, next_power_of_two(size))) for least, size, most in sizes)
+    return [height, width, depth, 8 if height * width >= 128 * 64 else 4, 3]
+
+
+def fitting_tiles(rows: int, outputs: int, channels: int, element_bytes: int) -> list[list[int]]:
+    """The tiles worth measuring for such a convolution of floats, the rule's first, none larger than the product."""
+    found = [usual_tile(rows, outputs, channels, element_bytes)]
+    for most_rows, most_outputs, most_depth, warps, stages in _CANDIDATES:
+        sizes = ((rows, most_rows), (outputs, most_outputs), (channels, most_depth * 2 // element_bytes))
+        height, width, depth = (max(_LEAST, min(most, next_power_of_two(size))) for size, most in sizes)
+        tile = [height, width, depth, max(1, min(warps, height * width // _PER_WARP)), stages]
+        if tile not in found and stages * depth * (height + width) * element_bytes <= MOST_SHARED_BYTES:
+            found.append(tile)
+    return found
+
+
+def check_tile(tile: list[int]) -> None:
+    """Raises KernelError unless these are a tile: powers of two, and no more warps and stages than programs have."""
+    check(len(tile) == 5, f"a tile is [pixels, channels, depth, warps, stages], not {tile}")
+    sizes = all(size >= _LEAST and size == next_power_of_two(size) for size in tile[:3])
+    check(sizes, f"a tile's sizes are powers of two of at least {_LEAST}, not {tile[:3]}")
+    runs = tile[3] in (1, 2, 4, 8, 16) and 1 <= tile[4] <= 8
+    check(runs, f"a tile has 1, 2, 4, 8 or 16 warps and 1 to 8 stages, not {tile[3:]}")

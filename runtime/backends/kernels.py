@@ -1,0 +1,169 @@
+"""Penstock's own Triton kernels in torch's program, each only where it was measured faster than what torch does there."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import BackendError
+from . import captured_graph, first_line, no_torch_target, unsupported
+
+if TYPE_CHECKING:
+    from ..capture import CapturedGraph
+    from ..kernel_choice import Timer
+    from ..portable import PortableGraph
+    from ..session import Session, Target
+
+_FORMAT = 1
+_OLDEST = (8, 0)  # what the kernels are compiled for
+_ROWS = 32  # of the batch that is measured, where the target names none
+
+
+@dataclass(frozen=True)
+class KernelsBackend:
+    """A program of torch's operators and of those that won, and the record of what was measured; replayed as CUDA graphs.
+
+    `timer` measures, on the device; None is `time_on_cuda`. Within about `seconds` the kernels of a graph are compiled and
+    measured, beyond them torch's nodes stay. `devices` is wider in tests alone: in Triton's interpreter kernels run on a CPU.
+    """
+
+    name: str = "kernels"
+    format: str = "torch"
+    fixed_batch: bool = False
+    streams: bool = False
+    devices: tuple[str, ...] = ("cuda",)
+    precisions: tuple[str, ...] = ("fp32", "bf16", "fp16")
+    preparation_seconds: float = 70.0
+    seconds: float = 60.0
+    timer: Timer | None = None
+
+    def missing(self) -> str | None:
+        if not importlib.util.find_spec("torch"):
+            return "torch is not installed: pip install torch"
+        if not importlib.util.find_spec("triton"):
+            return "the kernels need Triton, which torch for CUDA brings and which runs on Linux: pip install triton"
+        return None
+
+    def supports(self, target: Target) -> str | None:
+        return unsupported(self, target) or self.missing() or no_torch_target(target) or _no_device(target)
+
+    def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
+        """Measure, and write the program and what was measured, as JSON; neither holds a path of the user's machine."""
+        graph = captured_graph(captured)
+        if why := self.supports(target):
+            raise BackendError(why)
+        import torch
+
+        from ..kernel_choice import with_faster_kernels
+        from ..kernel_sites import functional
+        from ..layout import CHANNELS_LAST, channels_last
+        from ..numerics import fresh_rows
+        from ..precision import in_precision
+        from ..programs import anonymous, isolated, on_device, write_program
+
+        names = [f"kernels-{target.device}-{target.precision}.{kind}" for kind in ("pt2", "json")]
+        if all((directory / name).exists() for name in names):
+            return names
+        timer = self.timer or _device_timer()
+        rows = target.batch or _ROWS
+        try:
+            with torch.no_grad():
+                program = in_precision(functional(isolated(on_device(graph.program, target.device))), target.precision)
+                program = channels_last(program) if CHANNELS_LAST else program  # in fp32 too: what the convolution reads
+                inputs = [fresh_rows(value, rows, seed=index).to(target.device) for index, value in enumerate(graph.example)]
+                program, measured = with_faster_kernels(program, inputs, timer, seconds=self.seconds)
+        except Exception as error:
+            raise BackendError(f"the kernels cannot be put into this graph: {first_line(error)}") from error
+        record = {
+            "format": _FORMAT,
+            "batch": rows,
+            "device": _device_name(target),
+            "sites": [item.to_json() for item in measured],
+        }
+        aside = [directory / f".{os.getpid()}-{name}" for name in names]
+        write_program(anonymous(program), aside[0])
+        aside[1].write_text(json.dumps(record, indent=1) + "\n")
+        for path, name in zip(aside, names, strict=True):
+            path.replace(directory / name)
+        return names
+
+    def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
+        if why := self.supports(target):
+            raise BackendError(why)
+        import torch
+
+        from ... import kernels
+        from ..quiet import quiet
+        from ..torch_session import TorchSession
+
+        path = directory / files[0]
+        wanted = _kernels_in(directory, files)
+        kernels.discover()  # registers the operators that the program names
+        try:
+            with quiet("torch"):
+                program = torch.export.load(path)
+                function: Any = program.module(check_guards=False).forward
+        except Exception as error:
+            raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
+        found = sum(getattr(node.target, "namespace", "") == "penstock" for node in program.graph.nodes)
+        if found != wanted:
+            raise BackendError(f"{path.name} has {found} kernels and {files[1]} tells of {wanted}; compile the model again")
+        if target.device == "cuda":
+            from ..replay import CudaRecorder, Replayed
+
+            function = Replayed(function, CudaRecorder())
+        return TorchSession(function, target)
+
+
+def _kernels_in(directory: Path, files: Sequence[str]) -> int:
+    """How many kernels the record tells of. Raises BackendError when it is not there or is not such a record."""
+    from ..kernel_choice import Measured
+
+    if len(files) != 2:
+        raise BackendError(f"the kernels open a program and a record of what was measured, not {', '.join(files) or 'nothing'}")
+    path = directory / files[1]
+    try:
+        record = json.loads(path.read_text())
+        if record["format"] != _FORMAT:
+            raise ValueError(f"its format is {record['format']!r}, and this Penstock reads {_FORMAT}")
+        return sum(Measured.from_json(item).chosen for item in record["sites"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"{path.name} is not a record of kernels ({type(error).__name__}: {error}); compile the model again"
+        raise BackendError(message) from error
+
+
+def _no_device(target: Target) -> str | None:
+    """Why kernels do not run on the target's device here, of which torch can make use; None when they do."""
+    if target.device == "cpu":
+        from ...kernels._launch import INTERPRETED
+
+        return None if INTERPRETED else "on a CPU the kernels run only in Triton's interpreter: set TRITON_INTERPRET=1"
+    import torch
+
+    if torch.version.cuda is None:
+        return "the kernels are written for NVIDIA GPUs, and this torch is built for others"
+    capability = torch.cuda.get_device_capability()
+    if capability < _OLDEST:
+        here, least = (".".join(map(str, item)) for item in (capability, _OLDEST))
+        return f"the kernels need a GPU of compute capability {least} or newer, and this one has {here}"
+    return None
+
+
+def _device_timer() -> Timer:
+    from ..kernel_timer import time_on_cuda
+
+    return time_on_cuda
+
+
+def _device_name(target: Target) -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if target.device == "cuda" else target.device
+
+
+BACKEND = KernelsBackend()
