@@ -104,10 +104,13 @@ FRONTENDS ?= 0
 fuzz: setup
 	$(BIN)/python tests/serving/fuzzing --cases $(CASES) --frontends $(FRONTENDS) --schema 2000 --out docs/fuzzing.json
 
-# Needs torch with CUDA and nothing of this checkout's environment: `make bench-gpu GPU_PYTHON=python3` on a bare GPU machine.
-GPU_PYTHON ?= $(BIN)/python
+# Everything that one GPU can say, in under eight minutes: roofline, kernels, models, services; writes docs/bench-gpu.json. Needs
+# torch with CUDA and nothing of this checkout's environment: `make bench-gpu GPU_PYTHON=python3` on a bare GPU machine, where
+# GPU_OPTIONS='--packages DIR' brings what serving needs (docs/measuring.md).
+GPU_PYTHON  ?= $(BIN)/python
+GPU_OPTIONS ?=
 bench-gpu:
-	$(GPU_PYTHON) tests/benchmarks/gpu.py
+	$(GPU_PYTHON) tests/benchmarks/gpu $(GPU_OPTIONS)
 
 # Other servers, each in an environment of its own, which also sees this project's packages behind its own.
 PEERS := litserve bentoml ray mlserver pytriton
