@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from gpu.about import about
+from gpu.summary import summary
 
 # Of the time, and where each section is. What one leaves over goes to those after it.
 SHARES = {
     "roofline": (4, "roofline"),
     "kernels": (20, "kernels"),
-    "resnet50": (28, "throughput"),
+    "resnet50": (36, "throughput"),
     "served": (20, "served"),
     "vit_small_patch16_224": (14, "throughput"),
-    "correctness": (8, "correctness"),
+    "correctness": (6, "correctness"),
     "resnet101": (8, "throughput"),
     "sanitizer": (3, "sanitizer"),
 }
@@ -53,8 +54,8 @@ class Bench:
         self.subject: Subject | None = None
         self.failures: list[str] = []
         self.found: dict[str, Any] = {
-            **about(arguments), "batches": list(self.batches), "sections": {}, "failures": self.failures, "roofline": {},
-            "kernels": {}, "models": {}, "served": {}, "correctness": [], "sanitizer": {}, "warnings": [],
+            **about(arguments), "batches": list(self.batches), "summary": {}, "sections": {}, "failures": self.failures,
+            "roofline": {}, "kernels": {}, "models": {}, "served": {}, "correctness": [], "sanitizer": {}, "warnings": [],
         }  # fmt: skip
         handler = logging.Handler(logging.WARNING)
         handler.emit = lambda record: self.found["warnings"].append(record.getMessage())  # such as refused CUDA graphs
@@ -83,8 +84,11 @@ class Bench:
             self.section(name, self.sections[number:])
             self.found["seconds"] = round(time.monotonic() - self.begin, 1)
             self.write()
+        self.found["summary"] = summary(self.found)
+        self.write()
         for warning in self.found["warnings"]:
             print(f"warning: {warning}")
+        print(json.dumps(self.found["summary"], indent=1))
         right = sum(item["status"] == "right" for item in [*self.found["correctness"], *self.found["kernels"].get("cases", [])])
         print(f"{right} checks right, {len(self.failures)} failures; {self.found['seconds']:.0f} s; {self.arguments.out}")
         return 1 if self.failures else 0
@@ -131,6 +135,7 @@ def release() -> None:
 
     import torch
 
+    torch.compiler.reset()  # compiled modules stay alive otherwise, and count towards the limit of recompilations
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.synchronize()

@@ -19,6 +19,7 @@ NEEDS = {
     "torch.compile bf16, CUDA graphs": 40.0,
     "inductor bf16": 40.0,
 }
+_ALL_PRECISIONS = 120.0  # seconds of tuning
 OURS = ("plan", "inductor bf16")
 
 
@@ -97,8 +98,10 @@ class Contenders:
         from penstock.runtime.tune import tune
 
         source = self.source()
-        seconds = 4.0 if self.quick else max(20.0, min(100.0, left / 2))
-        config = GraphConfig(precision="auto", buckets=self.batches, max_tuning_seconds=seconds)
+        seconds = 4.0 if self.quick else max(30.0, min(150.0, 0.7 * left))
+        # Tuning takes precisions in order and skips what no time is left for: with little, all of it is for what will win.
+        precision = "auto" if self.quick or seconds >= _ALL_PRECISIONS else "bf16"
+        config = GraphConfig(precision=precision, buckets=self.batches, max_tuning_seconds=seconds)
         plan = tune(
             source, config, directory=self.directory, device=self.device, images=[self.images.numpy()],
             labels=self.labels.numpy(), scores=self.scores.numpy(),
@@ -107,7 +110,7 @@ class Contenders:
         runner = Runner(source.signature, plan, self.directory)
         self._opened.append(runner)
         choices = {str(batch): str(choice) for batch, choice in plan.choices.items()}
-        about = {"choices": choices, "tuning_seconds_at_most": seconds, "plan": plan.to_json()}
+        about = {"choices": choices, "precision": precision, "tuning_seconds_at_most": seconds, "plan": plan.to_json()}
         return lambda images: runner.run([images])[0], about
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ def _measured(bench: Bench, case: Case, operator: Any, line: dict[str, Any]) -> 
     with _fastest_convolutions():
         theirs, line["peer_timed"] = replayed(case.peer, [case.peer_arguments(one) for one in copies], bench.device)
         rounds = 2 if bench.quick else 7
-        taken = in_turns({"kernel": ours, "peer": theirs}, bench.device, 1.0 if bench.quick else 8.0, rounds=rounds)
+        taken = in_turns({"kernel": ours, "peer": theirs}, bench.device, 1.0 if bench.quick else 12.0, rounds=rounds)
     each = {what: {key: item[key] / count for key in ("ms", "spread_ms")} for what, item in taken.items()}
     seconds = each["kernel"]["ms"] / 1e3
     line |= {

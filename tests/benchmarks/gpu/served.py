@@ -75,7 +75,8 @@ def preprocessing(bench: Bench) -> Any:
 
 
 def _images(bench: Bench) -> tuple[list[Path], list[Path], list[int]]:
-    """Photos, textures as JPEG, and the textures' classes."""
+    """Photos, textures as JPEG, and the textures' classes. JPEG cuts off what is darker or brighter than it can say, so fewer
+    of these textures are recognised than of those that the model was fitted to; the answers are compared with each other."""
     import torch
     from models import textures
     from PIL import Image
