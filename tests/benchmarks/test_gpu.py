@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import types
@@ -176,6 +177,16 @@ def test_a_section_that_fails_is_a_failure_of_its_own(gpu, tmp_path, monkeypatch
     assert len(whole["failures"]) == 1
     assert "FAILED" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json"]
+
+
+def test_sigterm_leaves_what_is_known(gpu, tmp_path, monkeypatch):
+    ended = types.SimpleNamespace(section=lambda bench, name: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setitem(sys.modules, "gpu.served", ended)
+    with pytest.raises(SystemExit):
+        bench_of(gpu, tmp_path, ["served", "sanitizer"]).run()
+    whole = json.loads((tmp_path / "a.json").read_text())
+    assert whole["sections"]["served"]["status"] == "ended from outside"
+    assert "sanitizer" not in whole["sections"]
 
 
 def test_a_section_may_use_what_others_left(gpu, tmp_path, monkeypatch):

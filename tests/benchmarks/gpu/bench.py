@@ -79,11 +79,16 @@ class Bench:
         self.say(f"FAILED {text}")
 
     def run(self) -> int:
-        """0 when everything that ran was right."""
-        for number, name in enumerate(self.sections):
-            self.section(name, self.sections[number:])
-            self.found["seconds"] = round(time.monotonic() - self.begin, 1)
-            self.write()
+        """0 when everything that ran was right. SIGTERM ends the services too, and leaves what is known in the JSON."""
+        from penstock.serving.bench.servers import terminate_as_exit
+
+        with terminate_as_exit():
+            for number, name in enumerate(self.sections):
+                try:
+                    self.section(name, self.sections[number:])
+                finally:
+                    self.found["seconds"] = round(time.monotonic() - self.begin, 1)
+                    self.write()
         self.found["summary"] = summary(self.found)
         self.write()
         for warning in self.found["warnings"]:
@@ -103,7 +108,7 @@ class Bench:
         share, module = SHARES[name]
         self.deadline = time.monotonic() + left * share / sum(SHARES[other][0] for other in rest)
         self.say(f"== {name}, about {self.here:.0f} s")
-        begin = time.monotonic()
+        begin, record["status"] = time.monotonic(), "ended from outside"
         try:
             importlib.import_module(f"gpu.{module}").section(self, name)
             record["status"] = "ran"

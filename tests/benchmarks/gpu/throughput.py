@@ -27,7 +27,7 @@ def section(bench: Bench, name: str) -> None:
     calls = {}
     for what in bench.arguments.contenders:
         record = result["contenders"][what] = {}
-        if not bench.quick and bench.here < NEEDS[what]:
+        if bench.left < 0 or (not bench.quick and bench.here < NEEDS[what]):
             record["status"] = "skipped: no time left"
             bench.say(f"{name} {what}: {record['status']}")
         elif (call := _made(bench, name, what, contenders, images, record)) is not None:
