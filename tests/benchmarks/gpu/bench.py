@@ -8,6 +8,7 @@ import importlib
 import json
 import logging
 import os
+import sys
 import time
 import traceback
 from dataclasses import dataclass
@@ -140,7 +141,8 @@ def release() -> None:
 
     import torch
 
-    torch.compiler.reset()  # compiled modules stay alive otherwise, and count towards the limit of recompilations
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()  # compiled modules stay alive otherwise, and count towards the limit of recompilations
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
