@@ -62,6 +62,7 @@ def bench_of(gpu, tmp_path, sections, **given):
         backends=[],
         contenders=[],
         out=tmp_path / "a.json",
+        continued=None,
     )
     vars(arguments).update(given)
     return gpu.bench.Bench(arguments, tmp_path, sections)
@@ -177,6 +178,22 @@ def test_a_section_that_fails_is_a_failure_of_its_own(gpu, tmp_path, monkeypatch
     assert len(whole["failures"]) == 1
     assert "FAILED" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json"]
+
+
+def test_where_the_gpu_is_lost_a_new_process_goes_on(gpu, tmp_path, monkeypatch):
+    def breaks(bench, name):
+        bench.found[name]["cases"] = [{"operator": "add_relu", "shape": "any", "status": "failed: illegal access"}]
+        bench.failed("kernel add_relu")
+
+    monkeypatch.setitem(sys.modules, "gpu.kernels", types.SimpleNamespace(section=breaks))
+    monkeypatch.setattr(gpu.bench, "lost", lambda device: True)
+    assert bench_of(gpu, tmp_path, ["kernels", "sanitizer"], operators=["bias_gelu"]).run() == 1
+    whole = json.loads((tmp_path / "a.json").read_text())
+    assert whole["failures"] == ["kernel add_relu"]
+    assert {name: item["status"] for name, item in whole["sections"].items()} == {"kernels": "ran", "sanitizer": "ran"}
+    lines = [(line["operator"], line["status"]) for line in whole["kernels"]["cases"]]
+    assert lines[0] == ("add_relu", "failed: illegal access")
+    assert set(lines[1:]) == {("bias_gelu", "right")}
 
 
 def test_sigterm_leaves_what_is_known(gpu, tmp_path, monkeypatch):

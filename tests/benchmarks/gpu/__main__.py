@@ -39,6 +39,7 @@ def main() -> int:
     parser.add_argument("--batches", default=None, help="default 1,8,32,128,256,512")
     parser.add_argument("--packages", type=Path, help="a folder of packages, or of wheels, to import from as well")
     parser.add_argument("--seconds", type=float, default=440.0, help="shared by the sections; none begins beyond them")
+    parser.add_argument("--continued", type=Path, help=argparse.SUPPRESS)  # by a process that lost the GPU
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "bench-gpu.json")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-gpu-", ignore_cleanup_errors=True) as place:

@@ -8,6 +8,7 @@ import importlib
 import json
 import logging
 import os
+import subprocess
 import sys
 import time
 import traceback
@@ -58,6 +59,10 @@ class Bench:
             **about(arguments), "batches": list(self.batches), "summary": {}, "sections": {}, "failures": self.failures,
             "roofline": {}, "kernels": {}, "models": {}, "served": {}, "correctness": [], "sanitizer": {}, "warnings": [],
         }  # fmt: skip
+        self.before = 0.0
+        if arguments.continued is not None:
+            self.found |= json.loads(arguments.continued.read_text(encoding="utf-8"))
+            self.failures, self.before = self.found["failures"], self.found["seconds"]
         handler = logging.Handler(logging.WARNING)
         handler.emit = lambda record: self.found["warnings"].append(record.getMessage())  # such as refused CUDA graphs
         logging.getLogger("penstock").addHandler(handler)
@@ -88,8 +93,11 @@ class Bench:
                 try:
                     self.section(name, self.sections[number:])
                 finally:
-                    self.found["seconds"] = round(time.monotonic() - self.begin, 1)
+                    self.found["seconds"] = round(self.before + time.monotonic() - self.begin, 1)
                     self.write()
+                if lost(self.device):
+                    again = ["kernels"] if name == "kernels" else []  # goes on behind the case that failed
+                    return self.elsewhere([*again, *self.sections[number + 1 :]])
         self.found["summary"] = summary(self.found)
         self.write()
         for warning in self.found["warnings"]:
@@ -122,6 +130,25 @@ class Bench:
             with contextlib.suppress(Exception):  # after a CUDA error nothing more can be freed
                 release()
 
+    def elsewhere(self, rest: list[str]) -> int:
+        """The other sections in a process of their own, since an illegal access leaves this one without a GPU."""
+        self.say("the CUDA context is lost; a new process goes on")
+        given = self.arguments
+        command = [sys.executable, str(Path(__file__).resolve().parent), "--device", self.device, "--sections", *rest]
+        command += ["--continued", str(given.out), "--out", str(given.out), "--seconds", str(max(0.0, self.left))]
+        command += ["--batches", ",".join(map(str, self.batches)), "--contenders", *given.contenders]
+        command += ["--quick"] if self.quick else []
+        for option in ("backends", "operators"):
+            if getattr(given, option) is not None:
+                command += [f"--{option}", *getattr(given, option)]
+        process = subprocess.Popen(command)
+        try:
+            process.wait()
+        finally:
+            process.terminate()  # where this one is ended; it then ends its services
+            process.wait()
+        return process.returncode or 1
+
     def write(self) -> None:
         """All that is known so far; a reader sees the old file or the new one."""
         out = self.arguments.out
@@ -129,6 +156,19 @@ class Bench:
         aside = out.with_name(f".{out.name}.{os.getpid()}")
         aside.write_text(json.dumps(self.found, indent=1) + "\n", encoding="utf-8")
         aside.replace(out)
+
+
+def lost(device: str) -> bool:
+    """Whether an error has left this process without a usable GPU."""
+    if device != "cuda":
+        return False
+    import torch
+
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def described(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from gpu.bench import described
+from gpu.bench import described, lost
 from gpu.roofline import cache_bytes
 from gpu.timing import in_turns, replayed
 
@@ -44,8 +44,9 @@ def section(bench: Bench, name: str) -> None:
         bench.failed("kernels: Triton is not installed, so the references are measured")
     found["targets"] = {"share of the measured copy bandwidth": MEMORY_TARGET, "share of cuDNN's speed": CUDNN_TARGET}
     found["without a case"] = sorted({*operators} - {case.operator for case in cases(quick=True)})
-    found["cases"] = lines = []
-    for case in _spread(wanted):
+    lines = found.setdefault("cases", [])
+    done = {(line["operator"], line["shape"]) for line in lines}  # by a process that this one continues
+    for case in [case for case in _spread(wanted) if (case.operator, case.shape) not in done]:
         line: dict[str, Any] = {"operator": case.operator, "shape": case.shape}
         lines.append(line)
         if not bench.quick and bench.here < 3:
@@ -58,6 +59,8 @@ def section(bench: Bench, name: str) -> None:
             line["status"] = f"failed: {described(error)}"
         if line["status"] != "right":
             bench.failed(f"kernel {case.operator} {case.shape}: {line['status']} {line.get('errors', '')}")
+            if lost(bench.device):
+                break
         else:
             bench.say(_said(line))
     judged = [line for line in lines if line.get("reached") is not None]
