@@ -34,8 +34,10 @@ test-classify: setup
 	PENSTOCK_CLASSIFY_IMAGES=$(IMAGES) $(BIN)/python -m pytest --timeout 1800 tests/serving/classify/test_kills.py
 
 # Ray clusters on this machine, in an environment of their own: a node is killed during a job, a replica while it serves.
+# A process each: Ray knows one cluster's token per process.
 test-ray: build/ray/.installed
-	PENSTOCK_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/classify/test_cluster.py tests/serving/ray_serve
+	PENSTOCK_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/classify/test_cluster.py
+	PENSTOCK_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/ray_serve
 
 build/ray/.installed: $(STAMP)
 	@test -x build/ray/bin/python || $(PYTHON) -m venv build/ray
@@ -104,10 +106,13 @@ FRONTENDS ?= 0
 fuzz: setup
 	$(BIN)/python tests/serving/fuzzing --cases $(CASES) --frontends $(FRONTENDS) --schema 2000 --out docs/fuzzing.json
 
-# Needs torch with CUDA and nothing of this checkout's environment: `make bench-gpu GPU_PYTHON=python3` on a bare GPU machine.
-GPU_PYTHON ?= $(BIN)/python
+# Everything that one GPU can say, in under eight minutes: roofline, kernels, models, services; writes docs/bench-gpu.json. Needs
+# torch with CUDA and nothing of this checkout's environment: `make bench-gpu GPU_PYTHON=python3` on a bare GPU machine, where
+# GPU_OPTIONS='--packages DIR' brings what serving needs (docs/measuring.md).
+GPU_PYTHON  ?= $(BIN)/python
+GPU_OPTIONS ?=
 bench-gpu:
-	$(GPU_PYTHON) tests/benchmarks/gpu.py
+	$(GPU_PYTHON) tests/benchmarks/gpu $(GPU_OPTIONS)
 
 # Other servers, each in an environment of its own, which also sees this project's packages behind its own.
 PEERS := litserve bentoml ray mlserver pytriton

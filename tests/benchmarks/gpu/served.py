@@ -1,0 +1,99 @@
+"""JPEG in, the five best classes out: a plain PyTorch service on the GPU beside Penstock's on the same GPU.
+
+First in this process, without HTTP: what decoding and the model allow. Then as services under the load generator of
+`penstock bench`, each stopped while another is measured; where a package that serving needs is missing, that part is skipped
+and says which. Photos for the load are those of `penstock bench` without images; the answers are compared on textures, which
+the model tells apart.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpu.bench import Subject, described
+from gpu.packages import FASTER, SERVING, lacking
+
+if TYPE_CHECKING:
+    from gpu.bench import Bench
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_TEXTURES = 48
+
+
+def section(bench: Bench, name: str) -> None:
+    found = bench.found[name]
+    if lacking({"PIL": "pillow"}):
+        found["status"] = "skipped: Pillow is not installed, and nothing decodes JPEG without it"
+        bench.say(found["status"])
+        return
+    from gpu.pipeline import in_process
+    from gpu.services import over_http
+
+    subject = bench.subject or _planned(bench)
+    photos, textures, classes = _images(bench)
+    found["model"] = subject.name
+    found["plan"] = {str(batch): str(choice) for batch, choice in subject.plan.choices.items()}
+    found["images"] = f"{len(photos)} synthetic JPEG photos of 500x375, answers on {len(textures)} textures of 256x256"
+    found["decoding"] = "Pillow alone" if lacking(FASTER) else "libjpeg-turbo and a SIMD resize"
+    found["in_process"] = {"measured": "in one process, without HTTP: encoded images in, the five best classes out"}
+    try:
+        found["in_process"] |= in_process(bench, subject, preprocessing(bench), photos, textures)
+    except Exception as error:  # noqa: BLE001 - the services are measured all the same
+        found["in_process"]["status"] = f"failed: {described(error)}"
+        bench.failed(f"served in process: {found['in_process']['status']}")
+    found["http"] = {"measured": "services over HTTP on this machine, which they share with the load generator"}
+    if missing := lacking(SERVING):
+        found["http"]["status"] = f"skipped: {', '.join(missing)} not installed; --packages DIR brings them"
+        bench.say(f"served over HTTP is {found['http']['status']}")
+        return
+    over_http(bench, subject, preprocessing(bench), photos, textures, classes, found["http"])
+
+
+def _planned(bench: Bench) -> Subject:
+    """ResNet-50 and its plan, where its own section did not leave them."""
+    from gpu.throughput import prepared
+
+    name = "resnet50"
+    if name in bench.found["models"]:
+        raise RuntimeError(f"{name} was not planned, so there is nothing to serve")
+    contenders, _, _ = prepared(bench, name)
+    contenders.plan(bench.here / 2)
+    contenders.close()
+    assert contenders.planned is not None
+    signature, plan = contenders.planned
+    return Subject(name=name, model=contenders.model, signature=signature, plan=plan, directory=contenders.directory)
+
+
+def preprocessing(bench: Bench) -> Any:
+    """The short side to 8/7 of the model's, the middle of it, ImageNet's mean and deviation."""
+    from penstock.specs import CenterCrop, Preprocessing, Resize
+
+    size = bench.size
+    geometry = (Resize(size=size * 8 // 7), CenterCrop(size=(size, size)))
+    return Preprocessing(geometry=geometry, mean=MEAN, std=STD)
+
+
+def _images(bench: Bench) -> tuple[list[Path], list[Path], list[int]]:
+    """Photos, textures as JPEG, and the textures' classes. JPEG cuts off what is darker or brighter than it can say, so fewer
+    of these textures are recognised than of those that the model was fitted to; the answers are compared with each other."""
+    import torch
+    from models import textures
+    from PIL import Image
+
+    from penstock.serving.bench.images import write_synthetic_photos
+
+    photos = write_synthetic_photos(bench.folder / "photos", 4 if bench.quick else 32)
+    rows, classes = textures(_TEXTURES, bench.size, seed=3)
+    mean, deviation = (torch.tensor(value).reshape(3, 1, 1) for value in (MEAN, STD))
+    # A frame around the middle that is cut out, so that pixels are not resized.
+    frame = (bench.size * 8 // 7 - bench.size) // 2
+    rows = torch.nn.functional.pad(rows, (frame,) * 4, mode="replicate")
+    levels = ((rows * deviation + mean) * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    folder = bench.folder / "textures"
+    folder.mkdir()
+    paths = []
+    for number, pixels in enumerate(levels):
+        paths.append(folder / f"{number:03d}.jpg")
+        Image.fromarray(pixels).save(paths[-1], quality=95)
+    return photos, paths, classes.tolist()

@@ -1,0 +1,200 @@
+"""The services under load: FastAPI with eager PyTorch, and `penstock serve` of the plan, one after the other in every round."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpu.bench import described
+from gpu.pipeline import LEAST_AGREEMENT, K
+
+if TYPE_CHECKING:
+    from gpu.bench import Bench, Subject
+
+BASELINE, PENSTOCK = "baseline", "penstock"
+_SOURCE = """
+import torch
+from models import build
+model = build({name!r}, {size}, tiny={tiny})
+model.load_state_dict(torch.load({weights!r}, map_location="cpu", weights_only=True))
+"""
+_BESIDE = "models.py"
+
+
+def over_http(
+    bench: Bench,
+    subject: Subject,
+    preprocessing: Any,
+    photos: Sequence[Path],
+    textures: Sequence[Path],
+    classes: Sequence[int],
+    found: dict[str, Any],
+) -> None:
+    """Fills `found`: what each service answers and how fast, at every concurrency, with the ratios to the baseline.
+
+    A service that does not start is a failure; the others are measured. Raises when fewer than two are left.
+    """
+    from penstock.serving.bench.load import LoadRequest
+    from penstock.serving.bench.servers import Server
+    from penstock.serving.bench.subject import under_load
+
+    logs = bench.folder / "logs"
+    logs.mkdir()
+    services = _services(bench, subject, preprocessing, logs)
+    found["services"] = {}
+    concurrencies = (1, 4) if bench.quick else (1, 16, 64, 256)
+    rounds = 1 if bench.quick else 2
+    with ExitStack() as stack:
+        servers: dict[str, Server] = {}
+        for contender, what in services:
+            record = found["services"][contender.name] = {"is": what}
+            if len(servers) > 1 and bench.here < 30 + 3 * rounds * len(concurrencies) * len(servers):
+                record["status"] = "skipped: no time left"
+                continue
+            limit = max(60.0, min(180.0, bench.left))
+            server = stack.enter_context(Server(contender, folder=logs, timeout_seconds=limit))
+            try:
+                server.wait_ready()
+                server.pause()
+                record |= {"status": "ran", "start_seconds": round(server.start_seconds, 1), "ready": server.ready}
+                record |= _answers(under_load, LoadRequest, server, textures, classes, logs)
+            except Exception as error:  # noqa: BLE001 - one service's failure is a result; the others are measured
+                record["status"] = f"failed: {described(error)}"
+                record["log"] = server.log.read_text(errors="replace")[-3000:]
+                bench.failed(f"served by {contender.name}: {record['status']}")
+                continue
+            servers[contender.name] = server
+            bench.say(
+                f"{contender.name}: ready after {server.start_seconds:.0f} s, right on {record['accuracy']:.1%} of the textures"
+            )
+        if len(servers) < 2:
+            raise RuntimeError(f"only {', '.join(servers) or 'none'} of the services could be measured")
+        each = 0.7 if bench.quick else max(1.2, min(5.0, (bench.here - 5) / (rounds * len(concurrencies) * len(servers)) - 1.0))
+        found |= {"seconds_each": each, "rounds": rounds, "concurrency": {}}
+        for concurrency in concurrencies:
+            samples: dict[str, list[Any]] = {name: [] for name in servers}
+            for number in range(rounds):
+                for name, server in list(servers.items())[:: 1 if number % 2 == 0 else -1]:
+                    request = LoadRequest(
+                        url=server.url, images=tuple(map(str, photos)), connections=concurrency,
+                        processes=min(concurrency, 1 if bench.quick else 4), seconds=each,
+                        warm_up_seconds=0.2 if bench.quick else 0.6,
+                    )  # fmt: skip
+                    samples[name].append(under_load(server, request, folder=logs))
+            found["concurrency"][str(concurrency)] = line = {name: _summary(taken) for name, taken in samples.items()}
+            for name, item in line.items():
+                base = line.get(BASELINE, {}).get("requests_per_second")
+                item["ratio"] = item["requests_per_second"] / base if base else None
+                more = f", {item['ratio']:.2f}x the baseline" if base and name != BASELINE else ""
+                bench.say(f"{concurrency} at a time, {name}: {item['requests_per_second']:.5g} requests/s{more}")
+                if item["errors"]:
+                    bench.failed(f"served by {name}, {concurrency} at a time: {item['errors']}")
+    found["best"] = {name: max(line[name]["requests_per_second"] for line in found["concurrency"].values()) for name in servers}
+    _compare_answers(bench, found["services"])
+    if found["best"].get(BASELINE) and PENSTOCK in found["best"]:
+        found["ratio"] = found["best"][PENSTOCK] / found["best"][BASELINE]
+        bench.say(f"served, each at its best concurrency: penstock {found['ratio']:.2f}x the PyTorch service")
+    found["status"] = "ran"
+
+
+def _answers(under_load: Any, request: Any, server: Any, textures: Sequence[Path], classes: Sequence[int], logs: Path) -> dict:
+    """Every texture once: the share that is answered with its class."""
+    asked = request(kind="once", url=server.url, images=tuple(map(str, textures)), connections=4)
+    result = under_load(server, asked, folder=logs)
+    if not any(answer is not None for answer in result.answers):
+        raise RuntimeError(f"it answered none of the images: {result.error_examples}")
+    right = sum(answer == wanted for answer, wanted in zip(result.answers, classes, strict=True))
+    return {"accuracy": right / len(classes), "answers": list(result.answers), "errors": result.errors}
+
+
+def _compare_answers(bench: Bench, services: dict[str, dict[str, Any]]) -> None:
+    """The share of textures whose class is the baseline's; bf16 and another JPEG decoder may change those that are close."""
+    wanted = services[BASELINE].get("answers")
+    for name, record in services.items():
+        if wanted and name != BASELINE and "answers" in record:
+            same = sum(a == b for a, b in zip(record["answers"], wanted, strict=True)) / len(wanted)
+            record["top1_agreement"] = same
+            if same < LEAST_AGREEMENT:
+                bench.failed(f"served by {name}: top-1 agrees with the baseline's for {same:.1%} of the textures")
+
+
+def _summary(taken: Sequence[Any]) -> dict[str, Any]:
+    """The medians of the rounds; all rates, so that their spread is seen."""
+    rates = [one.requests_per_second for one in taken]
+    latency = {key: statistics.median(one.latency_ms[key] for one in taken) for key in taken[0].latency_ms}
+    errors: dict[str, int] = {}
+    for one in taken:
+        for reason, count in one.errors.items():
+            errors[reason] = errors.get(reason, 0) + count
+    return {
+        "requests_per_second": statistics.median(rates),
+        "rounds": rates,
+        "latency_ms": latency,
+        "rejected": sum(sum(one.rejected.values()) for one in taken),
+        "errors": errors,
+    }
+
+
+def _services(bench: Bench, subject: Subject, preprocessing: Any, logs: Path) -> list[tuple[Any, str]]:
+    """By importance, each with what it is."""
+    from penstock.serving.bench.servers import Contender
+    from penstock.serving.bench.subject import penstock_service
+
+    models = _packaged(bench, subject, preprocessing)
+    recipe, steps = _recipe(bench, subject, logs), logs / "preprocessing.json"
+    steps.write_text(json.dumps(preprocessing.to_json()))
+    path = f"/v1/classify/{subject.name}?k={K}"
+    naive = [sys.executable, "-m", "penstock.serving.bench.baseline", "--recipe", str(recipe), "--preprocessing", str(steps)]
+    naive += ["--name", subject.name, "--port", "0", "--ready-file", "{ready}", "--device", bench.device]
+    one = ("--frontends", "0", "--decoding")
+    return [
+        (Contender(name=BASELINE, command=tuple(naive), path=path), "FastAPI, eager fp32, Pillow, one image at a time"),
+        (penstock_service(models, path, name=PENSTOCK), "penstock serve, as it comes"),
+        (
+            penstock_service(models, path, name="penstock-exact", options=(*one, "exact")),
+            "penstock serve in one process, Pillow's pixels: batching and the plan",
+        ),
+        (
+            penstock_service(models, path, name="penstock-one-process", options=(*one, "fast")),
+            "penstock serve in one process, decoding by libjpeg-turbo where it is installed",
+        ),
+    ]
+
+
+def _recipe(bench: Bench, subject: Subject, logs: Path) -> Path:
+    """How the baseline builds the model: its definition in a repository of its own, with the weights beside it."""
+    import torch
+
+    root = bench.folder / "repository"
+    root.mkdir()
+    shutil.copy(Path(__file__).resolve().parents[1] / _BESIDE, root)
+    torch.save(subject.model.state_dict(), root / "weights.pt")
+    source = _SOURCE.format(name=subject.name, size=bench.size, tiny=bench.quick, weights=str(root / "weights.pt"))
+    recipe = {"root": str(root), "directory": ".", "script": _BESIDE, "argv": [], "source": source, "model": "model"}
+    (logs / "recipe.json").write_text(json.dumps(recipe))
+    return logs / "recipe.json"
+
+
+def _packaged(bench: Bench, subject: Subject, preprocessing: Any) -> Path:
+    """A model repository with the plan and the files that it opens, as measured before."""
+    from models import CLASSES
+
+    from penstock.runtime.package import write_package
+
+    files, models = bench.folder / "served-files", bench.folder / "models"
+    models.mkdir()
+    for name in sorted({name for choice in subject.plan.choices.values() for name in choice.files}):
+        (files / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(subject.directory / name, files / name)
+    write_package(
+        models / subject.name, name=subject.name, files_from=files, signature=subject.signature, preprocessing=preprocessing,
+        labels=[f"texture {number}" for number in range(CLASSES)], parity=subject.plan.worst_parity(), plans=[subject.plan],
+        provenance={"written_by": "make bench-gpu"},
+    )  # fmt: skip
+    return models

@@ -1,0 +1,31 @@
+"""The few figures that everything else stands behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_COMPILED = "torch.compile bf16"
+
+
+def summary(found: dict[str, Any]) -> dict[str, Any]:
+    """What the sections found, where they ran; what did not run is not named."""
+    named: dict[str, Any] = {}
+    if bandwidth := found["roofline"].get("copy_bytes_per_second"):
+        named["copy, TB/s"] = round(bandwidth / 1e12, 3)
+    for precision, rate in found["roofline"].get("operations_per_second", {}).items():
+        named[f"{precision} products, TFLOP/s"] = round(rate / 1e12, 1)
+    if cases := found["kernels"].get("cases"):
+        judged = sum(line.get("reached") is not None for line in cases)
+        named["kernels right"] = f"{sum(line['status'] == 'right' for line in cases)} of {len(cases)}"
+        named["kernels that reach their target"] = f"{found['kernels']['reached']} of {judged}"
+    for name, model in found["models"].items():
+        best = model.get("best", {})
+        for what, item in best.items():
+            named[f"{name}, {what}"] = f"{item['images_per_second']:.5g} images/s in batches of {item['batch']}"
+        if "plan" in best and _COMPILED in best:
+            ratio = best["plan"]["images_per_second"] / best[_COMPILED]["images_per_second"]
+            named[f"{name}, plan over torch.compile, each at its best"] = round(ratio, 3)
+    for part, over in (("in_process", "in process, batches over one by one"), ("http", "served, penstock over PyTorch")):
+        if ratio := found["served"].get(part, {}).get("ratio"):
+            named[over] = round(ratio, 2)
+    return named
