@@ -112,6 +112,7 @@ def test_exit_bits_add_up(root):
     assert json.loads(done.stdout)["exit_status"] == 3
 
 
+@pytest.mark.slow
 def test_parity_that_failed_is_bit_4_and_nothing_is_written_in_place(root):
     # This script prints something else as soon as a graph runs in it, which no rewriting could help.
     (root / "evaluate.py").write_text(SCRIPT + '\nimport sys\nprint("penstock" in sys.modules)\n')

@@ -98,6 +98,7 @@ class KernelsBackend:
         import torch
 
         from ... import kernels
+        from ..programs import on_device
         from ..quiet import quiet
         from ..torch_session import TorchSession
 
@@ -107,17 +108,20 @@ class KernelsBackend:
         try:
             with quiet("torch"):
                 program = torch.export.load(path)
+                program = program if target.ordinal is None else on_device(program, target.place)
                 function: Any = program.module(check_guards=False).forward
         except Exception as error:
             raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
         found = sum(getattr(node.target, "namespace", "") == "penstock" for node in program.graph.nodes)
         if found != wanted:
             raise BackendError(f"{path.name} has {found} kernels and {files[1]} tells of {wanted}; compile the model again")
-        if target.device == "cuda":
-            from ..replay import CudaRecorder, Replayed
+        if target.device != "cuda":
+            return TorchSession(function, target)
+        from ..cuda_staging import CudaLine
+        from ..replay import CudaRecorder, Replayed
 
-            function = Replayed(function, CudaRecorder())
-        return TorchSession(function, target)
+        line = CudaLine(target.ordinal)
+        return TorchSession(Replayed(function, CudaRecorder(line.device)), target, line)
 
 
 def _kernels_in(directory: Path, files: Sequence[str]) -> int:

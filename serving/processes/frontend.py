@@ -28,20 +28,29 @@ __all__ = ["FrontEnd"]
 
 
 class FrontEnd:
-    """One of several that share the ports. It serves whatever engine the supervisor connects it to."""
+    """One of several that share the ports. It serves whatever engine the supervisor connects it to.
 
-    def __init__(self, config: ServeConfig, control: ControlLink, ports: Mapping[str, int], log_settings: LogSettings) -> None:
+    One that `joins` others takes no connection, which they could serve, before it has heard of the engine's models.
+    """
+
+    def __init__(
+        self, config: ServeConfig, control: ControlLink, ports: Mapping[str, int], log_settings: LogSettings, *, joins: bool
+    ) -> None:
         self._control = control
+        self._joins = joins
         self._ports = ports
         self._config = _share_of(config)
         self._repository = RemoteRepository(self._config, self._on_change)
         self._decoder = DecodePool(self._config.decoders, limit=config.max_queue)
         self._plane = DataPlane(self._repository, self._decoder, self._config, settings=Settings(log_settings))
-        self._stop = asyncio.Event()
-        self._serving = False
+        self._stop, self._loaded = asyncio.Event(), asyncio.Event()
+        self._listening = self._serving = False
 
     async def run(self) -> None:
         """Serve until the supervisor says stop, answer what was accepted, end."""
+        self._control.listen(self._on_command, on_end=orphaned)
+        if self._joins:
+            await self._loaded.wait()
         telemetry = Telemetry(self._config.trace_otlp) if self._config.trace_otlp else None
         endpoints, host = Endpoints(self._config, telemetry=telemetry), self._config.host
         bound = listen(host, self._ports["http"], "http", shared=True)
@@ -49,7 +58,8 @@ class FrontEnd:
         if "grpc" in self._ports:
             endpoints.add_grpc(self._plane, host, self._ports["grpc"], shared=True)
         await endpoints.start()
-        self._control.listen(self._on_command, on_end=orphaned)
+        self._listening = True
+        self._on_change()
         await self._stop.wait()
         self._repository.drain()
         await endpoints.stop()
@@ -66,10 +76,14 @@ class FrontEnd:
             case "stop":
                 self._repository.drain()
                 self._stop.set()
+                self._loaded.set()  # or it would wait for an engine that ends as well
 
     def _on_change(self) -> None:
         """Tell the supervisor, once, that this front end answers for what the engine has loaded."""
-        if self._repository.loaded and not self._serving:
+        if not self._repository.loaded:
+            return
+        self._loaded.set()
+        if self._listening and not self._serving:
             self._serving = True
             self._control.send({"event": "serving"})
 
@@ -92,7 +106,7 @@ def main() -> None:
     with log_output(config.log_format) as log_settings, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
         async def run() -> None:
-            await FrontEnd(config, control, start["ports"], log_settings).run()
+            await FrontEnd(config, control, start["ports"], log_settings, joins=start["joins"]).run()
 
         runner.run(run())
 

@@ -141,7 +141,8 @@ class Supervisor:
         if name == _ENGINE:
             process.send(start, () if self._ports.metrics is None else (self._ports.metrics.fileno(),))
         else:
-            process.send(start | {"ports": self._ports.numbers})
+            others = any(other in self._processes for other in self._front_ends if other != name)
+            process.send(start | {"ports": self._ports.numbers, "joins": others and self._serving.is_set()})
         link.listen(partial(self._on_event, process))
         for front_end in self._front_ends if name == _ENGINE else [name]:
             self._connect(front_end)

@@ -68,6 +68,7 @@ def bench_of(gpu, tmp_path, sections, **given):
     return gpu.bench.Bench(arguments, tmp_path, sections)
 
 
+@pytest.mark.slow
 def test_it_runs_where_only_torch_is_installed(tmp_path):
     ended = run(
         tmp_path, "--device", "cpu", "--quick", "--only", "resnet50", "--backends", "eager", "onnxruntime",

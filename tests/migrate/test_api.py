@@ -78,6 +78,7 @@ def test_an_empty_folder_a_missing_one_and_one_without_pytorch(tmp_path: Path) -
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_syntax_error_in_one_file_stops_nothing_else(tmp_path: Path) -> None:
     root = repository(tmp_path, broken="def f(:\n    pass\n", old="print 'python 2'\n")
     out = tmp_path / "out"

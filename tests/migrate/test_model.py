@@ -111,6 +111,7 @@ def test_without_its_checkpoint_the_model_is_packaged_with_fresh_weights_and_a_w
     assert space.report.exit_status == 1
 
 
+@pytest.mark.slow
 def test_several_sizes_are_a_choice_and_one_is_not(space: Workspace) -> None:
     with pytest.raises(AmbiguousError, match="--input-size 3,224,224"):
         package_model(space, Resolved(name="Net", recipe=recipe()), {}, "models")
@@ -120,6 +121,7 @@ def test_several_sizes_are_a_choice_and_one_is_not(space: Workspace) -> None:
     assert chosen.report.models[0].input == [3, 4, 4]
 
 
+@pytest.mark.slow
 def test_a_transform_of_another_size_is_not_served(space: Workspace) -> None:
     asked = replace(space, wishes=replace(space.wishes, input_size=(3, 20, 20)))
     assert package_model(asked, Resolved(name="Net", recipe=recipe(), transform_recipe=TRANSFORM), {}, "models")

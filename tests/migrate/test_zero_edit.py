@@ -129,6 +129,7 @@ def test_verify_compares_both(root: Path) -> None:
     assert "correct" in done.stdout
 
 
+@pytest.mark.slow
 def test_verify_tells_what_differs(root: Path) -> None:
     source = (root / "tools/main.py").read_text()
     (root / "tools/main.py").write_text(source.replace("__name__,", '__name__, "penstock" in sys.modules,'))

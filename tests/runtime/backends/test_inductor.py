@@ -16,8 +16,9 @@ from penstock.runtime.session import Target
 INDUCTOR = backends.get("inductor")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(INDUCTOR.missing() is not None, reason=str(INDUCTOR.missing()))
-@pytest.mark.parametrize(("precision", "tolerance"), [pytest.param("fp32", 1e-5, marks=pytest.mark.slow), ("bf16", 5e-2)])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("bf16", 5e-2)])
 def test_a_package_runs_any_batch(settled, tmp_path, precision, tolerance):
     torch.manual_seed(0)
     module = settled(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5))).eval()

@@ -233,6 +233,7 @@ def test_without_triton_it_says_what_to_install(tmp_path):
     assert done.stdout.strip().endswith("pip install triton False")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(_launch.triton is None, reason="needs Triton: pip install triton")
 @pytest.mark.skipif(_launch.INTERPRETED, reason="this process interprets already")
 def test_kernels_hold_in_tritons_interpreter():

@@ -78,6 +78,7 @@ def test_a_framework_by_hand_computes_the_model(framework):
         torch.testing.assert_close(run(row), model.eval()(row), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_frameworks_are_measured_beside_the_baseline(colours, tmp_path):
     config = BenchConfig(
         models=colours.models,

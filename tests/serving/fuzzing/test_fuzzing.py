@@ -49,6 +49,7 @@ def test_cases_of_a_new_seed_by_the_command(tmp_path):
     assert re.search(rf"600 cases of seed {report['seed']}\b", ended.stderr)
 
 
+@pytest.mark.slow
 def test_cases_for_several_processes(tmp_path):
     with serving(tmp_path, frontends=2) as (server, world):
         result = asyncio.run(Campaign(server, world, seed=3).run(800, 400))

@@ -217,6 +217,25 @@ def test_a_killed_front_end_takes_only_its_own_connections_along(start, models, 
     assert "SIGKILL" in server.output
 
 
+def test_the_replacement_of_a_front_end_takes_no_connection_before_it_can_answer(start, models):
+    server = start(models, frontends=2)
+    _children(server)["frontend"][0].kill()
+    codes: Counter[int] = Counter()
+    end = time.monotonic() + 8
+    while time.monotonic() < end:  # a connection each, so that the kernel chooses among those that listen
+        try:
+            with urllib.request.urlopen(f"{server.url}/v2/health/ready", timeout=5) as response:
+                codes[response.status] += 1
+        except urllib.error.HTTPError as error:
+            codes[error.code] += 1
+        except OSError:
+            codes[0] += 1  # it was the killed one's
+        time.sleep(0.005)
+    assert len(_children(server)["frontend"]) == 2
+    assert set(codes) <= {0, 200}, codes
+    assert codes[200] > 50 * codes[0], codes
+
+
 def test_a_killed_engine_is_a_clean_error_and_comes_back(start, models, make_photo):
     server = start(models, frontends=2)
     (engine,) = _children(server)["engine"]
