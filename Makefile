@@ -145,7 +145,7 @@ bench-check: setup $(PHOTOS)
 	$(PERFORMANCE) --waterfall --rounds 3 --out build/bench-check
 	$(BIN)/python -m penstock.serving.bench.performance check build/bench-check/waterfall.json --recorded docs/performance.json
 
-# The stages of a server and the server itself, in turn, for the simulation of many machines; five minutes of a quiet machine.
+# The stages of a server and the server itself, in turn, for the simulation of many machines; six minutes of a quiet machine.
 stages: setup $(MODELS)
 	$(BIN)/python -m penstock.serving.scale measure $(MODELS) --images examples/photos/data/test --out docs/stages.json
 

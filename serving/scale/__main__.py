@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measuring.add_argument("--model", help="the tensor model in it, where there are several")
     measuring.add_argument("--images", type=Path, nargs="*", default=(), help="files or folders; by default the model's sample")
     measuring.add_argument("--connections", type=int, nargs="+", default=(1, 2, 4, 8, 16, 32))
-    measuring.add_argument("--rounds", type=int, default=3)
+    measuring.add_argument("--rounds", type=int, default=5)
     measuring.add_argument("--seconds", type=float, default=4.0, help="of each closed loop; Poisson traffic takes twice that")
     measuring.add_argument("--stage-seconds", type=float, default=14.0, help="of the stages in each round")
     measuring.add_argument("--out", type=Path, default=_STAGES)
