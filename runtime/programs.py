@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from .quiet import quiet
+from .session import Target
 
 _TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "torch_fn")
 
@@ -93,6 +94,12 @@ def write_program(program: ExportedProgram, path: Path) -> None:
     with quiet("torch"):
         torch.export.save(program, buffer)
     path.write_bytes(buffer.getbuffer())
+
+
+def read_program(path: Path, target: Target) -> ExportedProgram:
+    """What `write_program` wrote, on the target's GPU if it names one: torch loads onto the first what was written on one."""
+    program = torch.export.load(path)
+    return program if target.ordinal is None else on_device(program, target.place)
 
 
 def isolated(program: ExportedProgram) -> ExportedProgram:

@@ -11,7 +11,8 @@ import torch
 
 from ..errors import BackendError
 from .capture import MAX_BATCH
-from .cuda_staging import Line, Staging
+from .cuda_staging import CudaLine, Line, Staging
+from .replay import CudaRecorder, Replayed
 from .session import Target
 
 _LOW = (torch.bfloat16, torch.float16)
@@ -84,6 +85,14 @@ class TorchSession:
         threads = thread_count(self._target.thread_count, self._device)
         with torch.no_grad(), on_it, threads, _without_autocast(self._device):
             yield
+
+
+def open_session(function: Callable[..., Sequence[torch.Tensor]], target: Target, *, recorded: bool) -> TorchSession:
+    """A session on the target's device: on a GPU with a stream of its own, `recorded` there and replayed as CUDA graphs."""
+    if target.device != "cuda":
+        return TorchSession(function, target)
+    line = CudaLine(target.ordinal)
+    return TorchSession(Replayed(function, CudaRecorder(line.device)) if recorded else function, target, line)
 
 
 def _parts(inputs: Sequence[Any]) -> Iterator[list[Any]]:

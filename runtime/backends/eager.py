@@ -63,23 +63,20 @@ class EagerBackend:
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
         import torch
 
-        from ..cuda_staging import CudaLine
-        from ..programs import on_device
+        from ..programs import read_program
         from ..quiet import quiet
-        from ..torch_session import TorchSession
+        from ..torch_session import open_session
 
         if why := self.supports(target):
             raise BackendError(why)
         path = directory / files[0]
         try:
             with quiet("torch"):
-                program = torch.export.load(path)  # onto the first GPU, if it was written on one
-                program = program if target.ordinal is None else on_device(program, target.place)
-                module: Any = program.module(check_guards=False)
+                module: Any = read_program(path, target).module(check_guards=False)
         except Exception as error:
             raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
         # Not by calling the module: while another thread captures, torch traces every module call of the process.
-        return TorchSession(module.forward, target, CudaLine(target.ordinal) if target.device == "cuda" else None)
+        return open_session(module.forward, target, recorded=False)
 
 
 BACKEND = EagerBackend()

@@ -87,7 +87,7 @@ class InductorBackend:
         from torch._inductor import aoti_load_package
 
         from ..quiet import quiet
-        from ..torch_session import TorchSession
+        from ..torch_session import open_session
 
         path = directory / files[0]
         ordinal = -1 if target.ordinal is None else target.ordinal  # -1 is the current device
@@ -100,13 +100,7 @@ class InductorBackend:
                 function: Any = aoti_load_package(str(path), run_single_threaded=alone, device_index=ordinal)
         except Exception as error:
             raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
-        if target.device == "cpu":
-            return TorchSession(function, target)
-        from ..cuda_staging import CudaLine
-        from ..replay import CudaRecorder, Replayed
-
-        line = CudaLine(target.ordinal)
-        return TorchSession(Replayed(function, CudaRecorder(line.device)), target, line)
+        return open_session(function, target, recorded=True)
 
 
 def _settings(target: Target) -> dict[str, Any]:

@@ -98,30 +98,23 @@ class KernelsBackend:
         import torch
 
         from ... import kernels
-        from ..programs import on_device
+        from ..programs import read_program
         from ..quiet import quiet
-        from ..torch_session import TorchSession
+        from ..torch_session import open_session
 
         path = directory / files[0]
         wanted = _kernels_in(directory, files)
         kernels.discover()  # registers the operators that the program names
         try:
             with quiet("torch"):
-                program = torch.export.load(path)
-                program = program if target.ordinal is None else on_device(program, target.place)
+                program = read_program(path, target)
                 function: Any = program.module(check_guards=False).forward
         except Exception as error:
             raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
         found = sum(getattr(node.target, "namespace", "") == "penstock" for node in program.graph.nodes)
         if found != wanted:
             raise BackendError(f"{path.name} has {found} kernels and {files[1]} tells of {wanted}; compile the model again")
-        if target.device != "cuda":
-            return TorchSession(function, target)
-        from ..cuda_staging import CudaLine
-        from ..replay import CudaRecorder, Replayed
-
-        line = CudaLine(target.ordinal)
-        return TorchSession(Replayed(function, CudaRecorder(line.device)), target, line)
+        return open_session(function, target, recorded=True)
 
 
 def _kernels_in(directory: Path, files: Sequence[str]) -> int:
