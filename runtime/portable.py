@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BackendError
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
     from ..specs import Signature
     from .calibration import Calibration
     from .capture import CapturedGraph
@@ -52,7 +54,7 @@ def write_onnx(captured: CapturedGraph | PortableGraph, directory: Path) -> list
         # results lie in memory in another order, so that the graph's views do not fit them.
         with quiet("torch", "onnxscript", "onnx_ir"), torch.no_grad():
             exported = torch.onnx.export(
-                captured.program,
+                _with_plain_means(captured.program),
                 (),
                 input_names=[spec.name for spec in signature.inputs],
                 output_names=[spec.name for spec in signature.outputs],
@@ -71,6 +73,22 @@ def write_onnx(captured: CapturedGraph | PortableGraph, directory: Path) -> list
         onnx.save_model(model, str(aside))
     aside.replace(directory / ONNX_FILE)
     return files
+
+
+def _with_plain_means(program: ExportedProgram) -> ExportedProgram:
+    """The program with means for poolings to one pixel. torch decomposes those by the layout that the capture's example had:
+    in channels last into strides, which ONNX has only as gathered indices, and OpenVINO 2026.4 reads those wrongly before a
+    product in int8."""
+    import torch
+
+    from .rewrite import ProgramEditor
+
+    editor = ProgramEditor(program)
+    aten = torch.ops.aten
+    for node in editor.graph.nodes:
+        if node.target is aten.adaptive_avg_pool2d.default and set(node.args[1]) == {1}:
+            node.target, node.args = aten.mean.dim, (node.args[0], [-2, -1], True)
+    return editor.finish()
 
 
 def _innermost(error: BaseException) -> str:

@@ -35,6 +35,7 @@ from .capture import CapturedGraph, capture
 from .fingerprint import fingerprint
 from .layout import channels_last
 from .package import write_package
+from .parity import flat_scores, top1_agreement
 from .passes import run_passes
 from .plan import Choice, Plan
 from .portable import ONNX_FILE
@@ -52,7 +53,9 @@ _TIERS = {
     "int8": ("fp32", "bf16", "fp16", "int8", "int8+bf16"),
 }
 _NEW = {"compiled": ("fp32",), "precision": ("bf16", "fp16"), "int8": ("int8", "int8+bf16")}
+_LEAST_AGREEMENT = 0.95  # of the first classes on the images that set ranges, below which something is wrong
 _EAGER = Choice(backend="eager", precision="fp32")
+_ROWS_PER_RUN = 16
 Choices = Mapping[int, Choice]
 
 
@@ -173,7 +176,28 @@ class _Writer:
         files.mkdir()
         choices = {bucket: replace(choice, files=()) for bucket, choice in self._choices.items()}
         what = f"{_named(choices)}, from uint8 pixels"
-        return self._package("pixels", choices, files, folded, run_passes(folded)[0], what)
+        made = self._package("pixels", choices, files, folded, run_passes(folded)[0], what)
+        agreement = self._agreement(made)
+        if agreement is not None and agreement < _LEAST_AGREEMENT:
+            why = f"{what}: top-1 agrees with the packaged model's on {agreement:.1%} of {len(self._images)} images"
+            return Variant(form="pixels", why=why)
+        return made
+
+    def _agreement(self, made: Variant) -> float | None:
+        """The share of the images whose first class is that of the packaged model; None where there are none."""
+        if not self._images:
+            return None
+        assert made.models is not None, "a form that was made"
+        scores = []
+        for artifact in (self._artifact, load_artifact(made.models / self._artifact.name)):
+            session = artifact.open(artifact.max_batch_size)
+            try:
+                rows = self._rows(artifact.signature)
+                parts = [session.run([rows[at : at + _ROWS_PER_RUN]])[0] for at in range(0, len(rows), _ROWS_PER_RUN)]
+            finally:
+                session.close()
+            scores.append(np.concatenate(parts))
+        return top1_agreement(*map(flat_scores, scores))
 
     def _package(
         self,
@@ -222,14 +246,19 @@ class _Writer:
 
     def _calibration(self, choice: Choice, signature: Signature) -> Calibration | None:
         """Ranges at the level of relief that the choice names; None without images, which the backend then says."""
-        preprocessing = self._artifact.preprocessing
-        if preprocessing is None or not self._images:
+        if self._artifact.preprocessing is None or not self._images:
             return None
-        preprocessor = Preprocessor(preprocessing.to_json()["steps"], pixels=signature.takes_pixels)
-        found: Calibration | None = Calibration([np.stack([preprocessor(path.read_bytes()) for path in self._images])])
+        found: Calibration | None = Calibration([self._rows(signature)])
         while found is not None and choice.variant and not choice.variant.startswith(f"{found.share_in_floats:.0%} "):
             found = found.relieved()
         return found
+
+    def _rows(self, signature: Signature) -> np.ndarray[Any, Any]:
+        """The images as the input of such a model, whose preprocessing is known."""
+        preprocessing = self._artifact.preprocessing
+        assert preprocessing is not None, "asked for before"
+        preprocessor = Preprocessor(preprocessing.to_json()["steps"], pixels=signature.takes_pixels)
+        return np.stack([preprocessor(path.read_bytes()) for path in self._images])
 
 
 def _held_to(plan: Plan, precisions: Sequence[str]) -> Choices | None:

@@ -27,10 +27,11 @@ from .steps import Step, make_steps, write_forms
 from .subject import only_model
 from .waterfall_table import waterfall_table
 
-__all__ = ["divided", "waterfall"]
+__all__ = ["divided", "other_answers", "waterfall"]
 
 _CALIBRATING = 64  # images that set ranges where int8 is made anew; they are not sent
 _LEAST_SENT = 8
+_LEAST_AGREEMENT = 0.95
 
 
 def waterfall(config: BenchConfig, *, frontends: int | None = None, console: Console | None = None) -> Waterfall:
@@ -70,7 +71,7 @@ def waterfall(config: BenchConfig, *, frontends: int | None = None, console: Con
     result = replace(
         result,
         images={**result.images, "source": sent.source, "synthetic": sent.synthetic},
-        warnings=(*result.warnings, *_synthetic(sent)),
+        warnings=(*result.warnings, *_synthetic(sent), *other_answers(steps, result)),
     )
     found = Waterfall(bench=result, steps=_as_started(steps, result))
     write_aside(out / "waterfall.json", json.dumps(found.to_json(), indent=1, default=str).encode())
@@ -96,6 +97,17 @@ def divided(images: ImageSet) -> tuple[list[Path], ImageSet]:
 
 def _synthetic(images: ImageSet) -> Sequence[str]:
     return ("the images are synthetic, so the answers mean nothing; give real ones with --images",) if images.synthetic else ()
+
+
+def other_answers(steps: Sequence[Step], result: BenchResult) -> Sequence[str]:
+    """Which steps answer so differently that their speed is worth nothing."""
+    found = []
+    for step in (step for step in steps if step.name in result.contenders):
+        agreement = result.agreement_of(step.name)
+        if agreement.share is not None and agreement.share < _LEAST_AGREEMENT:
+            same = f"has the same top-1 class for only {agreement.agreed} of {agreement.compared} images"
+            found.append(f"{step.title} ({step.runs}) {same}: something is wrong there, and its speed means nothing")
+    return found
 
 
 def _as_started(steps: Sequence[Step], result: BenchResult) -> tuple[Step, ...]:

@@ -1,4 +1,7 @@
+import copy
+
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -49,3 +52,30 @@ def test_an_operator_without_translation_is_named_and_nothing_else(tmp_path):
     assert "\n" not in str(caught.value)
     assert "\x1b" not in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+class ChannelsLast(nn.Module):
+    """Computes in channels last whatever it is given, as training scripts have their models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.pool, self.head = nn.Conv2d(3, 8, 3), nn.AdaptiveAvgPool2d(1), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.head(torch.flatten(self.pool(self.conv(x.contiguous(memory_format=torch.channels_last))), 1))
+
+
+def test_a_pooling_in_channels_last_is_no_gather(tmp_path):
+    torch.manual_seed(0)
+    module = ChannelsLast().eval()
+    write_onnx(capture(module, torch.randn(2, 3, 9, 8)), tmp_path)
+    operators = {node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node}
+    assert operators.isdisjoint({"Gather", "GatherND", "Range"})
+    for name in ("onnxruntime", "openvino"):
+        if get(name).supports(Target()) is None:
+            session = get(name).open(tmp_path, Target(), ["model.onnx"])
+            for batch in (1, 2, 5):
+                x = torch.randn(2 * batch, 3, 9, 8)[::2]
+                with torch.no_grad():
+                    expected = copy.deepcopy(module).double()(x.double()).numpy()
+                np.testing.assert_allclose(session.run([x.numpy()])[0], expected, atol=1e-5)

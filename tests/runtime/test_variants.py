@@ -1,6 +1,8 @@
 """The forms of one packaged model that a waterfall serves: each loads, computes what the module computes, or says why not."""
 
 import json
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,11 +10,17 @@ import torch
 from PIL import Image
 
 from penstock.errors import ArtifactError
+from penstock.runtime import backends, variants
 from penstock.runtime.artifact import load_artifact, write_artifact
+from penstock.runtime.calibration import Calibration
+from penstock.runtime.capture import capture
 from penstock.runtime.config import GraphConfig
 from penstock.runtime.fingerprint import fingerprint
 from penstock.runtime.packaging import Order, package_model
+from penstock.runtime.passes import run_passes
 from penstock.runtime.plan import Choice, Measurement, Plan
+from penstock.runtime.session import Target
+from penstock.runtime.uint8_input import fold_preprocessing
 from penstock.runtime.variants import FORMS, _held_to, _why_not, write_variants
 from penstock.runtime.worker import answer
 from penstock.specs import Preprocessing, Resize, Signature, TensorSpec
@@ -44,7 +52,13 @@ def packaged(conv_net, tmp_path):
     return package_model(conv_net, order, lambda fraction, text: None).path
 
 
-def int8_wins(packaged, pictures):
+def rows_of(pixels):
+    """The model's input of uint8 [n, 16, 16, 3]."""
+    mean, std = np.float32(PREPROCESSING.mean), np.float32(PREPROCESSING.std)
+    return np.ascontiguousarray(((pixels / np.float32(255) - mean) / std).transpose(0, 3, 1, 2), np.float32)
+
+
+def int8_wins(module, packaged, pictures):
     """The artifact again, with a plan in which int8 has won and bf16 was a second slower."""
     artifact = load_artifact(packaged)
     files = packaged.parent / "files"
@@ -56,8 +70,10 @@ def int8_wins(packaged, pictures):
         backend = "eager" if precision == "bf16" else "onnxruntime"
         return Measurement(backend=backend, precision=precision, bucket=bucket, status=status, median_ms=milliseconds, why=why)
 
-    # No calibrated file yet: the forms must make it, as they must for pixels.
-    (files / "model-int8.onnx").write_bytes(b"stands for one that was made elsewhere")
+    graph = run_passes(capture(module, torch.zeros(2, 3, 16, 16)))[0]
+    ranges = Calibration([rows_of(np.stack([np.asarray(Image.open(path)) for path in pictures]))])
+    target = Target(precision="int8")
+    assert backends.get("onnxruntime").prepare(replace(graph, calibration=ranges), target, files) == list(choice.files)
     return write_artifact(
         packaged.parent / "other" / "net",
         name="net",
@@ -91,8 +107,7 @@ def outputs(models, rows, pixels=None):
 
 def test_every_form_computes_what_the_module_computes(conv_net, packaged, tmp_path):
     pixels = np.random.default_rng(1).integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
-    mean, std = np.float32(PREPROCESSING.mean), np.float32(PREPROCESSING.std)
-    rows = np.ascontiguousarray(((pixels / np.float32(255) - mean) / std).transpose(0, 3, 1, 2), np.float32)
+    rows = rows_of(pixels)
     expected = conv_net(torch.from_numpy(rows)).detach().numpy()
     told = []
     made = write_variants(conv_net, packaged, tmp_path / "out", tell=lambda fraction, text: told.append(fraction))
@@ -118,19 +133,32 @@ def test_every_form_computes_what_the_module_computes(conv_net, packaged, tmp_pa
 
 
 def test_int8_of_pixels_is_calibrated_with_the_given_images(conv_net, packaged, tmp_path):
-    other = int8_wins(packaged, images(tmp_path))
+    other = int8_wins(conv_net, packaged, images(tmp_path))
     made = {variant.form: variant for variant in write_variants(conv_net, other, tmp_path / "out", images=images(tmp_path))}
     assert made["precision"].runs == "eager bf16"
     assert made["int8"].runs == "onnxruntime int8"
     assert load_artifact(made["compiled"].models / "net").plan_here().choices[4].precision == "fp32"
     pixels = np.random.default_rng(2).integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
-    mean, std = np.float32(PREPROCESSING.mean), np.float32(PREPROCESSING.std)
-    rows = np.ascontiguousarray(((pixels / np.float32(255) - mean) / std).transpose(0, 3, 1, 2), np.float32)
+    rows = rows_of(pixels)
     expected = conv_net(torch.from_numpy(rows)).detach().numpy()
     assert made["pixels"].runs == "onnxruntime int8, from uint8 pixels"
     assert np.abs(outputs(made["pixels"].models, rows, pixels) - expected).max() < 0.2 * np.abs(expected).max()
     without = {variant.form: variant for variant in write_variants(conv_net, other, tmp_path / "without")}
     assert "real images" in without["pixels"].why
+
+
+def test_a_form_that_answers_something_else_is_none(conv_net, packaged, tmp_path, monkeypatch):
+    """As OpenVINO once did: int8 of pixels with other answers than the packaged model's."""
+
+    def dark(captured, preprocessing):
+        return fold_preprocessing(captured, replace(preprocessing, mean=(2.5, -1.4, 1.3)))
+
+    monkeypatch.setattr(variants, "fold_preprocessing", dark)
+    made = {
+        variant.form: variant for variant in write_variants(conv_net, packaged, tmp_path / "out", images=images(tmp_path, 12))
+    }
+    assert made["pixels"].models is None
+    assert re.fullmatch(r"onnxruntime fp32, from uint8 pixels: top-1 agrees .* on \d+\.\d% of 12 images", made["pixels"].why)
 
 
 def test_a_plan_is_held_to_precisions_by_its_own_measurements():

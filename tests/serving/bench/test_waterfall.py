@@ -19,7 +19,7 @@ from penstock.serving.bench.page import waterfall_page
 from penstock.serving.bench.result import BenchResult, Measurement, Spread
 from penstock.serving.bench.rungs import Waterfall
 from penstock.serving.bench.steps import Step, make_steps, write_forms
-from penstock.serving.bench.waterfall import divided, waterfall
+from penstock.serving.bench.waterfall import divided, other_answers, waterfall
 from penstock.serving.bench.waterfall_table import waterfall_table
 
 
@@ -135,6 +135,14 @@ def test_ratios_are_to_the_last_measured_step_and_to_the_start():
     assert int8.to_start == Spread(median=5.25, low=4.5, high=6.0)
     assert (int8.agreed, int8.compared) == (2, 2)
     assert (batching.pss_bytes, first.pss_bytes) == (101 << 20, None)
+
+
+def test_a_step_with_other_answers_is_told_of():
+    found = values()
+    assert other_answers(found.steps, found.bench) == []
+    wrong = replace(found.bench, answers={**found.bench.answers, "int8": (0, 2, 2)})
+    (said,) = other_answers(found.steps, wrong)
+    assert said.startswith("int8 $ (openvino int8) has the same top-1 class for only 2 of 3 images: something is wrong")
 
 
 def test_the_table_and_the_page_name_every_step_and_reason():
