@@ -131,19 +131,21 @@ bench-peers: peers $(PHOTOS)
 	$(BIN)/python examples/peers/run.py build/photos/models --baseline examples/photos --out build/bench-peers/onnxruntime
 	$(BIN)/python examples/peers/run.py build/photos/models --baseline examples/photos --out build/bench-peers/penstock --session penstock
 
-# Writes docs/performance.json and docs/performance.md; for a quiet machine. What is not installed is left out, said so.
+# Writes docs/performance.json and docs/performance.md; for a quiet machine. What is not installed is left out, said so. Each
+# machine has a record of its own: PERFORMANCE_OUT=docs/performance-NAME.
+PERFORMANCE_OUT ?= docs/performance
 PERFORMANCE := $(BIN)/penstock bench $(PHOTOS) --baseline examples/photos
 performance: peers $(PHOTOS)
 	rm -rf build/performance
 	$(PERFORMANCE) --waterfall --rounds 5 --out build/performance
 	$(BIN)/penstock bench build/photos/models --sweep --images examples/photos/data/test --out build/performance
 	$(PERFORMANCE) --peers --out build/performance
-	$(BIN)/python -m penstock.serving.bench.performance record build/performance --command "make performance" --out docs/performance
+	$(BIN)/python -m penstock.serving.bench.performance record build/performance --command "make performance$(if $(filter-out docs/performance,$(PERFORMANCE_OUT)), PERFORMANCE_OUT=$(PERFORMANCE_OUT))" --out $(PERFORMANCE_OUT)
 
-# Measures the waterfall again and fails where a ratio fell below the recorded one beyond the spreads.
+# Measures the waterfall again and fails where a ratio fell below the one recorded on such a machine beyond the spreads.
 bench-check: setup $(PHOTOS)
 	$(PERFORMANCE) --waterfall --rounds 3 --out build/bench-check
-	$(BIN)/python -m penstock.serving.bench.performance check build/bench-check/waterfall.json --recorded docs/performance.json
+	$(BIN)/python -m penstock.serving.bench.performance check build/bench-check/waterfall.json --recorded docs/performance*.json
 
 # The stages of a server and the server itself, in turn, for the simulation of many machines; six minutes of a quiet machine.
 stages: setup $(MODELS)

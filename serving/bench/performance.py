@@ -1,11 +1,12 @@
 """The recorded performance, docs/performance.json and .md, out of what `penstock bench` wrote, and the check against it.
 
     python -m penstock.serving.bench.performance record FOLDER --command "make performance" --out docs/performance
-    python -m penstock.serving.bench.performance check WATERFALL.json --recorded docs/performance.json
+    python -m penstock.serving.bench.performance check WATERFALL.json --recorded docs/performance*.json
 
-FOLDER holds waterfall.json and, if they were measured, sweep.json and bench.json (of --peers). `check` ends with status 1 when
-a step's ratio to the PyTorch service fell below the recorded one beyond both spreads and a margin, and 2 when nothing can be
-compared. Rates are not compared: they hold for a moment of a machine, ratios within a round outlast it.
+FOLDER holds waterfall.json and, if they were measured, sweep.json and bench.json (of --peers). `check` takes the record of its
+machine and model, and ends with status 1 when a step's ratio to the PyTorch service fell below the recorded one beyond both
+spreads and a margin, and 2 when nothing can be compared. Rates are not compared: they hold for a moment of a machine, ratios
+within a round outlast it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .compare import read_result
 from .performance_page import markdown
 from .result import WITHIN, Spread
 
-__all__ = ["check", "record"]
+__all__ = ["check", "record", "record_of"]
 
 FORMAT = 1
 MARGIN = 0.05
@@ -76,15 +77,7 @@ def record(folder: Path, command: str) -> dict[str, Any]:
 
 
 def check(recorded: Mapping[str, Any], run: Mapping[str, Any]) -> list[tuple[str, Spread, Spread, str]]:
-    """(step, recorded, now, what is wrong or "") for each recorded step: its ratio to the first service.
-
-    Raises BenchError when the record is of another model or machine.
-    """
-    here, there = (item["environment"]["fingerprint"] for item in (run, recorded))
-    differing = [f"{key} {there.get(key)} there, {here.get(key)} here" for key in _MACHINE if there.get(key) != here.get(key)]
-    if recorded["model"] != run["model"] or differing:
-        why = "; ".join(differing) or f"model {recorded['model']} there, {run['model']} here"
-        raise BenchError(f"the recorded ratios are not of this machine and model ({why}): record them here first")
+    """(step, recorded, now, what is wrong or "") for each recorded step: its ratio to the first service."""
     now = {step["name"]: step for step in run["waterfall"]}
     lines = []
     for step in recorded["waterfall"]:
@@ -101,6 +94,24 @@ def check(recorded: Mapping[str, Any], run: Mapping[str, Any]) -> list[tuple[str
     return lines
 
 
+def record_of(records: Mapping[Path, Mapping[str, Any]], run: Mapping[str, Any]) -> tuple[Path, Mapping[str, Any]]:
+    """The record of the machine and the model of a run. Raises BenchError saying what the records are of."""
+    reasons = []
+    here = run["environment"]["fingerprint"]
+    for path, recorded in records.items():
+        there = recorded["environment"]["fingerprint"]
+        differing = [f"{key} {there.get(key)}" for key in _MACHINE if there.get(key) != here.get(key)]
+        differing += [f"model {recorded['model']}"] if recorded["model"] != run["model"] else []
+        if not differing:
+            return path, recorded
+        reasons.append(f"{path} is of {', '.join(differing)}")
+    machine = ", ".join(f"{key} {here.get(key)}" for key in _MACHINE)
+    raise BenchError(
+        f"no recorded ratios are of this machine and model ({machine}, model {run['model']}): {'; '.join(reasons)}. Record "
+        "some here first: make performance PERFORMANCE_OUT=docs/performance-NAME"
+    )
+
+
 def _waterfall(path: Path) -> dict[str, Any]:
     run = read_result(path)
     if "waterfall" not in run:
@@ -109,11 +120,16 @@ def _waterfall(path: Path) -> dict[str, Any]:
 
 
 def _check(given: argparse.Namespace) -> int:
-    try:
-        recorded = json.loads(given.recorded.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BenchError(f"{given.recorded} cannot be read ({error}); `make performance` records it") from error
-    lines = check(recorded, _waterfall(given.run))
+    records = {}
+    for path in given.recorded:
+        try:
+            records[path] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BenchError(f"{path} cannot be read ({error}); `make performance` records it") from error
+    run = _waterfall(given.run)
+    path, recorded = record_of(records, run)
+    print(f"beside {path}, recorded on {recorded['environment']['time'][:10]}")  # noqa: T201
+    lines = check(recorded, run)
     for title, old, new, wrong in lines:
         figures = (
             f"recorded {old.median:.2f}x ({old.low:.2f}-{old.high:.2f}), now {new.median:.2f}x ({new.low:.2f}-{new.high:.2f})"
@@ -148,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recording.set_defaults(task=_record)
     checking = tasks.add_parser("check", help="compare a run with the record")
     checking.add_argument("run", type=Path, help="a waterfall.json")
-    checking.add_argument("--recorded", type=Path, default=Path("docs/performance.json"))
+    checking.add_argument("--recorded", type=Path, nargs="+", default=[Path("docs/performance.json")])
     checking.set_defaults(task=_check)
     given = parser.parse_args(arguments)
     try:

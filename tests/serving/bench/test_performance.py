@@ -162,12 +162,23 @@ def test_a_step_that_is_gone_fails_with_its_reason(folder):
     assert "no step any more" in wrong
 
 
-def test_another_machine_or_model_cannot_be_checked(folder, capsys):
+def test_the_record_of_this_machine_and_model_is_taken(folder, capsys):
     recorded = record(folder, "x")
-    with pytest.raises(BenchError, match="model net there, other here"):
-        check(recorded, {**RUN, "model": "other"})
     elsewhere = {**ENVIRONMENT, "fingerprint": {**ENVIRONMENT["fingerprint"], "cpu": "another"}}
-    with pytest.raises(BenchError, match="record them here first"):
-        check(recorded, {**RUN, "environment": elsewhere})
+    others = {"machine": {**recorded, "environment": elsewhere}, "model": {**recorded, "model": "other"}}
+    for name, content in (*others.items(), ("own", recorded)):
+        (folder / f"of-{name}.json").write_text(json.dumps(content))
+    paths = [str(folder / f"of-{name}.json") for name in ("machine", "model", "own")]
+    assert main(["check", str(folder / "waterfall.json"), "--recorded", *paths]) == 0
+    assert f"beside {paths[2]}, recorded on 2026-11-21" in capsys.readouterr().out
+    assert main(["check", str(folder / "waterfall.json"), "--recorded", *paths[:2]]) == 2
+    said = capsys.readouterr().err
+    for part in (
+        f"{paths[0]} is of cpu another",
+        f"{paths[1]} is of model other",
+        "cpu a CPU",
+        "PERFORMANCE_OUT=docs/performance-NAME",
+    ):
+        assert part in said, said
     assert main(["check", str(folder / "waterfall.json"), "--recorded", str(folder / "none.json")]) == 2
     assert "make performance" in capsys.readouterr().err
