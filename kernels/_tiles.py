@@ -36,11 +36,16 @@ def usual_tile(rows: int, outputs: int, channels: int, element_bytes: int) -> li
 
 
 def fitting_tiles(rows: int, outputs: int, channels: int, element_bytes: int) -> list[list[int]]:
-    """The tiles worth measuring for such a convolution of floats, the rule's first, none larger than the product."""
+    """The tiles worth measuring for such a convolution, the rule's first, none larger than the product."""
     found = [usual_tile(rows, outputs, channels, element_bytes)]
+    shallowest = max(_LEAST, 32 // element_bytes)  # an instruction for bytes takes 32 of the depth
     for most_rows, most_outputs, most_depth, warps, stages in _CANDIDATES:
-        sizes = ((rows, most_rows), (outputs, most_outputs), (channels, most_depth * 2 // element_bytes))
-        height, width, depth = (max(_LEAST, min(most, next_power_of_two(size))) for size, most in sizes)
+        sizes = (
+            (_LEAST, rows, most_rows),
+            (_LEAST, outputs, most_outputs),
+            (shallowest, channels, most_depth * 2 // element_bytes),
+        )
+        height, width, depth = (max(least, min(most, next_power_of_two(size))) for least, size, most in sizes)
         tile = [height, width, depth, max(1, min(warps, height * width // _PER_WARP)), stages]
         if tile not in found and stages * depth * (height + width) * element_bytes <= MOST_SHARED_BYTES:
             found.append(tile)

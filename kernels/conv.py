@@ -4,7 +4,7 @@
 bfloat16 or float16 of one dtype, sums in float32 (float32 products in full precision, not TF32), and rounds once; a last
 argument, tile, says how the product is cut (kernels/_tiles.py) and changes the result by no more than the order of sums.
 `penstock::conv2d_int8(x, weight, scale [k], x_zero_point, bias [k]?, residual?, residual_scale, residual_zero_point, stride,
-padding, dilation, relu, out_scale, out_zero_point)` takes int8 levels, sums in int32, and gives int8 levels as
+padding, dilation, relu, out_scale, out_zero_point, tile)` takes int8 levels, sums in int32, and gives int8 levels as
 kernels/_levels.py defines them of scale * sum((x - x_zero_point) * weight) + bias (+ the residual, ReLU); `scale` is the
 product of the scales of x and of each output channel's weights, which have no zero point; scale and bias are float32. Results
 are [n, k, oh, ow] in channels last; x and weight are brought into channels last where they are not. One group. NaN and
@@ -64,6 +64,7 @@ def conv2d_int8_reference(
     relu: bool,
     out_scale: float,
     out_zero_point: int,
+    tile: list[int] | None = None,
 ) -> Tensor:
     """The same in plain torch: the sums in float64, where they are exact, and all after them in float32."""
     sums = _convolved(x.double() - x_zero_point, weight.double(), stride, padding, dilation)
@@ -227,15 +228,16 @@ def conv2d_int8(
     relu: bool,
     out_scale: float,
     out_zero_point: int,
+    tile: list[int] | None = None,
 ) -> Tensor:
     """The levels of relu(x * weight + bias + residual); see the top of this file."""
     numbers = (residual_scale, residual_zero_point, stride, padding, dilation, relu, out_scale, out_zero_point)
-    out = _empty_levels(x, weight, scale, x_zero_point, bias, residual, *numbers)
+    out = _empty_levels(x, weight, scale, x_zero_point, bias, residual, *numbers, tile)
     if not runs_by_triton(x, weight, scale):
         return out.copy_(conv2d_int8_reference(x, weight, scale, x_zero_point, bias, residual, *numbers))
     floats = (residual_scale, float(residual_zero_point), out_scale, float(out_zero_point))
     geometry = (stride, padding, dilation)
-    _start(x, weight, scale, bias, residual, out, geometry, floats, relu=relu, x_zero_point=x_zero_point)
+    _start(x, weight, scale, bias, residual, out, geometry, floats, relu=relu, x_zero_point=x_zero_point, tile=tile)
     return out
 
 
@@ -254,7 +256,10 @@ def _empty_levels(
     relu: bool,
     out_scale: float,
     out_zero_point: int,
+    tile: list[int] | None = None,
 ) -> Tensor:
+    if tile is not None:
+        check_tile(tile)
     check(x.dtype == torch.int8, f"conv2d_int8 takes int8, not {x.dtype}")
     check(-128 <= x_zero_point <= 127, f"a zero point of int8 is not {x_zero_point}")
     for item in (scale, *(() if bias is None else (bias,))):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from ..errors import BackendError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,11 +27,18 @@ class Spread:
         """Take in some more values, whose channels lie along `axis`."""
         import numpy as np
 
-        self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
         others = tuple(index for index in range(values.ndim) if index != axis % values.ndim)
-        self._count += values.size // values.shape[axis]
-        self._total = self._total + values.sum(axis=others, dtype=np.float64)
-        self._squares = self._squares + np.square(values, dtype=np.float64).sum(axis=others)
+        totals = values.sum(axis=others, dtype=np.float64)
+        squares = np.square(values, dtype=np.float64).sum(axis=others)
+        self.take(float(values.min()), float(values.max()), values.size // values.shape[axis], totals, squares)
+
+    def take(self, low: float, high: float, count: int, totals: np.ndarray[Any, Any], squares: np.ndarray[Any, Any]) -> None:
+        """Take in what is known of some more values: their ends, and for each channel, which has `count` of them, the sums of
+        them and of their squares, float64 [channels]."""
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        self._count += count
+        self._total = self._total + totals
+        self._squares = self._squares + squares
 
     @property
     def signal_to_noise(self) -> float:
@@ -47,12 +56,14 @@ class Spread:
 class Calibration:
     """Real inputs, one float32 array [n, ...] per input of the graph, and the level of relief that is wanted.
 
-    `statistics` are shared between the levels of one calibration, so that the images run once.
+    `statistics` (of the portable graph's tensors) and `of_program` (of the values of torch's program) are shared between the
+    levels of one calibration, so that the images run once.
     """
 
     inputs: Sequence[np.ndarray[Any, Any]]
     level: int = 0
     statistics: dict[str, Spread] = field(default_factory=dict, repr=False)
+    of_program: dict[str, Spread] = field(default_factory=dict, repr=False)
 
     @property
     def file(self) -> str:
@@ -65,4 +76,11 @@ class Calibration:
 
     def relieved(self) -> Calibration | None:
         """The next level, or None when there is none."""
-        return Calibration(self.inputs, self.level + 1, self.statistics) if self.level + 1 < len(_KEPT_IN_FLOATS) else None
+        return replace(self, level=self.level + 1) if self.level + 1 < len(_KEPT_IN_FLOATS) else None
+
+
+def required(calibration: Calibration | None) -> Calibration:
+    """The calibration of a graph that may come without; then a BackendError says what is missing."""
+    if calibration is None:
+        raise BackendError("int8 takes its ranges from real images; give some to compile (calibration= or images=)")
+    return calibration

@@ -28,7 +28,7 @@ _LEAST_GAIN = 1.03
 _HOPE = 1.5  # times torch's, up to which other tiles are tried
 # Largest difference from torch's result as a share of its range: no proof, which the plan's parity is, but a sign of a kernel
 # that fails on this GPU. torch itself may compute float32 in TF32.
-_AGREES = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+_AGREES = {torch.float32: 1e-2, torch.float16: 1e-2, torch.bfloat16: 5e-2, torch.int8: 1e-2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +162,7 @@ class _Race:
             else:
                 found[kind] = replace(found[kind], why=f"not measured: the {self.seconds:g} s for it were over")
         for kind in measured:
-            if kinds[kind][0].operator == "conv2d" and _is_hopeful(found[kind]) and time.monotonic() < self.deadline:
+            if kinds[kind][0].tiled and _is_hopeful(found[kind]) and time.monotonic() < self.deadline:
                 found[kind] = self._tuned(kinds[kind][0], found[kind])
         return found
 
@@ -204,7 +204,7 @@ class _Race:
         return replace(measured, torch_ms=of_torch, kernel_ms=of_kernel, tile=best.tile)
 
     def _tiles(self, site: Site) -> list[list[int] | None]:
-        if site.operator != "conv2d":
+        if not site.tiled:
             return [None]
         (x, weight), result = site.inputs[:2], self.layouts[site.nodes[0]]["shape"]
         outputs, channels = self.layouts[weight]["shape"][:2]  # type: ignore[index]
@@ -246,7 +246,7 @@ def _disagreement(contender: Contender, wanted: Sequence[torch.Tensor]) -> str:
         differences = [
             largest_difference(expected, actual) / _AGREES[expected.dtype]
             for expected, actual in zip(wanted, given, strict=True)
-            if expected.is_floating_point()  # classes of equal scores may change places
+            if expected.dtype in _AGREES  # classes of equal scores may change places
         ]
     except Exception as error:  # noqa: BLE001 - what a GPU cannot compile or hold costs speed only; the record says what
         return f"{contender.operator} fails: {' '.join(str(error).split())[:300] or type(error).__name__}"
@@ -264,6 +264,7 @@ def _drawn(layout: Mapping[str, Any], device: torch.device) -> torch.Tensor:
     length = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     generator = torch.Generator(device).manual_seed(0)  # the caller's random numbers go on as if nothing had been drawn
     values = torch.randn(max(length, 0), device=device, generator=generator)
+    values = (values * 32).clamp(-128, 127) if layout["dtype"] == "int8" else values  # most of the levels
     return values.to(getattr(torch, layout["dtype"])).as_strided(shape, strides)
 
 

@@ -5,6 +5,7 @@ ReLU, a linear layer and its GELU, a layer norm with the sum and the conversions
 Between them nothing else may use a result, unless the operator gives that too. The program must write to no value (see
 `functional`), so that a site may compute at any one place between what it reads and who reads it. Sites may overlap.
 
+A convolution in int8 (see integers.py) is its own site, in which the operator stands already and only the tile is chosen.
 The other operators find nothing here: captured programs are in floats, and begin after preprocessing.
 """
 
@@ -25,20 +26,21 @@ from .. import kernels
 from .quiet import quiet
 from .rewrite import ProgramEditor
 
-__all__ = ["DTYPES", "Site", "find_sites", "functional", "put_kernels"]
+__all__ = ["CONVOLUTIONS", "DTYPES", "Site", "find_sites", "functional", "put_kernels"]
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """What the operators take; float64 they leave to their references."""
 
 _aten = torch.ops.aten
-_CONVOLUTIONS = (_aten.conv2d.default, _aten.conv2d.padding)
+CONVOLUTIONS = (_aten.conv2d.default, _aten.conv2d.padding)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Site:
     """`operator` can replace `nodes`, computing from `inputs` (None where the layer has none) and `numbers` what `outputs` are.
 
-    The operator is put before the node `at`. An output that nothing reads is None.
+    The operator is put before the node `at`. An output that nothing reads is None. `scales` are further numbers, on which no
+    time depends.
     """
 
     operator: str
@@ -47,6 +49,12 @@ class Site:
     outputs: tuple[Node | None, ...]
     at: Node
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    scales: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tiled(self) -> bool:
+        """Whether the operator takes a tile (kernels/_tiles.py)."""
+        return self.operator in ("conv2d", "conv2d_int8")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,14 +70,14 @@ class Site:
         return tuple(known[node] for node in self.outputs if node is not None)
 
     def by_kernel(self, *values: torch.Tensor | None, tile: list[int] | None = None) -> tuple[torch.Tensor, ...]:
-        """The same by the operator; `tile` is for convolutions (kernels/_tiles.py), None its own choice."""
+        """The same by the operator; `tile` is for what is `tiled`, None its own choice."""
         results = self.results(*values, tile=tile)
         return tuple(result for node, result in zip(self.outputs, results, strict=True) if node is not None)
 
     def results(self, *values: Any, tile: list[int] | None = None) -> tuple[Any, ...]:
         """One for each of `outputs`, of tensors or of proxies for nodes."""
-        tiled = {"tile": tile} if self.operator == "conv2d" else {}
-        return _COMPUTED[self.operator](*values, **self.numbers, **tiled)
+        tiled = {"tile": tile} if self.tiled else {}
+        return _COMPUTED[self.operator](*values, **self.numbers, **self.scales, **tiled)
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
@@ -91,7 +99,8 @@ def find_sites(editor: ProgramEditor) -> list[Site]:
     nodes = [node for node in editor.graph.nodes if node.op == "call_function"]
     if any("stride" in str(node.target) for node in nodes):
         return []
-    return [site for node in nodes for find in _FOUND.get(node.target, ()) for site in find(editor, node)]
+    found = {**_FOUND, torch.ops.penstock.conv2d_int8.default: (_integer_convolutions,)}
+    return [site for node in nodes for find in found.get(node.target, ()) for site in find(editor, node)]
 
 
 def put_kernels(editor: ProgramEditor, chosen: Sequence[tuple[Site, list[int] | None]]) -> None:
@@ -145,6 +154,21 @@ def _convolutions(editor: ProgramEditor, node: Node) -> Iterator[Site]:
     if after is not None and after.target is _aten.relu.default:
         yield site(node, after, relu=True)
     yield site(node)
+
+
+def _integer_convolutions(editor: ProgramEditor, node: Node) -> Iterator[Site]:
+    x, weight, scale, x_zero_point, bias, residual, *rest = node.args
+    given = dict(zip(_INTEGER_NUMBERS, (x_zero_point, *rest), strict=False))
+    geometry = ("stride", "padding", "dilation", "relu")
+    yield Site(
+        operator="conv2d_int8",
+        nodes=(node,),
+        inputs=(x, weight, scale, bias, residual),  # type: ignore[arg-type]
+        outputs=(node,),
+        at=node,
+        numbers={name: given[name] for name in geometry},
+        scales={name: value for name, value in given.items() if name not in geometry},
+    )
 
 
 def _sums_with_relu(editor: ProgramEditor, relu: Node) -> Iterator[Site]:
@@ -203,7 +227,7 @@ def _softmax_with_topk(editor: ProgramEditor, topk: Node) -> Iterator[Site]:
 
 
 _FOUND: dict[Any, tuple[Callable[[ProgramEditor, Node], Iterator[Site]], ...]] = {
-    **dict.fromkeys(_CONVOLUTIONS, (_convolutions,)),
+    **dict.fromkeys(CONVOLUTIONS, (_convolutions,)),
     _aten.relu.default: (_sums_with_relu,),
     _aten.gelu.default: (_linears_with_gelu,),
     _aten.layer_norm.default: (_layer_norms,),
@@ -278,6 +302,17 @@ def _linear_gelu(x: Any, weight: Any, bias: Any, *, approximate: str) -> tuple[A
     return (torch.ops.penstock.bias_gelu.default(_aten.linear.default(x, weight), bias, approximate),)
 
 
+_INTEGER_NUMBERS = (
+    *("x_zero_point", "residual_scale", "residual_zero_point", "stride", "padding", "dilation", "relu"),
+    *("out_scale", "out_zero_point"),
+)  # of conv2d_int8, in its order
+
+
+def _conv2d_int8(x: Any, weight: Any, scale: Any, bias: Any, residual: Any, *, tile: Any, **given: Any) -> tuple[Any, ...]:
+    x_zero_point, *rest = (given[name] for name in _INTEGER_NUMBERS)
+    return (torch.ops.penstock.conv2d_int8.default(x, weight, scale, x_zero_point, bias, residual, *rest, tile),)
+
+
 def _pair_of(result: Any) -> tuple[Any, Any]:
     return result[0], result[1]  # of a proxy, two nodes
 
@@ -286,6 +321,7 @@ _COMPUTED: dict[str, Callable[..., tuple[Any, ...]]] = {
     "conv2d": lambda *values, stride, padding, dilation, relu, tile: (
         torch.ops.penstock.conv2d.default(*values, stride, padding, dilation, relu, tile),
     ),
+    "conv2d_int8": _conv2d_int8,
     "add_relu": lambda a, b: (torch.ops.penstock.add_relu.default(a, b),),
     "bias_gelu": _linear_gelu,
     "layer_norm": lambda *values, eps: (torch.ops.penstock.layer_norm.default(*values, eps),),

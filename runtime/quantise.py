@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendError
-from .calibration import Calibration, Spread
+from .calibration import Calibration, Spread, required
 from .fingerprint import fingerprint
 from .portable import ONNX_FILE
 
@@ -73,9 +73,7 @@ def write_int8(directory: Path, calibration: Calibration) -> list[str]:
 
 def write_calibrated(calibration: Calibration | None, directory: Path) -> list[str]:
     """`write_int8`, for a graph that may come without calibration; then a BackendError says what is missing."""
-    if calibration is None:
-        raise BackendError("int8 takes its ranges from real images; give some to compile (calibration= or images=)")
-    return write_int8(directory, calibration)
+    return write_int8(directory, required(calibration))
 
 
 def _with_shapes(model: Any) -> Any:

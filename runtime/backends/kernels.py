@@ -1,4 +1,5 @@
-"""Penstock's own Triton kernels in torch's program, each only where it was measured faster than what torch does there."""
+"""Penstock's own Triton kernels in torch's program: in floats each only where it was measured faster than what torch does
+there; in int8 for every convolution that fits, of which the plan measures the whole."""
 
 from __future__ import annotations
 
@@ -14,19 +15,24 @@ from ...errors import BackendError
 from . import captured_graph, first_line, no_torch_target, unsupported
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
     from ..capture import CapturedGraph
     from ..kernel_choice import Timer
     from ..portable import PortableGraph
     from ..session import Session, Target
 
-_FORMAT = 1
+_FORMAT = 2
 _OLDEST = (8, 0)  # what the kernels are compiled for
 _ROWS = 32  # of the batch that is measured, where the target names none
+_INT8 = "int8+bf16"
 
 
 @dataclass(frozen=True)
 class KernelsBackend:
     """A program of torch's operators and of those that won, and the record of what was measured; replayed as CUDA graphs.
+
+    In "int8+bf16" convolutions compute in int8 (see integers.py) and the rest in bf16.
 
     `timer` measures, on the device; None is `time_on_cuda`. Within about `seconds` the kernels of a graph are compiled and
     measured, beyond them torch's nodes stay. `devices` is wider in tests alone: in Triton's interpreter kernels run on a CPU.
@@ -37,7 +43,7 @@ class KernelsBackend:
     fixed_batch: bool = False
     streams: bool = False
     devices: tuple[str, ...] = ("cuda",)
-    precisions: tuple[str, ...] = ("fp32", "bf16", "fp16")
+    precisions: tuple[str, ...] = ("fp32", "bf16", "fp16", _INT8)
     preparation_seconds: float = 70.0
     seconds: float = 60.0
     timer: Timer | None = None
@@ -57,40 +63,58 @@ class KernelsBackend:
         graph = captured_graph(captured)
         if why := self.supports(target):
             raise BackendError(why)
-        import torch
+        from ..programs import anonymous, write_program
 
-        from ..kernel_choice import with_faster_kernels
-        from ..kernel_sites import functional
-        from ..layout import CHANNELS_LAST, channels_last
-        from ..numerics import fresh_rows
-        from ..precision import in_precision
-        from ..programs import anonymous, isolated, on_device, write_program
-
-        names = [f"kernels-{target.device}-{target.precision}.{kind}" for kind in ("pt2", "json")]
+        level = graph.calibration.level if target.precision == _INT8 and graph.calibration is not None else 0
+        stem = f"kernels-{target.device}-{target.precision}{f'-{level}' if level else ''}"
+        names = [f"{stem}.{kind}" for kind in ("pt2", "json")]
         if all((directory / name).exists() for name in names):
             return names
-        timer = self.timer or _device_timer()
-        rows = target.batch or _ROWS
-        try:
-            with torch.no_grad():
-                program = in_precision(functional(isolated(on_device(graph.program, target.device))), target.precision)
-                program = channels_last(program) if CHANNELS_LAST else program  # in fp32 too: what the convolution reads
-                inputs = [fresh_rows(value, rows, seed=index).to(target.device) for index, value in enumerate(graph.example)]
-                program, measured = with_faster_kernels(program, inputs, timer, seconds=self.seconds)
-        except Exception as error:
-            raise BackendError(f"the kernels cannot be put into this graph: {first_line(error)}") from error
-        record = {
-            "format": _FORMAT,
-            "batch": rows,
-            "device": _device_name(target),
-            "sites": [item.to_json() for item in measured],
-        }
+        program, record = self._chosen(graph, target)
         aside = [directory / f".{os.getpid()}-{name}" for name in names]
         write_program(anonymous(program), aside[0])
         aside[1].write_text(json.dumps(record, indent=1) + "\n")
         for path, name in zip(aside, names, strict=True):
             path.replace(directory / name)
         return names
+
+    def _chosen(self, graph: CapturedGraph, target: Target) -> tuple[ExportedProgram, dict[str, Any]]:
+        """The program with its kernels, and the record of them. Raises BackendError."""
+        import torch
+
+        from ..calibration import required
+        from ..integers import in_int8, stored_layers
+        from ..kernel_choice import with_faster_kernels
+        from ..kernel_sites import functional
+        from ..layout import CHANNELS_LAST, channels_last
+        from ..numerics import fresh_rows
+        from ..precision import in_precision
+        from ..programs import isolated, on_device
+
+        rows = target.batch or _ROWS
+        try:
+            with torch.no_grad():
+                exact = functional(isolated(on_device(graph.program, target.device)))
+                program = in_precision(exact, "bf16" if target.precision == _INT8 else target.precision)
+                program = channels_last(program) if CHANNELS_LAST else program  # in fp32 too: what the convolution reads
+                if target.precision == _INT8:
+                    program = in_int8(program, stored_layers(exact), required(graph.calibration))
+                inputs = [fresh_rows(value, rows, seed=index).to(target.device) for index, value in enumerate(graph.example)]
+                integer = _kernels_of(program)
+                timer = self.timer or _device_timer()
+                program, measured = with_faster_kernels(program, inputs, timer, seconds=self.seconds)
+        except BackendError:
+            raise
+        except Exception as error:
+            raise BackendError(f"the kernels cannot be put into this graph: {first_line(error)}") from error
+        sites = [item.to_json() for item in measured]
+        return program, {
+            "format": _FORMAT,
+            "batch": rows,
+            "device": _device_name(target),
+            "integer": integer,
+            "sites": sites,
+        }
 
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
         if why := self.supports(target):
@@ -111,10 +135,15 @@ class KernelsBackend:
                 function: Any = program.module(check_guards=False).forward
         except Exception as error:
             raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
-        found = sum(getattr(node.target, "namespace", "") == "penstock" for node in program.graph.nodes)
+        found = _kernels_of(program)
         if found != wanted:
             raise BackendError(f"{path.name} has {found} kernels and {files[1]} tells of {wanted}; compile the model again")
         return open_session(function, target, recorded=True)
+
+
+def _kernels_of(program: ExportedProgram) -> int:
+    """How many kernels a program has."""
+    return sum(getattr(node.target, "namespace", "") == "penstock" for node in program.graph.nodes)
 
 
 def _kernels_in(directory: Path, files: Sequence[str]) -> int:
@@ -128,7 +157,9 @@ def _kernels_in(directory: Path, files: Sequence[str]) -> int:
         record = json.loads(path.read_text())
         if record["format"] != _FORMAT:
             raise ValueError(f"its format is {record['format']!r}, and this Penstock reads {_FORMAT}")
-        return sum(Measured.from_json(item).chosen for item in record["sites"])
+        sites = [Measured.from_json(item) for item in record["sites"]]
+        # Of a convolution in int8 only the tile was chosen: it is one of the kernels that the program had before.
+        return int(record["integer"]) + sum(site.chosen for site in sites if site.operator != "conv2d_int8")
     except (OSError, ValueError, KeyError, TypeError) as error:
         message = f"{path.name} is not a record of kernels ({type(error).__name__}: {error}); compile the model again"
         raise BackendError(message) from error

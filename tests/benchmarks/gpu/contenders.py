@@ -18,9 +18,17 @@ NEEDS = {
     "plan": 25.0,
     "torch.compile bf16, CUDA graphs": 40.0,
     "inductor bf16": 40.0,
+    "plan int8": 75.0,
 }
 _ALL_PRECISIONS = 120.0  # seconds of tuning
-OURS = ("plan", "inductor bf16")
+_SHARE = 0.45  # of a section's time, for the tuning of a plan
+OURS = ("plan", "inductor bf16", "plan int8")
+_CONVOLUTIONAL = ("plan int8",)
+
+
+def runs_in(what: str, model: str) -> bool:
+    """Whether there is such a way for a model of that name: int8 is for convolutions alone."""
+    return what not in _CONVOLUTIONAL or model.startswith("resnet")
 
 
 class Contenders:
@@ -55,6 +63,8 @@ class Contenders:
             return self.inductor()
         if what == "plan":
             return self.plan(left)
+        if what == "plan int8":
+            return self.plan(left, precision="int8")
         module = copy.deepcopy(self.model).to(torch.bfloat16, memory_format=torch.channels_last)
         about: dict[str, Any] = {"memory format": "channels_last"}
         if what.startswith("torch.compile"):
@@ -92,25 +102,32 @@ class Contenders:
             "cuda graphs": session.note or "on" if self.device == "cuda" else "off"
         }
 
-    def plan(self, left: float) -> tuple[Callable[[torch.Tensor], torch.Tensor], dict[str, Any]]:
+    def plan(self, left: float, precision: str = "") -> tuple[Callable[[torch.Tensor], torch.Tensor], dict[str, Any]]:
+        """What the plan chose, of all precisions if there is time for that, or of one, which must pass its gate."""
         from penstock.runtime.config import GraphConfig
         from penstock.runtime.runner import Runner
         from penstock.runtime.tune import tune
 
         source = self.source()
-        seconds = 4.0 if self.quick else max(30.0, min(150.0, 0.7 * left))
+        seconds = 4.0 if self.quick else max(30.0, min(150.0, _SHARE * left))
         # Tuning takes precisions in order and skips what no time is left for: with little, all of it is for what will win.
-        precision = "auto" if self.quick or seconds >= _ALL_PRECISIONS else "bf16"
-        config = GraphConfig(precision=precision, buckets=self.batches, max_tuning_seconds=seconds)
+        usual = "auto" if self.quick or seconds >= _ALL_PRECISIONS else "bf16"
+        config = GraphConfig(precision=precision or usual, buckets=self.batches, max_tuning_seconds=seconds)
         plan = tune(
             source, config, directory=self.directory, device=self.device, images=[self.images.numpy()],
             labels=self.labels.numpy(), scores=self.scores.numpy(),
         )  # fmt: skip
-        self.planned = source.signature, plan
+        if not precision:
+            self.planned = source.signature, plan
         runner = Runner(source.signature, plan, self.directory)
         self._opened.append(runner)
         choices = {str(batch): str(choice) for batch, choice in plan.choices.items()}
-        about = {"choices": choices, "precision": precision, "tuning_seconds_at_most": seconds, "plan": plan.to_json()}
+        about = {
+            "choices": choices,
+            "precision": config.precision,
+            "tuning_seconds_at_most": seconds,
+            "plan": plan.to_json(),
+        }
         return lambda images: runner.run([images])[0], about
 
     def close(self) -> None:

@@ -22,9 +22,10 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
         best = model.get("best", {})
         for what, item in best.items():
             named[f"{name}, {what}"] = f"{item['images_per_second']:.5g} images/s in batches of {item['batch']}"
-        if "plan" in best and _COMPILED in best:
-            ratio = best["plan"]["images_per_second"] / best[_COMPILED]["images_per_second"]
-            named[f"{name}, plan over torch.compile, each at its best"] = round(ratio, 3)
+        for what, base in (("plan", _COMPILED), ("plan int8", "plan")):
+            if what in best and base in best:
+                ratio = best[what]["images_per_second"] / best[base]["images_per_second"]
+                named[f"{name}, {what} over {base.removesuffix(' bf16')}, each at its best"] = round(ratio, 3)
     for part, over in (("in_process", "in process, batches over one by one"), ("http", "served, penstock over PyTorch")):
         if ratio := found["served"].get(part, {}).get("ratio"):
             named[over] = round(ratio, 2)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu.bench import Subject, described
-from gpu.contenders import NEEDS, OURS, Contenders, difference, repeated, run_all
+from gpu.contenders import NEEDS, OURS, Contenders, difference, repeated, run_all, runs_in
 from gpu.timing import in_turns
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ def section(bench: Bench, name: str) -> None:
     contenders, images, result = prepared(bench, name)
     calls = {}
     for what in bench.arguments.contenders:
+        if not runs_in(what, name):
+            continue
         record = result["contenders"][what] = {}
         if bench.left < 0 or (not bench.quick and bench.here < NEEDS[what]):
             record["status"] = "skipped: no time left"

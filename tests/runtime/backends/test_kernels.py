@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from penstock.errors import BackendError
 from penstock.kernels import _launch
 from penstock.runtime import backends
 from penstock.runtime.backends.kernels import KernelsBackend
+from penstock.runtime.calibration import Calibration
 from penstock.runtime.capture import capture
 from penstock.runtime.passes import run_passes
 from penstock.runtime.session import Target
@@ -81,6 +83,19 @@ class ViT(nn.Module):
         return self.head(self.norm3(x).mean(1)).softmax(-1).topk(2)[0]
 
 
+class Wide(nn.Module):
+    """Enough channels for int8: a stem in floats, and a residual block."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.first, self.second = nn.Conv2d(3, 32, 3), nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(32, 32, 1)
+        self.head = nn.Linear(32, 5)
+
+    def forward(self, images):
+        x = self.stem(images).relu()
+        return self.head((self.second(self.first(x).relu()) + x).relu().mean((2, 3)))
+
+
 MODELS = {
     "resnet": (ResNet, {"conv2d": 3}),
     "vit": (ViT, {"conv2d": 1, "layer_norm": 1, "add_layer_norm": 2, "bias_gelu": 1, "softmax_topk": 1}),
@@ -136,7 +151,7 @@ def test_any_batch_agrees_with_the_module(prepared, name, precision, tolerance):
 def test_the_record_tells_which_kernels_stand_in_the_program(prepared, name):
     _, _, folder, files, _ = prepared(name, "fp32")
     record = json.loads((folder / files[1]).read_text())
-    assert (record["format"], record["batch"], record["device"]) == (1, 2, "cpu")
+    assert (record["format"], record["batch"], record["device"], record["integer"]) == (2, 2, "cpu", 0)
     counts = {}
     for site in record["sites"]:
         counts[site["operator"]] = counts.get(site["operator"], 0) + site["chosen"]
@@ -172,7 +187,8 @@ def test_damaged_files_are_errors(prepared, tmp_path):
     good = record.read_text()
     one_less = json.loads(good)
     one_less["sites"] = [site for site in one_less["sites"] if site["operator"] != "bias_gelu"]
-    damaged = [good[:-20], "[]", "{}", "null", '{"format": 2, "sites": []}', '{"format": 1, "sites": [{}]}', "\udcff"]
+    damaged = [good[:-20], "[]", "{}", "null", '{"format": 1, "sites": []}', '{"format": 2, "sites": [{}]}', "\udcff"]
+    damaged += ['{"format": 2, "sites": []}', '{"format": 2, "integer": "some", "sites": []}']
     for text in damaged:
         record.write_bytes(text.encode(errors="surrogateescape"))
         with pytest.raises(BackendError, match=r"kernels-cpu-fp32.json is not a record of kernels"):
@@ -189,6 +205,35 @@ def test_damaged_files_are_errors(prepared, tmp_path):
     (tmp_path / files[0]).write_bytes(b"not a program")
     with pytest.raises(BackendError, match="kernels-cpu-fp32.pt2 cannot be loaded"):
         backend.open(tmp_path, target, files)
+
+
+@interpreted
+def test_in_int8_the_kernels_compute_and_their_tiles_are_chosen(tmp_path):
+    torch.manual_seed(0)
+    module = Wide().eval()
+    graph = run_passes(capture(module, torch.randn(2, 3, 8, 8)))[0]
+    target, backend = Target(precision="int8+bf16", threads=1, batch=2), in_tests()
+    with pytest.raises(BackendError, match="takes its ranges from real images"):
+        backend.prepare(graph, target, tmp_path)
+    rows = np.random.default_rng(0).normal(size=(16, 3, 8, 8)).astype(np.float32)
+    calibration = Calibration([rows])
+    files = backend.prepare(replace(graph, calibration=calibration), target, tmp_path)
+    assert files == ["kernels-cpu-int8+bf16.pt2", "kernels-cpu-int8+bf16.json"]
+    record = json.loads((tmp_path / files[1]).read_text())
+    convolutions = [site for site in record["sites"] if site["operator"] == "conv2d_int8"]
+    assert record["integer"] == 4  # with one quantise and one dequantise
+    assert len(convolutions) == 2
+    assert all(site["chosen"] == 1 and site["tile"] for site in convolutions)
+    session, held = backend.open(tmp_path, target, files), copy.deepcopy(module).double()
+    for batch in (1, 5):
+        with torch.no_grad():
+            expected = held(torch.from_numpy(rows[:batch]).double()).numpy()
+        (actual,) = session.run([rows[:batch]])
+        assert np.abs(actual - expected).mean() < 0.05 * np.abs(expected).mean()
+    relieved = backend.prepare(replace(graph, calibration=calibration.relieved()), target, tmp_path)
+    assert relieved == ["kernels-cpu-int8+bf16-1.pt2", "kernels-cpu-int8+bf16-1.json"]
+    assert json.loads((tmp_path / relieved[1]).read_text())["integer"] == 3
+    backend.open(tmp_path, target, relieved).close()
 
 
 def test_it_is_no_backend_for_a_cpu():
@@ -246,7 +291,7 @@ def test_kernels_hold_in_tritons_interpreter():
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     counts = re.search(r"(\d+) passed", done.stdout)
     assert counts is not None
-    assert int(counts[1]) >= 35
+    assert int(counts[1]) >= 36
 
 
 @pytest.mark.cuda
@@ -267,3 +312,20 @@ def test_on_a_gpu_it_is_replayed(tmp_path, precision, tolerance, timer):
                 expected = exact(rows.double()).numpy()
             np.testing.assert_allclose(session.run([rows.numpy()])[0], expected, atol=tolerance * np.abs(expected).max())
         assert session.note == ""
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no usable CUDA device on this machine")
+def test_on_a_gpu_int8_is_replayed(tmp_path):
+    torch.manual_seed(0)
+    module = Wide().eval()
+    graph = run_passes(capture(module, torch.randn(2, 3, 8, 8)))[0]
+    backend, target = KernelsBackend(), Target(device="cuda", precision="int8+bf16")
+    rows = np.random.default_rng(0).normal(size=(16, 3, 8, 8)).astype(np.float32)
+    files = backend.prepare(replace(graph, calibration=Calibration([rows])), target, tmp_path)
+    session, held = backend.open(tmp_path, target, files), copy.deepcopy(module).double()
+    for batch in (1, 2, 5, 9):
+        with torch.no_grad():
+            expected = held(torch.from_numpy(rows[:batch]).double()).numpy()
+        assert np.abs(session.run([rows[:batch]])[0] - expected).mean() < 0.05 * np.abs(expected).mean()
+    assert session.note == ""
