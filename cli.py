@@ -226,7 +226,9 @@ def compile_(
     input_size: Annotated[str | None, typer.Option(help="C,H,W, where the model does not tell.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Weights to load.")] = None,
     precision: Precision = "auto",
-    max_tuning_seconds: Annotated[float, typer.Option(help="When used up, the remaining candidates are skipped.")] = 30.0,
+    max_tuning_seconds: Annotated[
+        float | None, typer.Option(help="When used up, the remaining candidates are skipped; by default 30, for a GPU 240.")
+    ] = None,
     trust_checkpoint: Annotated[bool, typer.Option(help="Let checkpoints execute code while they load.")] = False,
 ) -> None:
     """Compile one model into a model repository, with a plan measured on this machine."""

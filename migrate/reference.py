@@ -46,12 +46,12 @@ class CompileConfig:
     input_size: tuple[int, int, int] | None = None
     checkpoint: Path | None = None
     precision: str = "auto"
-    max_tuning_seconds: float = 30.0
+    max_tuning_seconds: float | None = None
     timeout: float = 1800.0
     trust_checkpoint: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_tuning_seconds <= 0 or self.timeout <= 0:
+        if (self.max_tuning_seconds is not None and self.max_tuning_seconds <= 0) or self.timeout <= 0:
             raise ValueError("max_tuning_seconds and timeout must be positive")
         if self.input_size is not None and any(size < 1 for size in self.input_size):
             raise ValueError(f"input_size must be positive, got {self.input_size}")
@@ -86,7 +86,6 @@ def compile_reference(reference: str, config: CompileConfig, *, console: Console
             "preprocessing": None,
             "precision": config.precision,
             "randomise": config.checkpoint is None,
-            "buckets": [1, 2, 4, 8, 16],
             "max_tuning_seconds": config.max_tuning_seconds,
             "provenance": {"reference": reference, "checkpoint": str(config.checkpoint) if config.checkpoint else None},
         }

@@ -110,24 +110,21 @@ class Compiler:
         watch: Watch,
         *,
         rows: int,
-        buckets: tuple[int, ...] | None = None,
+        ahead: bool = False,
         progress: Progress | None = None,
         stale: Compiled | None = None,
     ) -> Compiled:
-        """Plan it for `buckets`; for None, for a call with that many rows.
+        """Plan it for a call with that many rows, or `ahead` for whatever calls may come.
 
         The plan of a `stale` one, whose weights changed, is used again where it suits the new weights.
         """
         begin = time.perf_counter()
         device = self.config.device if self.config.device != "auto" else captured.device
-        if buckets is None:
-            config = self._for_a_call(self.config.buckets or (own_bucket(rows, device),))
-        else:
-            config = replace(self.config, buckets=buckets)
+        config = self.config if ahead else self._for_a_call(self.config.buckets or (own_bucket(rows, device),), device)
         folder = tempfile.TemporaryDirectory(prefix="penstock-")
         directory = Path(folder.name)
         # A call may use what an earlier process measured; whoever compiles ahead asks for a measurement.
-        key = cache_key(captured, config) if buckets is None and stale is None and not self.given.images else None
+        key = cache_key(captured, config) if not ahead and stale is None and not self.given.images else None
         try:
             cached = look_up(key, directory) if key is not None else None
             if cached is not None and (self.config.buckets is None or set(self.config.buckets) <= set(cached.plan.choices)):
@@ -156,15 +153,17 @@ class Compiler:
         near = compiled.plan.bucket(rows)
         return self.config.buckets is not None or near / 4 < own_bucket(rows, compiled.plan.device) <= near
 
-    def extend(self, compiled: Compiled, buckets: Sequence[int], *, during_call: bool = False) -> None:
-        """Add the buckets that the plan lacks. Files that were written for it are used again."""
+    def extend(self, compiled: Compiled, buckets: Sequence[int] | None = None, *, during_call: bool = False) -> None:
+        """Add the buckets that the plan lacks, by default those for whatever calls may come. Files that were written for it
+        are used again."""
+        buckets = self.config.planned(compiled.plan.device) if buckets is None else buckets
         lacking = tuple(bucket for bucket in buckets if bucket not in compiled.plan.choices)
         if not lacking:
             return
         begin = time.perf_counter()
-        config = self._for_a_call(lacking) if during_call else replace(self.config, buckets=lacking)
-        runner = compiled.runner
-        more, how = self._tuned(compiled.captured, compiled.optimised, config, runner.directory, compiled.plan.device, None)
+        runner, device = compiled.runner, compiled.plan.device
+        config = self._for_a_call(lacking, device) if during_call else replace(self.config, buckets=lacking)
+        more, how = self._tuned(compiled.captured, compiled.optimised, config, runner.directory, device, None)
         compiled.plan = runner.plan = replace(
             compiled.plan,
             choices={**compiled.plan.choices, **more.choices},
@@ -179,8 +178,8 @@ class Compiler:
         if self.journal.level >= 2:
             self.journal.say(2, f"candidates:\n{measurements_text(plan)}")
 
-    def _for_a_call(self, buckets: tuple[int, ...]) -> GraphConfig:
-        return replace(self.config, buckets=buckets, max_tuning_seconds=min(_MOST_SECONDS, self.config.max_tuning_seconds))
+    def _for_a_call(self, buckets: tuple[int, ...], device: str) -> GraphConfig:
+        return replace(self.config, buckets=buckets, max_tuning_seconds=min(_MOST_SECONDS, self.config.seconds(device)))
 
     def _tuned(
         self,

@@ -12,7 +12,8 @@ Device = Literal["auto", "cpu", "cuda"]
 _PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
 _DEVICES = ("auto", "cpu", "cuda")
 _LARGEST_BUCKET = 4096
-DEFAULT_BUCKETS = (1, 2, 4, 8, 16)
+_BUCKETS = {"cpu": (1, 2, 4, 8, 16), "cuda": (1, 2, 4, 8, 16, 32, 64, 128)}
+_SECONDS = {"cpu": 30.0, "cuda": 240.0}  # on a GPU each good candidate is compiled for up to a minute
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +26,10 @@ class GraphConfig:
     all that are installed.
     `device`: "auto" is where the module's parameters are.
     `buckets`: ascending batch sizes that the plan is measured for; other sizes use the next larger bucket's choice. None: 1 to
-    16 in powers of two where a graph is compiled ahead or saved, and the sizes that calls bring where it is compiled by a call.
+    16 in powers of two, for a GPU to 128, where a graph is compiled ahead or saved, and the sizes that calls bring where it is
+    compiled by a call.
     `max_tuning_seconds`: for building and measuring candidates, after eager ran as the reference. When they are used up, what
-    is left is skipped, and the plan says so.
+    is left is skipped, and the plan says so. None: 30, for a GPU 240.
     `tolerance`: largest accepted |difference| / largest |reference| for lossless candidates; None calibrates it from the
     model's own eager noise.
     `threads`: CPU threads of one session; None is the number of physical cores that this process may use.
@@ -41,7 +43,7 @@ class GraphConfig:
     backend: str | None = None
     device: Device = "auto"
     buckets: tuple[int, ...] | None = None
-    max_tuning_seconds: float = 30.0
+    max_tuning_seconds: float | None = None
     tolerance: float | None = None
     threads: int | None = None
     max_captures: int = 4
@@ -55,8 +57,10 @@ class GraphConfig:
             raise ValueError(f"backend must be None or the name of a backend, got {self.backend!r}")
         if self.buckets is not None:
             object.__setattr__(self, "buckets", _checked_buckets(self.buckets))
-        if not _is_number(self.max_tuning_seconds) or not self.max_tuning_seconds > 0:
-            raise ValueError(f"max_tuning_seconds must be a positive number of seconds, got {self.max_tuning_seconds!r}")
+        if self.max_tuning_seconds is not None and not (_is_number(self.max_tuning_seconds) and self.max_tuning_seconds > 0):
+            raise ValueError(
+                f"max_tuning_seconds must be None or a positive number of seconds, got {self.max_tuning_seconds!r}"
+            )
         if self.tolerance is not None and not (
             _is_number(self.tolerance) and math.isfinite(self.tolerance) and self.tolerance > 0
         ):
@@ -66,10 +70,13 @@ class GraphConfig:
         if not (_is_count(self.max_captures) and self.max_captures >= 1):
             raise ValueError(f"max_captures must be an integer of at least 1, got {self.max_captures!r}")
 
-    @property
-    def planned(self) -> tuple[int, ...]:
-        """The buckets, with the default filled in."""
-        return DEFAULT_BUCKETS if self.buckets is None else self.buckets
+    def planned(self, device: str) -> tuple[int, ...]:
+        """The buckets, with the default of "cpu" or "cuda" filled in."""
+        return _BUCKETS[device] if self.buckets is None else self.buckets
+
+    def seconds(self, device: str) -> float:
+        """`max_tuning_seconds`, with the default of "cpu" or "cuda" filled in."""
+        return _SECONDS[device] if self.max_tuning_seconds is None else self.max_tuning_seconds
 
 
 def _checked_buckets(buckets: object) -> tuple[int, ...]:

@@ -198,7 +198,7 @@ class Graph:
             self._preprocessing = preprocessing
             self._kept.clear()
             self._latest = None
-            self._ready(examples, progress, self.config.planned, why="compile was called again")
+            self._ready(examples, progress, ahead=True, why="compile was called again")
         return self
 
     @property
@@ -244,7 +244,7 @@ class Graph:
             compiled = self._latest
             if compiled.watch.changed():
                 compiled = self._ready(compiled.captured.example, None)
-            self._compiler().extend(compiled, self.config.planned)
+            self._compiler().extend(compiled)
             folder = Path(path)
             with tempfile.TemporaryDirectory(prefix="penstock-") as staging:
                 write_onnx(compiled.optimised, compiled.runner.directory)
@@ -310,13 +310,14 @@ class Graph:
         self,
         inputs: Sequence[torch.Tensor],
         progress: Progress | None,
-        buckets: tuple[int, ...] | None = None,
+        *,
+        ahead: bool = False,
         why: str | None = None,
     ) -> Compiled:
         key = kinds_of(inputs)
         compiled = self._kept.get(key)
         if compiled is None or compiled.watch.changed():
-            compiled = self._compile(inputs, progress, buckets, compiled, why or self._why(key, compiled))
+            compiled = self._compile(inputs, progress, ahead, compiled, why or self._why(key, compiled))
         self._kept.use(key, compiled)
         self._latest, self._latest_key = compiled, key
         if self._kept.thrashing and not self._warned:
@@ -341,7 +342,7 @@ class Graph:
         self,
         inputs: Sequence[torch.Tensor],
         progress: Progress | None,
-        buckets: tuple[int, ...] | None,
+        ahead: bool,
         stale: Compiled | None,
         why: str,
     ) -> Compiled:
@@ -354,7 +355,7 @@ class Graph:
         self._captures += 1
         if self._captures > 1:
             self._recompiles.append(Recompile(self._captures, why))
-        return compiler.compile(captured, watch, rows=inputs[0].shape[0], buckets=buckets, progress=progress, stale=stale)
+        return compiler.compile(captured, watch, rows=inputs[0].shape[0], ahead=ahead, progress=progress, stale=stale)
 
     def _described(self) -> Callable[..., Any]:
         """The function whose parameters name the inputs."""

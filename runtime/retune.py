@@ -113,7 +113,7 @@ def retune(
         )
         rows = [found]
     device = "cpu" if config.device == "auto" else config.device
-    buckets = config.buckets or tuple(bucket for bucket in config.planned if bucket <= artifact.max_batch_size)
+    buckets = config.buckets or tuple(bucket for bucket in config.planned(device) if bucket <= artifact.max_batch_size)
     with tempfile.TemporaryDirectory(prefix="penstock-") as staging:
         directory = Path(staging)
         for name in (name for name in artifact.files if name.startswith(ONNX_FILE)):

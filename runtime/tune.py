@@ -31,6 +31,8 @@ _FIXED_HANDICAP = 1.02  # a session for one batch size alone costs a set of weig
 _FIXED_HOPE = 1.5  # and is not tried where its sibling for any batch takes so many times the best,
 _STREAMS_HOPE = 1.2  # nor in streams where one stream does
 _RELIEF_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats; other candidates need the rest
+_LONG_SECONDS = 20.0
+_ON_TENSOR_CORES = ("bf16", "int8+bf16", "int8", "fp16", "fp32")  # fp16 is no faster than bf16, and passes less often
 _LEAST_CALIBRATION, _MOST_CALIBRATION, _LEAST_JUDGED = 16, 128, 64  # images
 
 
@@ -59,17 +61,17 @@ def tune(
     ranges, calibrating, images, labels, scores = _split(images, labels, scores, calibration, config)
     trials = _trials(source, config, device, ranges, have_images=bool(images), keep=keep)
     tell(0.0, "running the model as the reference")
-    rows = max(*PARITY_BATCHES, min(max(config.planned), PARITY_ROWS))
+    rows = max(*PARITY_BATCHES, min(max(config.planned(device)), PARITY_ROWS))
     reference = source.reference(
         Target(device=device, threads=config.threads),
         rows=rows,
         images=images,
         labels=labels,
         scores=scores,
-        seconds=config.max_tuning_seconds / 4,
+        seconds=config.seconds(device) / 4,
     )
     reference = replace(reference, calibrating=calibrating)
-    deadline = time.monotonic() + config.max_tuning_seconds
+    deadline = time.monotonic() + config.seconds(device)
     if why := unusable_reference(reference.outputs[reference.primary], reference.noise[reference.primary]):
         for trial in trials:
             if not trial.is_reference and not trial.status:
@@ -85,7 +87,7 @@ def tune(
             raise _nothing_left(trials, config)
         if keep is not None:
             return _kept(keep, trials, reference)
-        return _Race(source, config, directory, reference, trials, deadline, tell).run(device)
+        return _Race(source, config, directory, device, reference, trials, deadline, tell).run()
     finally:
         for trial in trials:
             trial.close()
@@ -150,7 +152,15 @@ def _trials(
     if all(trial.status for trial in trials):
         reasons = "; ".join(sorted({trial.why for trial in trials})) or f"none computes in {config.precision}"
         raise BackendError(f"no backend here can run {config.precision} on {device}: {reasons}")
-    return sorted(trials, key=lambda trial: (trial.backend.preparation_seconds, trial.lossy))
+    return sorted(trials, key=_urgency)
+
+
+def _urgency(trial: Trial) -> tuple[float, ...]:
+    """What is prepared first, while there is time: what is cheap; of what takes long on a GPU, what tensor cores compute."""
+    seconds = trial.backend.preparation_seconds
+    if trial.target.device == "cuda" and seconds >= _LONG_SECONDS:
+        return _LONG_SECONDS, _ON_TENSOR_CORES.index(trial.target.precision), seconds
+    return seconds, trial.lossy
 
 
 def _choices(config: GraphConfig, device: str, have_images: bool) -> list[Choice]:
@@ -185,7 +195,7 @@ def _no_time(trial: Trial, trials: list[Trial], config: GraphConfig, deadline: f
         enough = any(other.session is not None or other.status in ("failed", "refused") for other in others)
     if not enough or kept or config.backend or time.monotonic() + needed <= deadline:
         return None
-    return f"takes about {needed:.0f} s to prepare, more than max_tuning_seconds={config.max_tuning_seconds:g} leaves"
+    return f"takes about {needed:.0f} s to prepare, more than max_tuning_seconds={config.seconds(trial.target.device):g} leaves"
 
 
 class _Race:
@@ -197,18 +207,19 @@ class _Race:
         source: Source,
         config: GraphConfig,
         directory: Path,
+        device: str,
         reference: Reference,
         trials: list[Trial],
         deadline: float,
         tell: Progress,
     ) -> None:
-        self.source, self.config, self.directory = source, config, directory
+        self.source, self.config, self.directory, self.device = source, config, directory, device
         self.reference, self.trials, self.deadline, self.tell = reference, trials, deadline, tell
         self.seconds_on_relief = 0.0
 
-    def run(self, device: str) -> Plan:
+    def run(self) -> Plan:
         """Measure the buckets, the ends first: they tell most if time runs out."""
-        buckets = self.config.planned
+        buckets = self.config.planned(self.device)
         order = [buckets[0], *reversed(buckets[1:])]
         winners: dict[int, Trial] = {}
         for index, bucket in enumerate(order):
@@ -223,7 +234,7 @@ class _Race:
                 raise _nothing_left(self.trials, self.config)
             winners[bucket] = winner
         self.tell(1.0, "planned")
-        return self._plan(winners, device)
+        return self._plan(winners)
 
     def _able(self, bucket: int) -> list[Trial]:
         return [
@@ -302,12 +313,12 @@ class _Race:
             return
         left = [trial for trial in self.trials if trial.session is not None and not trial.status]
         begin = time.monotonic()
-        within = self.seconds_on_relief < _RELIEF_SHARE * self.config.max_tuning_seconds and begin < self.deadline
+        within = self.seconds_on_relief < _RELIEF_SHARE * self.config.seconds(self.device) and begin < self.deadline
         if within or (self.config.precision == "int8" and not left):
             self._join([relieved, *([relieved.fixed(bucket, refused.target.streams)] if refused.target.batch else [])], bucket)
             self.seconds_on_relief += time.monotonic() - begin
 
-    def _plan(self, winners: dict[int, Trial], device: str) -> Plan:
+    def _plan(self, winners: dict[int, Trial]) -> Plan:
         measured = sorted(winners)
         measurements = [
             trial.outcome(bucket, winners[bucket])
@@ -316,12 +327,12 @@ class _Race:
             if trial.target.batch in (None, bucket)
         ]
         choices = {bucket: trial.choice for bucket, trial in winners.items()}
-        for bucket in set(self.config.planned) - set(measured):
+        for bucket in set(self.config.planned(self.device)) - set(measured):
             nearest = min(measured, key=lambda known: abs(known - bucket))
             choice = winners[nearest].choice
             streams = choice.streams if bucket % choice.streams == 0 else 1
             choices[bucket] = replace(choice, batch=bucket if choice.batch else None, streams=streams)
-            why = f"max_tuning_seconds={self.config.max_tuning_seconds:g} was used up; batch {nearest} decides"
+            why = f"max_tuning_seconds={self.config.seconds(self.device):g} was used up; batch {nearest} decides"
             measurements += [
                 trial.unmeasured(bucket, trial.why or why, trial.status or "skipped")
                 for trial in self.trials
@@ -330,7 +341,7 @@ class _Race:
         return Plan(
             fingerprint=fingerprint(),
             choices=choices,
-            device=device,
+            device=self.device,
             threads=Target(threads=self.config.threads).thread_count,
             measurements=tuple(sorted(measurements, key=lambda item: (item.bucket, item.candidate))),
         )

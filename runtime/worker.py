@@ -125,7 +125,7 @@ def _order(request: Mapping[str, Any]) -> Any:
         config=GraphConfig(
             precision=request.get("precision", "auto"),
             buckets=tuple(request["buckets"]) if request.get("buckets") else None,
-            max_tuning_seconds=request.get("max_tuning_seconds", GraphConfig.max_tuning_seconds),
+            max_tuning_seconds=request.get("max_tuning_seconds"),
             backend=request.get("backend"),
             threads=request.get("threads"),
         ),

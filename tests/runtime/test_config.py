@@ -47,3 +47,11 @@ def test_buckets_may_be_any_sequence():
 def test_a_bad_value_names_its_field(field, value):
     with pytest.raises(ValueError, match=field):
         GraphConfig(**{field: value})
+
+
+def test_a_gpu_is_planned_for_larger_batches_and_longer():
+    config = GraphConfig()
+    assert (config.planned("cpu"), config.seconds("cpu")) == ((1, 2, 4, 8, 16), 30.0)
+    assert (max(config.planned("cuda")), config.seconds("cuda")) == (128, 240.0)
+    given = GraphConfig(buckets=(3,), max_tuning_seconds=7)
+    assert {(given.planned(device), given.seconds(device)) for device in ("cpu", "cuda")} == {((3,), 7)}

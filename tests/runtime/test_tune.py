@@ -12,7 +12,10 @@ from penstock.runtime.backends.eager import EagerBackend
 from penstock.runtime.capture import capture
 from penstock.runtime.fingerprint import fingerprint
 from penstock.runtime.passes import run_passes
+from penstock.runtime.plan import Choice
+from penstock.runtime.session import Target
 from penstock.runtime.source import CapturedSource
+from penstock.runtime.trial import Trial
 
 HAVE_BF16 = backends.get("openvino").supports(SimpleNamespace(device="cpu", precision="bf16")) is None
 
@@ -301,3 +304,20 @@ def test_the_winner_for_one_batch_size_is_proved_and_measured_like_any(conv_net,
         assert fixed.parity.passed
         assert fixed.memory_mb is not None
         assert plan.choice(bucket).batch in (None, bucket)
+
+
+def test_on_a_gpu_what_takes_long_begins_with_what_tensor_cores_compute():
+    def order(device):
+        names = {"cpu": ("eager", "inductor"), "cuda": ("eager", "inductor", "kernels")}[device]
+        found = [backends.get(name) for name in names]
+        trials = [
+            Trial(backend, Target(device=device, precision=precision), Choice(backend=backend.name, precision=precision))
+            for precision in ("fp32", "bf16", "fp16", "int8+bf16")
+            for backend in found
+            if precision in backend.precisions
+        ]
+        return [str(trial.choice) for trial in sorted(trials, key=tune._urgency)]
+
+    assert order("cuda")[:6] == ["eager fp32", "eager bf16", "eager fp16", "inductor bf16", "kernels bf16", "kernels int8+bf16"]
+    assert order("cuda")[-2:] == ["inductor fp32", "kernels fp32"]
+    assert order("cpu") == ["eager fp32", "eager bf16", "eager fp16", "inductor fp32", "inductor bf16", "inductor fp16"]
