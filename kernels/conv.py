@@ -4,9 +4,10 @@
 bfloat16 or float16 of one dtype, sums in float32 (float32 products in full precision, not TF32), and rounds once; a last
 argument, tile, says how the product is cut (kernels/_tiles.py) and changes the result by no more than the order of sums.
 `penstock::conv2d_int8(x, weight, scale [k], x_zero_point, bias [k]?, residual?, residual_scale, residual_zero_point, stride,
-padding, dilation, relu, out_scale, out_zero_point, tile)` takes int8 levels, sums in int32, and gives int8 levels as
+padding, dilation, relu, out_scale, out_zero_point, sums [k]?, tile)` takes int8 levels, sums in int32, and gives int8 levels as
 kernels/_levels.py defines them of scale * sum((x - x_zero_point) * weight) + bias (+ the residual, ReLU); `scale` is the
-product of the scales of x and of each output channel's weights, which have no zero point; scale and bias are float32. Results
+product of the scales of x and of each output channel's weights, which have no zero point; scale and bias are float32. `sums`
+are the sums of each output channel's weights, int32, which every program else takes anew where x has a zero point. Results
 are [n, k, oh, ow] in channels last; x and weight are brought into channels last where they are not. One group. NaN and
 infinities go where the sums of `torch.nn.functional.conv2d` carry them, and ReLU keeps NaN. float64 is computed by the
 reference. Raises KernelError on what does not fit.
@@ -64,11 +65,12 @@ def conv2d_int8_reference(
     relu: bool,
     out_scale: float,
     out_zero_point: int,
+    sums: Tensor | None = None,
     tile: list[int] | None = None,
 ) -> Tensor:
     """The same in plain torch: the sums in float64, where they are exact, and all after them in float32."""
-    sums = _convolved(x.double() - x_zero_point, weight.double(), stride, padding, dilation)
-    result = sums.float() * scale.reshape(-1, 1, 1)
+    total = _convolved(x.double() - x_zero_point, weight.double(), stride, padding, dilation)
+    result = total.float() * scale.reshape(-1, 1, 1)
     result = result if bias is None else result + bias.reshape(-1, 1, 1)
     result = result if residual is None else result + (residual.float() - residual_zero_point) * residual_scale
     levels = to_levels_reference(torch.relu(result) if relu else result, out_scale, out_zero_point, torch.int8)
@@ -84,6 +86,7 @@ def _tile(
     x: tl.tensor,
     weight: tl.tensor,
     scale: tl.tensor,
+    weight_sums: tl.tensor,
     bias: tl.tensor,
     residual: tl.tensor,
     out: tl.tensor,
@@ -105,6 +108,7 @@ def _tile(
     out_zero_point: tl.tensor,
     x_zero_point: tl.tensor,
     shifted: tl.constexpr,
+    summed: tl.constexpr,
     channels: tl.constexpr,
     taps_down: tl.constexpr,
     taps_across: tl.constexpr,
@@ -144,7 +148,7 @@ def _tile(
         b = tl.load(filters, mask=(channel < channels)[:, None] & (output < outputs)[None, :], other=0)
         if levels:
             total = tl.dot(a, b, total, out_dtype=tl.int32)
-            if shifted:
+            if shifted and not summed:
                 sums += tl.sum(b.to(tl.int32), 0)
         elif in_float32:
             total = tl.dot(a.to(tl.float32), b.to(tl.float32), total, input_precision="ieee")
@@ -152,6 +156,8 @@ def _tile(
             total = tl.dot(a, b, total)
     if levels:
         if shifted:
+            if summed:
+                sums = tl.load(weight_sums + output, mask=output < outputs, other=0)
             total -= x_zero_point * sums[None, :]
         result = total.to(tl.float32) * tl.load(scale + output, mask=output < outputs, other=0.0)[None, :]
     else:
@@ -187,7 +193,7 @@ def conv2d(
     if not runs_by_triton(x, weight):
         return out.copy_(conv2d_reference(x, weight, bias, residual, stride, padding, dilation, relu))
     geometry = (stride, padding, dilation)
-    _start(x, weight, None, bias, residual, out, geometry, (1.0, 0.0, 1.0, 0.0), relu=relu, tile=tile)
+    _start(x, weight, (None, None), bias, residual, out, geometry, (1.0, 0.0, 1.0, 0.0), relu=relu, tile=tile)
     return out
 
 
@@ -228,16 +234,18 @@ def conv2d_int8(
     relu: bool,
     out_scale: float,
     out_zero_point: int,
+    sums: Tensor | None = None,
     tile: list[int] | None = None,
 ) -> Tensor:
     """The levels of relu(x * weight + bias + residual); see the top of this file."""
     numbers = (residual_scale, residual_zero_point, stride, padding, dilation, relu, out_scale, out_zero_point)
-    out = _empty_levels(x, weight, scale, x_zero_point, bias, residual, *numbers, tile)
+    out = _empty_levels(x, weight, scale, x_zero_point, bias, residual, *numbers, sums, tile)
     if not runs_by_triton(x, weight, scale):
         return out.copy_(conv2d_int8_reference(x, weight, scale, x_zero_point, bias, residual, *numbers))
     floats = (residual_scale, float(residual_zero_point), out_scale, float(out_zero_point))
     geometry = (stride, padding, dilation)
-    _start(x, weight, scale, bias, residual, out, geometry, floats, relu=relu, x_zero_point=x_zero_point, tile=tile)
+    given = {"relu": relu, "x_zero_point": x_zero_point, "tile": tile}
+    _start(x, weight, (scale, sums), bias, residual, out, geometry, floats, **given)
     return out
 
 
@@ -256,6 +264,7 @@ def _empty_levels(
     relu: bool,
     out_scale: float,
     out_zero_point: int,
+    sums: Tensor | None = None,
     tile: list[int] | None = None,
 ) -> Tensor:
     if tile is not None:
@@ -264,6 +273,8 @@ def _empty_levels(
     check(-128 <= x_zero_point <= 127, f"a zero point of int8 is not {x_zero_point}")
     for item in (scale, *(() if bias is None else (bias,))):
         check(item.dtype == torch.float32, f"conv2d_int8 takes scale and bias as float32, not {item.dtype}")
+    check(sums is None or sums.dtype == torch.int32, "conv2d_int8 takes sums of weights as int32")
+    check(sums is None or sums.shape == weight.shape[:1], f"the sums are not one number for each of {weight.shape[0]} outputs")
     check(
         scale.shape == weight.shape[:1], f"conv2d_int8: there are {scale.numel()} scales and {weight.shape[0]} output channels"
     )
@@ -296,7 +307,7 @@ def _result(
 def _start(
     x: Tensor,
     weight: Tensor,
-    scale: Tensor | None,
+    scale_and_sums: tuple[Tensor | None, Tensor | None],
     bias: Tensor | None,
     residual: Tensor | None,
     out: Tensor,
@@ -310,10 +321,17 @@ def _start(
     n, k, out_height, out_width = out.shape
     rows = n * out_height * out_width
     pixels, filters = _flat(x), _flat(weight)
-    others = (pixels if item is None else item.contiguous() for item in (scale, bias))
+    scale, sums = scale_and_sums
+    others = (pixels if item is None else item.contiguous() for item in (scale, sums, bias))
     tensors = (pixels, filters, *others, pixels if residual is None else _flat(residual), out)
     numbers = (rows, *x.shape[2:], out_height, out_width, k, *geometry[0], *geometry[1], *geometry[2], *floats, x_zero_point)
-    given = {"shifted": x_zero_point != 0, "shifts": bias is not None, "adds": residual is not None, "relu": relu}
+    given = {
+        "shifted": x_zero_point != 0,
+        "summed": sums is not None,
+        "shifts": bias is not None,
+        "adds": residual is not None,
+        "relu": relu,
+    }
     height, width, depth, warps, stages = tile or usual_tile(rows, k, x.shape[1], x.element_size())
     launch(
         _tile,
@@ -360,16 +378,25 @@ def _example_levels(device: str) -> tuple[Any, ...]:
 def _variant(dtype: str, channels: int, outputs: int, taps: int, *, adds: bool) -> Variant:
     levels = dtype == "i8"
     height, width, depth, warps, stages = usual_tile(1 << 20, outputs, channels, 1 if levels else 2)
-    pointers = ("x", "weight", "scale", "bias", "residual", "out")
+    pointers = ("x", "weight", "scale", "weight_sums", "bias", "residual", "out")
     sizes = ("rows", "height", "width", "out_height", "out_width", "outputs", "dilation_down", "dilation_across")
     floats = ("residual_scale", "residual_zero_point", "out_scale", "out_zero_point")
-    flags = {"shifted": levels, "shifts": True, "adds": adds, "relu": True, "levels": levels, "in_float32": False}
+    flags = {
+        "shifted": levels,
+        "summed": levels,
+        "shifts": True,
+        "adds": adds,
+        "relu": True,
+        "levels": levels,
+        "in_float32": False,
+    }
     ones = dict.fromkeys(("stride_down", "stride_across", "padding_down", "padding_across"), 1)
     return Variant(
         name=f"{dtype}, {channels} to {outputs} channels, {taps}x{taps}{', residual' if adds else ''}",
         program=_tile,
         types={
             **{name: "*fp32" if name == "scale" or (levels and name == "bias") else f"*{dtype}" for name in pointers},
+            "weight_sums": "*i32",
             **dict.fromkeys(sizes, "i32"),
             **dict.fromkeys(floats, "fp32"),
             "x_zero_point": "i32",

@@ -173,6 +173,7 @@ class _Rewriting:
             *(numbers[key] for key in ("stride", "padding", "dilation", "relu")),
             scale,
             zero_point,
+            self._stored(f"{name}_sums", levels.sum((1, 2, 3), dtype=torch.int32)),
         )
         with self._editor.graph.inserting_before(site.at):
             computed = self._editor.graph.call_function(torch.ops.penstock.conv2d_int8.default, arguments)

@@ -158,12 +158,14 @@ def _convolutions(editor: ProgramEditor, node: Node) -> Iterator[Site]:
 
 def _integer_convolutions(editor: ProgramEditor, node: Node) -> Iterator[Site]:
     x, weight, scale, x_zero_point, bias, residual, *rest = node.args
-    given = dict(zip(_INTEGER_NUMBERS, (x_zero_point, *rest), strict=False))
+    numbers = len(_INTEGER_NUMBERS) - 1
+    given = dict(zip(_INTEGER_NUMBERS, (x_zero_point, *rest[:numbers]), strict=True))
+    sums = rest[numbers] if len(rest) > numbers else None
     geometry = ("stride", "padding", "dilation", "relu")
     yield Site(
         operator="conv2d_int8",
         nodes=(node,),
-        inputs=(x, weight, scale, bias, residual),  # type: ignore[arg-type]
+        inputs=(x, weight, scale, bias, residual, sums),  # type: ignore[arg-type]
         outputs=(node,),
         at=node,
         numbers={name: given[name] for name in geometry},
@@ -308,9 +310,11 @@ _INTEGER_NUMBERS = (
 )  # of conv2d_int8, in its order
 
 
-def _conv2d_int8(x: Any, weight: Any, scale: Any, bias: Any, residual: Any, *, tile: Any, **given: Any) -> tuple[Any, ...]:
+def _conv2d_int8(
+    x: Any, weight: Any, scale: Any, bias: Any, residual: Any, sums: Any, *, tile: Any, **given: Any
+) -> tuple[Any]:
     x_zero_point, *rest = (given[name] for name in _INTEGER_NUMBERS)
-    return (torch.ops.penstock.conv2d_int8.default(x, weight, scale, x_zero_point, bias, residual, *rest, tile),)
+    return (torch.ops.penstock.conv2d_int8.default(x, weight, scale, x_zero_point, bias, residual, *rest, sums, tile),)
 
 
 def _pair_of(result: Any) -> tuple[Any, Any]:

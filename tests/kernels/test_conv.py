@@ -69,15 +69,17 @@ def test_what_is_not_finite_goes_where_torch_carries_it(value, device):
 
 
 @pytest.mark.parametrize("x_zero", [0, -128, 7])
+@pytest.mark.parametrize("summed", [False, True])
 @pytest.mark.parametrize("relu", [False, True])
-def test_levels(x_zero, relu, generator, device):
+def test_levels(x_zero, relu, summed, generator, device):
     """Equal to the exact level, or to the next one where the exact value is as good as half way between."""
     shapes = ((2, 37, 7, 6), (18, 37, 3, 2), (2, 18, 4, 6))
     x, weight, residual = (torch.randint(-128, 128, item, generator=generator, dtype=torch.int8).to(device) for item in shapes)
     scale, bias = torch.rand(2, 18, generator=generator).to(device)
     scale = scale * 2e-5
     geometry = [[2, 1], [1, 1], [1, 2]]
-    got = conv2d_int8(x, weight, scale, x_zero, bias, residual, 0.01, -4, *geometry, relu, 0.03, 5)
+    sums = weight.sum((1, 2, 3), dtype=torch.int32) if summed else None
+    got = conv2d_int8(x, weight, scale, x_zero, bias, residual, 0.01, -4, *geometry, relu, 0.03, 5, sums)
     exact = functional.conv2d(x.double() - x_zero, weight.double(), None, *geometry) * scale.double().reshape(-1, 1, 1)
     exact = exact + bias.double().reshape(-1, 1, 1) + (residual.double() + 4) * 0.01
     exact = (torch.relu(exact) if relu else exact) / 0.03
@@ -109,6 +111,10 @@ def test_what_does_not_fit_is_refused():
     levels = (x.to(torch.int8), weight.to(torch.int8), torch.ones(3), 0, None, None, 1.0, 0)
     with pytest.raises(KernelError, match="3 scales and 4 output channels"):
         conv2d_int8(*levels, one, one, one, False, 1.0, 0)
+    levels = (*levels[:2], torch.ones(4), *levels[3:])
+    for sums, message in ((torch.ones(4), "as int32"), (torch.ones(3, dtype=torch.int32), "each of 4 outputs")):
+        with pytest.raises(KernelError, match=message):
+            conv2d_int8(*levels, one, one, one, False, 1.0, 0, sums)
 
 
 def test_any_tile_computes_the_same(generator, device):

@@ -104,7 +104,8 @@ def _int8(layer: Layer, batch: int) -> Case:
         # Levels are evenly spread, so a product has a deviation of 74^2; the results then fill the levels.
         scale = 0.5 / (74**2 * (layer.given * layer.taps**2) ** 0.5) * (1 + torch.arange(layer.made, device=device) % 3)
         floats = (normal((layer.made,), device, torch.float32, 2), more, 0.01, -4)
-        last = (*geometry, _ONE, layer.relu, 0.02, -128 if layer.relu else 0)
+        sums = weight.sum((1, 2, 3), dtype=torch.int32)
+        last = (*geometry, _ONE, layer.relu, 0.02, -128 if layer.relu else 0, sums)
         return levels((batch, layer.given, layer.side, layer.side), device), weight, scale, 3, *floats, *last
 
     def peer_arguments(given: Arguments) -> Arguments:
