@@ -42,8 +42,7 @@ def classify(
     readers: Annotated[int | None, typer.Option(help="Threads that read; by default 4, 32 from an object store.")] = None,
     decode_threads: Annotated[int | None, typer.Option(help="Threads that decode; by default one per core.")] = None,
     decoding: Annotated[
-        str,
-        typer.Option(help="exact: as Pillow; fast: JPEG within 2 of 255; scaled: large JPEGs decoded smaller; gpu: on a GPU."),
+        str, typer.Option(help="exact: as Pillow; fast: JPEG within 2 of 255; scaled: large JPEGs decoded smaller.")
     ] = "fast",
     ray: Annotated[
         bool, typer.Option("--ray", help="On the Ray cluster at RAY_ADDRESS, or the one this machine belongs to.")

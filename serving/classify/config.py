@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...runtime.session import default_threads
-from ..gpu_preprocessing import ALL_DECODINGS, GPU_BATCH
+from ..fast_preprocessing import DECODINGS
 from .locations import is_remote
 
 __all__ = ["ClassifyConfig"]
@@ -67,8 +67,8 @@ class ClassifyConfig:
             raise ValueError(f"top_k must be at most {_MOST_LABELS}, got {self.top_k}")
         if self.max_errors is not None and (isinstance(self.max_errors, bool) or self.max_errors < 0):
             raise ValueError(f"max_errors must be a number of images, 0 or more, got {self.max_errors!r}")
-        if self.decoding not in ALL_DECODINGS:
-            raise ValueError(f"decoding must be one of {', '.join(ALL_DECODINGS)}, got {self.decoding!r}")
+        if self.decoding not in DECODINGS:
+            raise ValueError(f"decoding must be one of {', '.join(DECODINGS)}, got {self.decoding!r}")
 
     @property
     def reading_threads(self) -> int:
@@ -77,10 +77,8 @@ class ClassifyConfig:
 
     @property
     def decoders(self) -> int:
-        """Threads that decode; one per core, since the session does not always use all, or as many as a GPU keeps waiting."""
-        if self.decode_threads:
-            return self.decode_threads
-        return 2 * GPU_BATCH if self.decoding == "gpu" else max(2, min(32, default_threads()))
+        """Threads that decode; one per core, since the session does not always use all."""
+        return self.decode_threads or max(2, min(32, default_threads()))
 
     def identity(self) -> dict[str, Any]:
         """The options that decide what the output is: a job is only gone on with under the same ones."""
