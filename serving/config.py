@@ -164,7 +164,7 @@ class ServeConfig:
             return self.decode_threads
         return 2 * GPU_BATCH if self.decoding == "gpu" else max(2, min(32, default_threads()))
 
-    
+    @property
     def decoding_gpu(self) -> int | None:
         """The number of the GPU that decodes, where one does; None is torch's current one."""
         return self.devices[0] if self.devices else None

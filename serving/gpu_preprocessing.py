@@ -101,9 +101,9 @@ class GpuPreprocessor(Preprocessor):
             return 0
         try:
             image = self.open(data)
-            if not isinstance(image, JpegImagePlugin.JpegImageFile) or image.mode != "RGB" or "progressive" in image.info:
+            if not isinstance(image, JpegImagePlugin.JpegImageFile) or image.format != "JPEG":  # but one of several pictures
                 return 0
-            if self.orientation(image) != 1:
+            if image.mode != "RGB" or "progressive" in image.info or self.orientation(image) != 1:
                 return 0
         except ImageError:  # whoever decodes it says what is wrong
             return 0

@@ -123,7 +123,7 @@ def test_a_plan_is_made_for_the_device_that_is_asked_for(tmp_path):
         assert record.read_bytes() == before
 
 
-.mark.skipif(not NO_GPU, reason="this machine has a GPU")
+@pytest.mark.skipif(not NO_GPU, reason="this machine has a GPU")
 def test_a_device_that_is_not_there_is_refused_before_anything_is_built(tmp_path):
     (tmp_path / "tiny.py").write_text(MODEL)
     done = penstock("compile", "tiny.py:tiny", "--device", "cuda", "--out", "models", cwd=tmp_path)

@@ -188,8 +188,8 @@ def test_package_for_a_device(ask, tmp_path):
         assert not (tmp_path / "models/other").exists()
 
 
-.mark.cuda
-.mark.skipif(not torch.cuda.is_available(), reason="torch finds no usable CUDA device on this machine")
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no usable CUDA device on this machine")
 def test_package_for_the_gpu_a_model_that_was_built_on_the_cpu(ask):
     answer = ask("package", device="cuda")
     assert answer["ok"], answer

@@ -69,6 +69,7 @@ UNUSUAL = {
     "stored as RGB": jpeg(5, keep_rgb=True),
     **{kind: simplejpeg.encode_jpeg(PIXELS, 90, "RGB", kind, False) for kind in ("440", "411")},
     "bytes after the end": jpeg(5) + b"trailing",
+    "two pictures": encoded(photo(5), "MPO", save_all=True, append_images=[photo(6)]),
     **{kind: encoded(photo(5), kind) for kind in ("PNG", "WEBP", "BMP", "GIF")},
 }
 BROKEN = {
