@@ -120,7 +120,7 @@ class GpuPreprocessor(Preprocessor):
         for part in _parts(items):
             try:
                 rows += self._images.rows(part)
-            except Exception as error:  # noqa: BLE001 - a GPU that is lost or full is no reason to refuse an image
+            except Exception as error:  # a GPU that is lost or full is no reason to refuse an image
                 log.error("%d images could not be decoded on the GPU, the CPU decodes them", len(part), exc_info=error)
                 rows += [None] * len(part)
         return rows

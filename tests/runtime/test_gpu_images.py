@@ -74,7 +74,8 @@ def test_pixels_are_those_of_the_transform(name, decoder):
 
 
 @pytest.mark.parametrize(
-    "options", [{"channels": "BGR"}, {"scale": 1.0, "mean": (123.0, 117.0, 104.0), "std": (58.0, 57.0, 57.5)}, {"scale": 1 / 128}]
+    "options",
+    [{"channels": "BGR"}, {"scale": 1.0, "mean": (123.0, 117.0, 104.0), "std": (58.0, 57.0, 57.5)}, {"scale": 1 / 128}],
 )
 def test_the_arithmetic_is_that_of_the_steps(options, pillow_decoder):
     steps = steps_of((CenterCrop(size=(40, 44)),), **options)

@@ -1,4 +1,4 @@
-"""What all decoders have in common, tested with Pillow as the library, and with torchvision on the CPU where it is installed."""
+"""What all decoders have in common, with Pillow as the library, and with torchvision on the CPU where it is installed."""
 
 import io
 import sys
