@@ -72,7 +72,7 @@ def bench_of(gpu, tmp_path, sections, **given):
 def test_it_runs_where_only_torch_is_installed(tmp_path):
     ended = run(
         tmp_path, "--device", "cpu", "--quick", "--only", "resnet50", "--backends", "eager", "onnxruntime",
-        "--sections", "resnet50", "served", "correctness", "sanitizer", "--contenders", "eager fp32", "plan",
+        "--sections", "resnet50", "served", "decoding", "correctness", "sanitizer", "--contenders", "eager fp32", "plan",
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr
     whole = found(tmp_path)
@@ -80,6 +80,7 @@ def test_it_runs_where_only_torch_is_installed(tmp_path):
     assert {"fastapi", "rich", "pillow"} <= set(whole["lacking"])
     assert {item["status"] for item in whole["sections"].values()} == {"ran"}
     assert "Pillow" in whole["served"]["status"]
+    assert "Pillow" in whole["decoding"]["status"]
     assert whole["sanitizer"]["status"].startswith(("absent", "skipped"))
     checks = {item["what"]: item for item in whole["correctness"]}
     assert checks["eager fp32 on a small resnet50"]["status"] == "right"
@@ -147,6 +148,28 @@ def test_services_are_compared(tmp_path):
     assert {"baseline", "penstock"} <= set(http["concurrency"]["4"])
     assert http["ratio"] > 0
     assert http["services"]["penstock-exact"]["top1_agreement"] > 0.9
+
+
+def test_decoders_are_compared(tmp_path):
+    """On the CPU; where torchvision is installed for this torch, it is what stands for the GPU's library."""
+    ended = run(tmp_path, "--device", "cpu", "--quick", "--sections", "decoding", code=None)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    decoding = found(tmp_path)["decoding"]
+    assert decoding["cpu"]["images_per_second"] > 0
+    assert decoding["cpu"]["rows"]["greatest"] <= 2
+    assert decoding["gpu"]["nvImageCodec"]["status"].startswith("absent: nvImageCodec: ")
+    other = decoding["gpu"]["torchvision"]
+    if other["status"] == "ran":
+        assert decoding["status"] == "ran"
+        assert set(other["batches"]) == {"1", "8"}
+        assert min(*other["batches"].values(), other["by_threads"], other["ratio"]) > 0
+        assert other["decoded"]["greatest"] <= 1
+        assert other["rows"]["greatest"] <= 2
+        assert "decoding, torchvision over the CPU pool" in found(tmp_path)["summary"]
+    else:
+        assert other["status"].startswith("absent: torchvision: ")
+        assert decoding["status"].startswith("no library here decodes JPEGs on the GPU")
+    assert "decoding, the CPU pool" in found(tmp_path)["summary"]
 
 
 def test_a_step_for_which_no_time_is_left_is_skipped(tmp_path):

@@ -25,6 +25,12 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
         if "plan" in best and _COMPILED in best:
             ratio = best["plan"]["images_per_second"] / best[_COMPILED]["images_per_second"]
             named[f"{name}, plan over torch.compile, each at its best"] = round(ratio, 3)
+    decoding = found["decoding"]
+    if "cpu" in decoding:
+        named["decoding, the CPU pool"] = f"{decoding['cpu']['images_per_second']:.5g} images/s"
+    for library, record in decoding.get("gpu", {}).items():
+        if record["status"] == "ran":
+            named[f"decoding, {library} over the CPU pool"] = round(record["ratio"], 2)
     for part, over in (("in_process", "in process, batches over one by one"), ("http", "served, penstock over PyTorch")):
         if ratio := found["served"].get(part, {}).get("ratio"):
             named[over] = round(ratio, 2)
