@@ -51,7 +51,7 @@ class JpegDecoder(ABC):
             found = self.decode(images)
         except (RuntimeError, ValueError):
             return None
-        # nvImageCodec before 0.4 leaves out what it cannot read, and whose the others are would be a guess.
+        # Early versions of nvImageCodec leave out what they cannot read, and whose the others are would be a guess.
         return found if len(found) == len(images) else None
 
     @abstractmethod
