@@ -60,30 +60,31 @@ class JpegDecoder(ABC):
 
 
 class NvImageCodec(JpegDecoder):
-    """NVIDIA's nvImageCodec: by the GPU's JPEG engines where it has some, else by its kernels."""
+    """NVIDIA's nvImageCodec: by the GPU's JPEG engines where it has some, else by its kernels; libjpeg-turbo on the CPU."""
 
     def __init__(self, device: torch.device) -> None:
         from nvidia import nvimgcodec
 
         super().__init__(device)
-        if device.type != "cuda":
-            raise BackendError("it decodes on GPUs")
         kinds = nvimgcodec.BackendKind
+        self._on_gpu = device.type == "cuda"
+        # Without a list it may take the decoder that does half of the work on the CPU.
+        wanted = [kinds.HW_GPU_ONLY, kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU] if self._on_gpu else [kinds.CPU_ONLY]
         self._params = nvimgcodec.DecodeParams(apply_exif_orientation=False)
         self._decoder = nvimgcodec.Decoder(
-            device_id=device.index,
-            # By more helper threads, its hybrid decoder of 0.9 was reported to hang on single images.
-            max_num_cpu_threads=1,
-            # Without a list it may take the decoder that does half of the work on the CPU.
-            backend_kinds=[kinds.HW_GPU_ONLY, kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU],
+            device_id=device.index if self._on_gpu else nvimgcodec.NVIMGCODEC_DEVICE_CPU_ONLY,
+            max_num_cpu_threads=1,  # with more, the hybrid decoder of 0.9 was reported to hang on single images
+            backends=[nvimgcodec.Backend(kind) for kind in wanted],
             options=":fancy_upsampling=1",  # chroma interpolated, as libjpeg does
         )
 
     def decode(self, images: Sequence[bytes]) -> list[torch.Tensor | None]:
         """See `JpegDecoder.decode`."""
-        stream = torch.cuda.current_stream(self.device).cuda_stream
+        stream = torch.cuda.current_stream(self.device).cuda_stream if self._on_gpu else 0
         found: list[Any] = self._decoder.decode(list(images), params=self._params, cuda_stream=stream)
-        return [None if image is None else torch.from_dlpack(image) for image in found]
+        if self._on_gpu:
+            return [None if image is None else torch.from_dlpack(image) for image in found]
+        return [None if image is None else torch.from_numpy(np.array(image)) for image in found]
 
 
 class Torchvision(JpegDecoder):
@@ -121,7 +122,7 @@ def open_decoder(device: str = "cuda", ordinal: int | None = None) -> JpegDecode
             refusals.append(str(error))
     cuda = (torch.version.cuda or "13").partition(".")[0]
     raise BackendError(
-        f"no library here decodes JPEGs on {device} ({'; '.join(refusals)}): pip install 'nvidia-nvimgcodec-cu{cuda}[all]', "
+        f"no library here decodes JPEGs on {device} ({'; '.join(refusals)}): pip install 'nvidia-nvimgcodec-cu{cuda}[nvjpeg]', "
         "or the torchvision of this torch. --decoding fast decodes on the CPU"
     )
 

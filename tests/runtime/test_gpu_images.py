@@ -40,12 +40,12 @@ def jpeg(seed, height=75, width=101):
 FILES = [jpeg(1), jpeg(2, 60, 200), jpeg(3, 130, 64), jpeg(4, 48, 48)]
 
 
-@pytest.fixture(params=["Pillow", "torchvision"])
+@pytest.fixture(params=["Pillow", "nvImageCodec", "torchvision"])
 def decoder(request, pillow_decoder):
     if request.param == "Pillow":
         return pillow_decoder()
     try:
-        return open_library("torchvision", "cpu")
+        return open_library(request.param, "cpu")
     except BackendError as error:
         pytest.skip(str(error))
 

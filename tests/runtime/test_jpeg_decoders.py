@@ -1,4 +1,4 @@
-"""What all decoders have in common, with Pillow as the library, and with torchvision on the CPU where it is installed."""
+"""What all decoders have in common, with Pillow as the library, and with the libraries' own CPU decoders where they are."""
 
 import io
 import sys
@@ -29,12 +29,12 @@ def far_apart(found, data):
     return np.abs(found.cpu().numpy().astype(np.int16) - by_pillow(data))
 
 
-@pytest.fixture(params=["Pillow", "torchvision"])
+@pytest.fixture(params=["Pillow", "nvImageCodec", "torchvision"])
 def decoder(request, pillow_decoder):
     if request.param == "Pillow":
         return pillow_decoder()
     try:
-        return open_library("torchvision", "cpu")
+        return open_library(request.param, "cpu")
     except BackendError as error:
         pytest.skip(str(error))
 
@@ -77,11 +77,12 @@ def test_without_a_gpu_the_remedy_is_named():
 def test_what_is_missing_comes_with_the_line_that_brings_it(monkeypatch):
     for name in ("nvidia", "torchvision", "torchvision.io"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(BackendError, match=r"nvImageCodec: .*; torchvision: .*pip install 'nvidia-nvimgcodec-cu\d+\[all\]'"):
+    with pytest.raises(BackendError, match=r"nvImageCodec: .*; torchvision: .*pip install 'nvidia-nvimgcodec-cu\d+\[nvjpeg\]'"):
         open_decoder.__wrapped__("cpu")
 
 
 def test_the_first_library_that_works_is_taken(monkeypatch, pillow_decoder):
+    monkeypatch.setitem(sys.modules, "nvidia", None)
     monkeypatch.setattr(jpeg_decoders, "LIBRARIES", {"nvImageCodec": LIBRARIES["nvImageCodec"], "another": pillow_decoder})
     assert isinstance(open_decoder.__wrapped__("cpu"), pillow_decoder)
 
