@@ -14,10 +14,13 @@ import torch
 
 from ..kernels.preprocess import preprocess
 from .cuda_staging import CudaLine, Line
-from .jpeg_decoders import JpegDecoder, open_decoder
+from .jpeg_decoders import JpegDecoder, open_decoder, trial
 from .preprocessing import Preprocessor
 
 __all__ = ["GpuImages"]
+
+# Triton compiles a program anew where numbers and addresses are no multiples of 16 bytes, while a request waits.
+_ALIGNED = 16
 
 
 class GpuImages:
@@ -51,6 +54,10 @@ class GpuImages:
             line = CudaLine(ordinal) if device == "cuda" else _Host()
         self._line = line
 
+    def warm_up(self) -> None:
+        """Compile what the first images would wait for. Raises RuntimeError when the device failed."""
+        self.rows([trial()[0]])
+
     def rows(self, images: Sequence[bytes]) -> list[np.ndarray | None]:
         """For each baseline JPEG in YCbCr its row, or None where the decoder cannot read it.
 
@@ -75,12 +82,16 @@ class GpuImages:
         sizes = torch.tensor([image.shape[:2] for image in images], dtype=torch.int64).reshape(-1, 2)
         lengths = 3 * sizes.prod(1)
         offsets = lengths.cumsum(0) - lengths
-        pixels = torch.empty(int(lengths.sum()), dtype=torch.uint8, device=device)
+        size = -(-int(lengths.sum()) // _ALIGNED) * _ALIGNED
+        pixels = torch.empty(size, dtype=torch.uint8, device=device)
         for image, offset, length in zip(images, offsets.tolist(), lengths.tolist(), strict=True):
             pixels[offset : offset + length].view(image.shape).copy_(image)
-        places = torch.stack([offsets, *sizes.unbind(1)]).to(device)
+        count = len(images)
+        places = torch.zeros(3, count + count % 2, dtype=torch.int64)  # an even number, so that every row is aligned
+        places[:, :count] = torch.stack([offsets, *sizes.unbind(1)])
+        where = places.to(device)[:, :count].unbind(0)
         numbers = (self._mean, self._std, torch.float32)
-        rows = preprocess(pixels, *places.unbind(0), self._resize, self._crop, self._interpolation, True, *numbers)
+        rows = preprocess(pixels, *where, self._resize, self._crop, self._interpolation, True, *numbers)
         if self._pixels:
             return rows.permute(0, 2, 3, 1).round().to(torch.uint8).contiguous()
         return (rows.flip(1) if self._reversed else rows).contiguous()

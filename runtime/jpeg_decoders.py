@@ -20,7 +20,7 @@ from ..errors import BackendError
 from .backends import first_line, no_torch_target
 from .session import Target
 
-__all__ = ["LIBRARIES", "JpegDecoder", "open_decoder", "open_library"]
+__all__ = ["LIBRARIES", "JpegDecoder", "open_decoder", "open_library", "trial"]
 
 # Mean difference to Pillow's levels in a smooth trial image, above which channels or rows are mixed up. Chroma that is not
 # interpolated, as torchvision's on GPUs is not, makes a few levels.
@@ -131,7 +131,7 @@ def open_library(name: str, device: str = "cuda", ordinal: int | None = None) ->
     """One of `LIBRARIES`, tried out. Raises BackendError saying what is wrong with it."""
     if device == "cuda":
         device = f"cuda:{torch.cuda.current_device() if ordinal is None else ordinal}"
-    data, wanted = _trial()
+    data, wanted = trial()
     try:
         decoder = LIBRARIES[name](torch.device(device))
         found = [image.cpu().numpy() for image in decoder.decode([data, data]) if image is not None]
@@ -146,7 +146,7 @@ def open_library(name: str, device: str = "cuda", ordinal: int | None = None) ->
 
 
 @functools.cache
-def _trial() -> tuple[bytes, np.ndarray]:
+def trial() -> tuple[bytes, np.ndarray]:
     """A JPEG of three slopes, and its pixels by Pillow, int16 [height, width, 3]."""
     down, right = np.mgrid[0:48, 0:64]
     encoded = io.BytesIO()

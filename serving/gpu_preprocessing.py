@@ -52,6 +52,8 @@ def make_gpu_preprocessor(
     except ValueError as error:
         log.warning("images are decoded on the CPU: the GPU does not resize as this model wants it (%s)", error)
         return make_preprocessor(steps, max_pixels=max_pixels, pixels=pixels)
+    images.warm_up()
+    log.info("JPEGs are decoded on %s by %s", images.decoder.device, type(images.decoder).__name__)
     return GpuPreprocessor(steps, images, max_pixels=max_pixels, pixels=pixels)
 
 

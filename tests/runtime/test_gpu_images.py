@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from penstock.errors import BackendError
+from penstock.runtime import gpu_images
 from penstock.runtime.gpu_images import GpuImages
 from penstock.runtime.jpeg_decoders import open_library
 from penstock.runtime.preprocessing import Preprocessor
@@ -91,6 +92,24 @@ def test_what_cannot_be_read_has_no_row(pillow_decoder):
     np.testing.assert_array_equal([found[0], found[2]], alone)
     assert images.rows([b"no image"]) == [None]
     assert images.rows([]) == []
+
+
+def test_every_batch_is_launched_alike(pillow_decoder, monkeypatch):
+    """Whatever the number of images and their sizes: another alignment would be compiled while a request waits."""
+    seen, launched = set(), gpu_images.preprocess
+
+    def noted(pixels, *rest):
+        where = rest[:3]
+        seen.add((len(pixels) % 16, *(item.data_ptr() % 16 for item in (pixels, *where)), *(item.stride() for item in where)))
+        return launched(pixels, *rest)
+
+    monkeypatch.setattr(gpu_images, "preprocess", noted)
+    images = GpuImages(steps_of((Resize(size=(8, 8)),)), device="cpu", decoder=pillow_decoder())
+    images.warm_up()
+    for count in range(1, 8):
+        found = images.rows([jpeg(number, 31 + number, 43) for number in range(count)])
+        assert all(np.isfinite(row).all() for row in found)
+    assert seen == {(0, 0, 0, 0, 0, (1,), (1,), (1,))}
 
 
 def test_rows_stay_when_others_follow(pillow_decoder):
