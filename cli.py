@@ -226,6 +226,9 @@ def compile_(
     input_size: Annotated[str | None, typer.Option(help="C,H,W, where the model does not tell.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Weights to load.")] = None,
     precision: Precision = "auto",
+    device: Annotated[
+        str, typer.Option(help="cpu or cuda: what the plan is made for; auto: where the model's parameters are.")
+    ] = "auto",
     max_tuning_seconds: Annotated[
         float | None, typer.Option(help="When used up, the remaining candidates are skipped; by default 30, for a GPU 240.")
     ] = None,
@@ -234,6 +237,7 @@ def compile_(
     """Compile one model into a model repository, with a plan measured on this machine."""
     from .migrate.reference import CompileConfig, compile_reference
     from .runtime.plan_table import plan_table
+    from .runtime.session import check_device
 
     try:
         config = CompileConfig(
@@ -242,11 +246,13 @@ def compile_(
             input_size=_input_size(input_size),
             checkpoint=checkpoint,
             precision=precision,
+            device=device,
             max_tuning_seconds=max_tuning_seconds,
             trust_checkpoint=trust_checkpoint,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    check_device(device)
     console = make_console()
     answer = compile_reference(model, config, console=console)
     console.print(plan_table(answer["plan"]))
@@ -263,6 +269,7 @@ def tune(
     ] = None,
     precision: Precision = "auto",
     backend: Annotated[str | None, typer.Option(help="Pin one backend, e.g. onnxruntime.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda: what the plan is made for.")] = "cpu",
     buckets: Annotated[str | None, typer.Option(help="Batch sizes to plan for, comma-separated; 1 to 16 by default.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of a session; by default the physical cores.")] = None,
     tolerance: Annotated[float | None, typer.Option(help="Largest relative difference of lossless candidates.")] = None,
@@ -275,12 +282,14 @@ def tune(
     from .runtime.config import GraphConfig
     from .runtime.plan_table import plan_table
     from .runtime.retune import retune
+    from .runtime.session import check_device
 
     check_format(format)
     try:
         config = GraphConfig(
             precision=precision,  # type: ignore[arg-type]
             backend=backend,
+            device=device,  # type: ignore[arg-type]
             buckets=tuple(int(part) for part in buckets.split(",")) if buckets else None,
             threads=threads,
             tolerance=tolerance,
@@ -288,6 +297,7 @@ def tune(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    check_device(device)
     console = make_console(stderr=format == "json")
     with _progress(console) as tell:
         artifact, plan = retune(model, config, images=calibration, progress=tell)

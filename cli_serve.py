@@ -65,7 +65,8 @@ def serve(
     ] = 0,
     repository_poll_secs: Annotated[float, typer.Option(help="Seconds between two looks at the folder in poll mode.")] = 15.0,
     decoding: Annotated[
-        str, typer.Option(help="exact: as Pillow; fast: JPEG within 2 of 255; scaled: large JPEGs decoded smaller.")
+        str,
+        typer.Option(help="exact: as Pillow; fast: JPEG within 2 of 255; scaled: large JPEGs decoded smaller; gpu: on a GPU."),
     ] = "fast",
     ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster, by Ray Serve; the options below are for it.")] = False,
     ray_address: Annotated[
@@ -90,6 +91,8 @@ def serve(
     given = [name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
     try:
         check_options(given, ray=ray)
+        if ray and decoding == "gpu":
+            raise ValueError("--decoding gpu does not go with --ray: replicas decode on their cores; see --cpus-per-replica")
         cluster = RayConfig(
             address=ray_address,
             min_replicas=min_replicas,

@@ -20,6 +20,8 @@ from .proving.workshop import Workshop
 if TYPE_CHECKING:
     from rich.console import Console
 
+_DEVICES = ("auto", "cpu", "cuda")
+
 # EXPRESSION is read in the namespace of the module, so it can be a factory, a call with arguments, or a finished model.
 SOURCE = """\
 import importlib
@@ -38,6 +40,7 @@ load_weights(model, {path!r})
 class CompileConfig:
     """What `penstock compile` makes. `input_size` is (channels, height, width); None asks the model itself, where it can tell.
 
+    `device` is what the plan is made for: "cpu", "cuda", or "auto", where the model's parameters are.
     `timeout` bounds the subprocess that builds and compiles the model, in seconds.
     """
 
@@ -46,6 +49,7 @@ class CompileConfig:
     input_size: tuple[int, int, int] | None = None
     checkpoint: Path | None = None
     precision: str = "auto"
+    device: str = "auto"
     max_tuning_seconds: float | None = None
     timeout: float = 1800.0
     trust_checkpoint: bool = False
@@ -53,6 +57,8 @@ class CompileConfig:
     def __post_init__(self) -> None:
         if (self.max_tuning_seconds is not None and self.max_tuning_seconds <= 0) or self.timeout <= 0:
             raise ValueError("max_tuning_seconds and timeout must be positive")
+        if self.device not in _DEVICES:
+            raise ValueError(f"device must be one of {', '.join(_DEVICES)}, got {self.device!r}")
         if self.input_size is not None and any(size < 1 for size in self.input_size):
             raise ValueError(f"input_size must be positive, got {self.input_size}")
 
@@ -85,6 +91,7 @@ def compile_reference(reference: str, config: CompileConfig, *, console: Console
             "labels": None,
             "preprocessing": None,
             "precision": config.precision,
+            "device": config.device,
             "randomise": config.checkpoint is None,
             "max_tuning_seconds": config.max_tuning_seconds,
             "provenance": {"reference": reference, "checkpoint": str(config.checkpoint) if config.checkpoint else None},

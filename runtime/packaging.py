@@ -71,10 +71,13 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
     """Package a model that is in evaluation mode. `tell(fraction, text)` hears of progress from 0 to 1.
 
     Raises CaptureError with all obstacles; ParityError when outputs differ from the original script's, or no candidate agrees
-    with eager; BackendError; ArtifactError.
+    with eager; BackendError, also when torch cannot use the device that is planned for; ArtifactError.
     """
-    device = device_of(model)
-    example = _example(order).to(device)
+    own = device_of(model)
+    device = own if order.config.device == "auto" else order.config.device
+    if why := backends.no_torch_target(Target(device=device)):
+        raise BackendError(why)
+    example = _example(order).to(own)
     check_target(order.out, order.name)
     tell(0.0, "capturing the graph")
     captured = capture(model, example)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..errors import BackendError
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -122,6 +124,15 @@ def visible_gpus() -> int:
     count = ctypes.c_int(0)
     # Anything but 0 is an error, such as a driver without a device (100); no context is made, which would take memory.
     return count.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+
+
+def check_device(device: str) -> None:
+    """Raises BackendError, naming the remedy, where "cuda" is asked for and this process sees no GPU."""
+    if device == "cuda" and visible_gpus() == 0:
+        raise BackendError(
+            "there is no NVIDIA GPU for --device cuda: nvidia-smi must list one, and CUDA_VISIBLE_DEVICES must not hide it; "
+            "--device cpu plans for this machine's processor"
+        )
 
 
 def _quota(path: Path) -> int | None:

@@ -128,6 +128,7 @@ def _order(request: Mapping[str, Any]) -> Any:
             max_tuning_seconds=request.get("max_tuning_seconds"),
             backend=request.get("backend"),
             threads=request.get("threads"),
+            device=request.get("device", "auto"),
         ),
         images=arrays.get("images"),
         targets=targets if one_class_each else None,

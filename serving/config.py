@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..runtime.session import default_threads
-from .fast_preprocessing import DECODINGS
+from .gpu_preprocessing import ALL_DECODINGS, GPU_BATCH
 
 __all__ = ["ServeConfig"]
 
@@ -35,7 +35,8 @@ class ServeConfig:
     `frontends` processes take requests, decode images and pass rows to the engine's process, each through `ring_bytes` of
     shared memory; 0 does all in one process, and None decides by the number of cores.
     `decoding` says how images become tensors: "exact" as Pillow computes it, "fast" with JPEG pixels within 2 of
-    255 of that, "scaled" decoding large JPEGs at a fraction of their size; see docs/decoding.md.
+    255 of that, "scaled" decoding large JPEGs at a fraction of their size, "gpu" decoding JPEGs on the first of the
+    `devices`, in the one process that there is then; see docs/decoding.md.
     `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
     `allowed_hosts` are names by which HTTP requests may call the server, besides localhost and addresses; without any, other
     names are refused on a loopback address without tokens only.
@@ -120,8 +121,10 @@ class ServeConfig:
             raise ValueError(f"frontends must be a number of processes from 0 to {_MAX_FRONTENDS}, got {self.frontends!r}")
         if self.frontends and (one := next((name for name in _OF_ONE_PROCESS if getattr(self, name)), None)):
             raise ValueError(f"{one} is a matter of one process, so that it needs frontends 0, got {self.frontends}")
-        if self.decoding not in DECODINGS:
-            raise ValueError(f"decoding must be one of {', '.join(DECODINGS)}, got {self.decoding!r}")
+        if self.decoding not in ALL_DECODINGS:
+            raise ValueError(f"decoding must be one of {', '.join(ALL_DECODINGS)}, got {self.decoding!r}")
+        if self.decoding == "gpu" and self.frontends:
+            raise ValueError(f"decoding gpu gathers images in one process, so that it needs frontends 0, got {self.frontends}")
         if self.rate_limit is not None and not (math.isfinite(self.rate_limit) and self.rate_limit > 0):
             raise ValueError(f"rate_limit must be a positive number of requests a second, got {self.rate_limit!r}")
         cache = self.response_cache_bytes
@@ -153,15 +156,25 @@ class ServeConfig:
 
     @property
     def decoders(self) -> int:
-        """Threads that decode images: one per core, as decoding and the session alternate on small machines."""
-        return self.decode_threads or max(2, min(32, default_threads()))
+        """Threads that decode images: one per core, as decoding and the session alternate on small machines.
+
+        Where a GPU decodes they only wait for it: as many as two of its batches, one under way and one that gathers.
+        """
+        if self.decode_threads:
+            return self.decode_threads
+        return 2 * GPU_BATCH if self.decoding == "gpu" else max(2, min(32, default_threads()))
+
+    @property
+    def decoding_gpu(self) -> int | None:
+        """The number of the GPU that decodes, where one does; None is torch's current one."""
+        return self.devices[0] if self.devices else None
 
     @property
     def front_ends(self) -> int:
         """Processes that take requests beside the engine's; 0 is everything in one process."""
         if self.frontends is not None:
             return self.frontends
-        if any(getattr(self, name) for name in _OF_ONE_PROCESS):
+        if self.decoding == "gpu" or any(getattr(self, name) for name in _OF_ONE_PROCESS):
             return 0
         cores = default_threads()
         return 0 if cores < 2 * _CORES_PER_FRONTEND else min(_MAX_FRONTENDS, cores // _CORES_PER_FRONTEND)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import InputError, OverloadedError
 from ..runtime.preprocessing import ImageError, Preprocessor
+from .gpu_preprocessing import GpuPreprocessor
 
 __all__ = ["DecodePool", "decode_rows"]
 
@@ -62,9 +63,13 @@ def decode_rows(
     Raises InputError saying which image is wrong and how.
     """
     rows: np.ndarray = np.empty((len(images), *row_shape), preprocessor.dtype) if out is None else out
-    for number, (image, row) in enumerate(zip(images, rows, strict=True)):
+    ready = preprocessor.together(images) if isinstance(preprocessor, GpuPreprocessor) else [None] * len(images)
+    for number, (image, row, done) in enumerate(zip(images, rows, ready, strict=True)):
         try:
-            preprocessor(image, row)
+            if done is not None and done.shape == row.shape:
+                row[...] = done
+            else:
+                preprocessor(image, row)
         except ImageError as error:
             raise InputError(str(error) if len(images) == 1 else f"image {number}: {error}") from error
     return rows

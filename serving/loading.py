@@ -19,6 +19,7 @@ from .batcher import Batcher, Runner
 from .config import ServeConfig
 from .devices import each_device
 from .fast_preprocessing import make_preprocessor
+from .gpu_preprocessing import make_gpu_preprocessor
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .policy import BatchPolicy
 from .response_cache import ResponseCache
@@ -92,8 +93,10 @@ def load_tensor_model(
 
 
 def preprocessor_of(preprocessing: Preprocessing, signature: Signature, config: ServeConfig) -> Preprocessor:
-    """What makes a model's rows from images."""
+    """What makes a model's rows from images; on the first of the GPUs, where they are decoded on one."""
     steps, pixels = preprocessing.to_json()["steps"], signature.takes_pixels
+    if config.decoding == "gpu":
+        return make_gpu_preprocessor(steps, ordinal=config.decoding_gpu, max_pixels=config.max_pixels, pixels=pixels)
     return make_preprocessor(steps, decoding=config.decoding, max_pixels=config.max_pixels, pixels=pixels)
 
 

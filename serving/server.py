@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from .config import ServeConfig
+from .gpu_preprocessing import check_gpu_decoding
 from .repository import ModelRepository
 
 __all__ = ["serve"]
@@ -14,9 +15,12 @@ def serve(config: ServeConfig) -> None:
     """Serve a models folder until SIGTERM or SIGINT, then answer what was accepted and return. A second signal ends at once.
 
     Ports are taken before anything is loaded, so that one in use fails immediately. Progress and the addresses go to stdout.
-    Raises ArtifactError when no model can be served and PenstockError when a port is taken or a process ends while it starts.
+    Raises ArtifactError when no model can be served, BackendError when images cannot be decoded on a GPU as they should be, and
+    PenstockError when a port is taken or a process ends while it starts.
     """
     repository = ModelRepository(config)
+    if config.decoding == "gpu":
+        check_gpu_decoding(config.decoding_gpu)
     if config.front_ends:
         from .processes.supervisor import Supervisor
 

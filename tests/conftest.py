@@ -16,3 +16,32 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "write what the migrator says about tests/migrate/corpus today as what it shall say; review the difference by eye"
     parser.addoption("--update-goldens", action="store_true", help=text)
+
+
+@pytest.fixture(scope="session")
+def pillow_decoder() -> type:
+    """A decoder of JPEGs for the CPU that needs no library: as torchvision's, it fails as a whole where one file is broken.
+
+    `batches` counts the files of each call.
+    """
+    import io
+
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    from penstock.runtime.jpeg_decoders import JpegDecoder
+
+    class ByPillow(JpegDecoder):
+        def __init__(self, device=torch.device("cpu")):  # noqa: B008 - as the libraries' own are opened
+            super().__init__(device)
+            self.batches = []
+
+        def decode(self, images):
+            self.batches.append(len(images))
+            try:
+                return [torch.from_numpy(np.array(Image.open(io.BytesIO(data)).convert("RGB"))) for data in images]
+            except OSError as error:
+                raise RuntimeError("one of them is broken") from error
+
+    return ByPillow

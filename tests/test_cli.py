@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from penstock.runtime.session import visible_gpus
+
 
 def penstock(*arguments, cwd=None):
     command = [sys.executable, "-m", "penstock", *map(str, arguments)]
@@ -51,6 +53,8 @@ def test_a_folder_without_pytorch_is_refused_with_what_was_looked_for(tmp_path, 
         (["compile", "no_such.py:model", "--out", "models"], "no_such.py"),
         (["compile", "nonsense", "--out", "models"], "FILE.py:EXPRESSION"),
         (["migrate", ".", "--input-size", "large"], "C,H,W"),
+        (["compile", "tiny.py:tiny", "--device", "tpu"], "device must be one of auto, cpu, cuda, got 'tpu'"),
+        (["tune", "models/tiny", "--device", "tpu"], "device must be one of auto, cpu, cuda"),
     ],
 )
 def test_mistakes_get_a_message_and_status_2(tmp_path, arguments, message):
@@ -96,6 +100,37 @@ def test_compile_writes_a_model_that_loads_and_computes_the_same(tmp_path):
     torch.testing.assert_close(package.load(tmp_path / "models" / "small")(images), expected, rtol=1e-4, atol=1e-5)
     plans = json.loads((tmp_path / "models" / "small" / "1" / "penstock.json").read_text())["plans"]
     assert plans[0]["measurements"]
+
+
+NO_GPU = visible_gpus() == 0
+
+
+def test_a_plan_is_made_for_the_device_that_is_asked_for(tmp_path):
+    (tmp_path / "tiny.py").write_text(MODEL)
+    options = ["--input-size", "3,20,24", "--out", "models", "--max-tuning-seconds", "1"]
+    done = penstock("compile", "tiny.py:tiny", *options, "--device", "cpu", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = tmp_path / "models" / "Tiny" / "1" / "penstock.json"
+    assert [plan["device"] for plan in json.loads(record.read_text())["plans"]] == ["cpu"]
+    tuning = ["--buckets", "1", "--max-tuning-seconds", "1", "--format", "json"]
+    done = penstock("tune", "models/Tiny", *tuning, "--device", "cpu", cwd=tmp_path)
+    assert json.loads(done.stdout)["device"] == "cpu", done.stderr
+    if NO_GPU:
+        before = record.read_bytes()
+        done = penstock("tune", "models/Tiny", *tuning, "--device", "cuda", cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "no NVIDIA GPU for --device cuda" in done.stderr
+        assert record.read_bytes() == before
+
+
+@pytest.mark.skipif(not NO_GPU, reason="this machine has a GPU")
+def test_a_device_that_is_not_there_is_refused_before_anything_is_built(tmp_path):
+    (tmp_path / "tiny.py").write_text(MODEL)
+    done = penstock("compile", "tiny.py:tiny", "--device", "cuda", "--out", "models", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no NVIDIA GPU for --device cuda" in done.stderr
+    assert "--device cpu" in done.stderr
+    assert not (tmp_path / "models").exists()
 
 
 def test_compile_lists_each_obstacle_once_with_its_place(tmp_path):

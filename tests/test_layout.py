@@ -27,7 +27,9 @@ ALLOWED = {
     "cli_triton": {"cli_console", "runtime", "serving"},
 }
 # Serving reaches the runtime only through what opens and describes a finished model.
-RUNTIME_FOR_SERVING = {"artifact", "atomic", "fingerprint", "model_config", "plan", "preprocessing", "session"}
+RUNTIME_FOR_SERVING = {
+    *("artifact", "atomic", "fingerprint", "gpu_images", "jpeg_decoders", "model_config", "plan", "preprocessing", "session"),
+}
 # The benchmark's baseline is the user's own eager model, so that one file may build it.
 RUNTIME_FOR_BASELINE = RUNTIME_FOR_SERVING | {"recipe"}
 

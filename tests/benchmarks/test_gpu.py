@@ -72,7 +72,7 @@ def bench_of(gpu, tmp_path, sections, **given):
 def test_it_runs_where_only_torch_is_installed(tmp_path):
     ended = run(
         tmp_path, "--device", "cpu", "--quick", "--only", "resnet50", "--backends", "eager", "onnxruntime",
-        "--sections", "resnet50", "served", "correctness", "sanitizer", "--contenders", "eager fp32", "plan",
+        "--sections", "resnet50", "served", "decoding", "correctness", "sanitizer", "--contenders", "eager fp32", "plan",
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr
     whole = found(tmp_path)
@@ -80,6 +80,7 @@ def test_it_runs_where_only_torch_is_installed(tmp_path):
     assert {"fastapi", "rich", "pillow"} <= set(whole["lacking"])
     assert {item["status"] for item in whole["sections"].values()} == {"ran"}
     assert "Pillow" in whole["served"]["status"]
+    assert "Pillow" in whole["decoding"]["status"]
     assert whole["sanitizer"]["status"].startswith(("absent", "skipped"))
     checks = {item["what"]: item for item in whole["correctness"]}
     assert checks["eager fp32 on a small resnet50"]["status"] == "right"
@@ -147,6 +148,27 @@ def test_services_are_compared(tmp_path):
     assert {"baseline", "penstock"} <= set(http["concurrency"]["4"])
     assert http["ratio"] > 0
     assert http["services"]["penstock-exact"]["top1_agreement"] > 0.9
+
+
+def test_decoders_are_compared(tmp_path):
+    """On the CPU, by the libraries' own CPU decoders where they are installed."""
+    ended = run(tmp_path, "--device", "cpu", "--quick", "--sections", "decoding", code=None)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    decoding = found(tmp_path)["decoding"]
+    assert decoding["cpu"]["images_per_second"] > 0
+    assert decoding["cpu"]["rows"]["greatest"] <= 2
+    assert set(decoding["gpu"]) == {"nvImageCodec", "torchvision"}
+    ran = {library: record for library, record in decoding["gpu"].items() if record["status"] == "ran"}
+    assert decoding["status"] == "ran" if ran else decoding["status"].startswith("no library here decodes JPEGs on the GPU")
+    for library, record in decoding["gpu"].items():
+        assert library in ran or record["status"].startswith(f"absent: {library}: ")
+    for library, record in ran.items():
+        assert set(record["batches"]) == {"1", "8"}
+        assert min(*record["batches"].values(), record["by_threads"], record["ratio"]) > 0
+        assert record["decoded"]["greatest"] <= 1
+        assert record["rows"]["greatest"] <= 2
+        assert f"decoding, {library} over the CPU pool" in found(tmp_path)["summary"]
+    assert "decoding, the CPU pool" in found(tmp_path)["summary"]
 
 
 def test_a_step_for_which_no_time_is_left_is_skipped(tmp_path):

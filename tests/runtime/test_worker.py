@@ -178,6 +178,25 @@ def test_usage_without_arguments():
     assert "usage" in done.stderr
 
 
+def test_package_for_a_device(ask, tmp_path):
+    answer = ask("package", device="cpu")
+    assert answer["plan"]["device"] == "cpu"
+    if not torch.cuda.is_available():
+        answer = ask("package", device="cuda", name="other", out=str(tmp_path / "models/other"))
+        assert (answer["ok"], answer["stage"]) == (False, "package")
+        assert "no usable CUDA device" in answer["error"]
+        assert not (tmp_path / "models/other").exists()
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no usable CUDA device on this machine")
+def test_package_for_the_gpu_a_model_that_was_built_on_the_cpu(ask):
+    answer = ask("package", device="cuda")
+    assert answer["ok"], answer
+    assert answer["plan"]["device"] == "cuda"
+    assert load_artifact(answer["artifact"]).plan_here().device == "cuda"
+
+
 def test_package_with_a_checkpoint_and_the_scripts_own_outputs(ask, repository, tmp_path):
     recovered = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), source="evaluate.py:1")
     labels = ["a", "b", "c", "d", "e"]

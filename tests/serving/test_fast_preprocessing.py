@@ -282,7 +282,7 @@ def test_exact_where_a_library_is_missing_or_disagrees(monkeypatch, caplog):
 def test_a_decoding_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(ValueError, match="decoding must be one of exact, fast, scaled, got 'quick'"):
         make_preprocessor(steps_of(), decoding="quick")
-    with pytest.raises(ValueError, match="decoding must be one of exact, fast, scaled, got 'quick'"):
+    with pytest.raises(ValueError, match="decoding must be one of exact, fast, scaled, gpu, got 'quick'"):
         ServeConfig(models=tmp_path, decoding="quick")
 
 

@@ -22,7 +22,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 MODELS = ("resnet50", "vit_small_patch16_224", "resnet101")
 SECTIONS = (
-    *("roofline", "kernels", "resnet50", "served", "vit_small_patch16_224", "correctness", "resnet101", "sanitizer"),
+    *("roofline", "kernels", "resnet50", "served", "decoding"),
+    *("vit_small_patch16_224", "correctness", "resnet101", "sanitizer"),
 )  # by importance, so in this order
 CONTENDERS = (
     *("eager fp32", "eager bf16", "torch.compile bf16", "plan", "plan int8"),

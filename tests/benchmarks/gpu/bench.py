@@ -25,6 +25,7 @@ SHARES = {
     "kernels": (18, "kernels"),
     "resnet50": (44, "throughput"),
     "served": (20, "served"),
+    "decoding": (4, "decoding"),
     "vit_small_patch16_224": (14, "throughput"),
     "correctness": (6, "correctness"),
     "resnet101": (6, "throughput"),
@@ -57,7 +58,8 @@ class Bench:
         self.failures: list[str] = []
         self.found: dict[str, Any] = {
             **about(arguments), "batches": list(self.batches), "summary": {}, "sections": {}, "failures": self.failures,
-            "roofline": {}, "kernels": {}, "models": {}, "served": {}, "correctness": [], "sanitizer": {}, "warnings": [],
+            "roofline": {}, "kernels": {}, "models": {}, "served": {}, "decoding": {}, "correctness": [], "sanitizer": {},
+            "warnings": [],
         }  # fmt: skip
         self.before = 0.0
         if arguments.continued is not None:

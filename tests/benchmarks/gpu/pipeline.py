@@ -55,8 +55,8 @@ def in_process(
             ours = [best[0] for rows in _decoded(pool, fast, compared, 8, len(compared)) for best in batched(rows)]
             theirs = [naive(data)[0] for data in compared]
             found["top1_agreement"] = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
-            found["decoding"] = _rate(lambda: len(list(pool.map(fast, encoded))), seconds, "cpu")
-            found["naive"] = _rate(lambda: len([naive(data) for data in encoded[:8]]), seconds, bench.device)
+            found["decoding"] = rate(lambda: len(list(pool.map(fast, encoded))), seconds, "cpu")
+            found["naive"] = rate(lambda: len([naive(data) for data in encoded[:8]]), seconds, bench.device)
             found["batches"] = {}
             for batch in [one for one in bench.batches if one > 1][:4]:
 
@@ -64,7 +64,7 @@ def in_process(
                     count = batch * (2 if bench.quick else 8)
                     return sum(len(batched(rows)) for rows in _decoded(pool, fast, encoded, batch, count))
 
-                found["batches"][str(batch)] = _rate(some, seconds, bench.device)
+                found["batches"][str(batch)] = rate(some, seconds, bench.device)
     finally:
         runner.close()
     best = max(found["batches"].items(), key=lambda item: item[1], default=None)
@@ -94,7 +94,7 @@ def _decoded(
         yield [one.result() for one in rows]
 
 
-def _rate(call: Any, seconds: float, device: str) -> float:
+def rate(call: Any, seconds: float, device: str) -> float:
     """Images per second of calls that say how many they did, after one that warms up."""
     call()
     waited(device)

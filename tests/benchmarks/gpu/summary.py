@@ -26,6 +26,12 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
             if what in best and base in best:
                 ratio = best[what]["images_per_second"] / best[base]["images_per_second"]
                 named[f"{name}, {what} over {base.removesuffix(' bf16')}, each at its best"] = round(ratio, 3)
+    decoding = found["decoding"]
+    if "cpu" in decoding:
+        named["decoding, the CPU pool"] = f"{decoding['cpu']['images_per_second']:.5g} images/s"
+    for library, record in decoding.get("gpu", {}).items():
+        if record["status"] == "ran":
+            named[f"decoding, {library} over the CPU pool"] = round(record["ratio"], 2)
     for part, over in (("in_process", "in process, batches over one by one"), ("http", "served, penstock over PyTorch")):
         if ratio := found["served"].get(part, {}).get("ratio"):
             named[over] = round(ratio, 2)
