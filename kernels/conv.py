@@ -244,8 +244,8 @@ def conv2d_int8(
         return out.copy_(conv2d_int8_reference(x, weight, scale, x_zero_point, bias, residual, *numbers))
     floats = (residual_scale, float(residual_zero_point), out_scale, float(out_zero_point))
     geometry = (stride, padding, dilation)
-    given = {"relu": relu, "x_zero_point": x_zero_point, "tile": tile}
-    _start(x, weight, (scale, sums), bias, residual, out, geometry, floats, **given)
+    levels = (scale, sums)
+    _start(x, weight, levels, bias, residual, out, geometry, floats, relu=relu, x_zero_point=x_zero_point, tile=tile)
     return out
 
 
