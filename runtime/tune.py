@@ -171,7 +171,7 @@ def _choices(config: GraphConfig, device: str, have_images: bool) -> list[Choice
 
 def _precisions(config: GraphConfig, have_images: bool) -> tuple[str, ...]:
     if config.precision == "auto":
-        return ("fp32", "bf16", "fp16", "int8", "int8+bf16") if have_images else ("fp32",)
+        return ("fp32", "bf16", "fp16", "fp8", "int8", "int8+bf16") if have_images else ("fp32",)
     return ("int8", "int8+bf16") if config.precision == "int8" else (config.precision,)
 
 

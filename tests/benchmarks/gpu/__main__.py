@@ -24,7 +24,10 @@ MODELS = ("resnet50", "vit_small_patch16_224", "resnet101")
 SECTIONS = (
     *("roofline", "kernels", "resnet50", "served", "vit_small_patch16_224", "correctness", "resnet101", "sanitizer"),
 )  # by importance, so in this order
-CONTENDERS = ("eager fp32", "eager bf16", "torch.compile bf16", "plan", "torch.compile bf16, CUDA graphs", "inductor bf16")
+CONTENDERS = (
+    *("eager fp32", "eager bf16", "torch.compile bf16", "plan", "torch.compile bf16, CUDA graphs", "inductor bf16"),
+    "inductor fp8",  # where the model has layers for it
+)
 
 
 def main() -> int:

@@ -18,9 +18,10 @@ NEEDS = {
     "plan": 25.0,
     "torch.compile bf16, CUDA graphs": 40.0,
     "inductor bf16": 40.0,
+    "inductor fp8": 40.0,
 }
 _ALL_PRECISIONS = 120.0  # seconds of tuning
-OURS = ("plan", "inductor bf16")
+OURS = ("plan", "inductor bf16", "inductor fp8")
 
 
 class Contenders:
@@ -51,8 +52,8 @@ class Contenders:
 
         if what == "eager fp32":
             return torch.no_grad()(self.model), {"tf32 in convolutions": torch.backends.cudnn.allow_tf32}
-        if what == "inductor bf16":
-            return self.inductor()
+        if what.startswith("inductor"):
+            return self.inductor(what.removeprefix("inductor "))
         if what == "plan":
             return self.plan(left)
         module = copy.deepcopy(self.model).to(torch.bfloat16, memory_format=torch.channels_last)
@@ -80,11 +81,11 @@ class Contenders:
             self._source = CapturedSource(captured, run_passes(captured)[0])
         return self._source
 
-    def inductor(self) -> tuple[Callable[[torch.Tensor], torch.Tensor], dict[str, Any]]:
+    def inductor(self, precision: str) -> tuple[Callable[[torch.Tensor], torch.Tensor], dict[str, Any]]:
         from penstock.runtime import backends
         from penstock.runtime.session import Target
 
-        target, backend = Target(device=self.device, precision="bf16"), backends.get("inductor")
+        target, backend = Target(device=self.device, precision=precision), backends.get("inductor")
         files = backend.prepare(self.source().graph_for(backend, None), target, self.directory)
         session: Any = backend.open(self.directory, target, files)
         self._opened.append(session)
