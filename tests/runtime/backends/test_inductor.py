@@ -134,8 +134,8 @@ def wide():
 
 
 def in_fp8_and_computed(*shape):
-    """A program with two layers in fp8, five rows, one of them not a number, and what torch's operators make of them."""
-    program, rows = in_fp8(isolated(capture(wide(), torch.randn(2, *shape)).program)), torch.randn(5, *shape)
+    """A program with two layers in fp8, rows of which one is not a number, and what torch's operators make of them."""
+    program, rows = in_fp8(isolated(capture(wide(), torch.randn(2, *shape)).program)), torch.randn(40, *shape)
     rows[3, ..., 7] = float("nan")
     with torch.no_grad():
         return program, rows, runnable(program)(rows)[0]
@@ -147,9 +147,8 @@ def test_fp8_kernels_are_measured_at_another_batch_and_run_any(shape):
     program, rows, expected = in_fp8_and_computed(*shape)
     tuned = runnable(at_batch(program, 32, MAX_BATCH))
     with torch.no_grad():
-        for batch in (1, 2, 5):
+        for batch in (1, 2, 5, 40):
             assert torch.equal(tuned(rows[:batch])[0].nan_to_num(7.0), expected[:batch].nan_to_num(7.0))
-        assert len(tuned(rows.repeat(7, *[1] * len(shape)))[0]) == 35
 
 
 @pytest.mark.slow
@@ -157,18 +156,23 @@ def test_fp8_kernels_are_measured_at_another_batch_and_run_any(shape):
 @pytest.mark.usefixtures("fp8_products")
 @pytest.mark.parametrize("shape", [(256,), (6, 256)])
 def test_fp8_is_compiled(tmp_path, shape):
-    """For a CPU, which no plan does: it shows that inductor takes the program, not what it makes of it for a GPU."""
+    """For a CPU, which no plan does: it shows that inductor takes the program, not what it makes of it for a GPU.
+
+    Inductor rounds to bf16 less often, so that some values fall to the other side in fp8: as far from float64, elsewhere.
+    """
     program, rows, expected = in_fp8_and_computed(*shape)
     path = str(tmp_path / "model.pt2")
     with torch.no_grad():
+        exact = wide().double()(rows.double())
         torch._inductor.aoti_compile_and_package(program, package_path=path, inductor_configs=_settings(Target()))
     compiled = torch._inductor.aoti_load_package(path)
-    for batch in (1, 2, 5):
-        (actual,) = compiled(rows[:batch])
-        assert torch.equal(actual.isnan(), expected[:batch].isnan())
-        assert (actual - expected[:batch]).nan_to_num(0.0).abs().max() < 0.03 * expected.nan_to_num(0.0).abs().max()
     assert expected[3].isnan().all()
-    assert expected.isnan().sum() == expected[3].numel()
+    for batch in (1, 2, 5, 40):
+        (actual,) = compiled(rows[:batch])
+        assert torch.equal(actual.isnan(), exact[:batch].isnan())
+        assert (actual - exact[:batch]).nan_to_num(0.0).abs().max() < 0.15 * exact.nan_to_num(0.0).abs().max()
+    ours, torchs = ((value - exact).nan_to_num(0.0).square().mean().sqrt() for value in (actual, expected))
+    assert ours < 1.2 * torchs
 
 
 @pytest.mark.cuda
