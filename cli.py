@@ -31,7 +31,7 @@ app = typer.Typer(
     help="A PyTorch image-classification repository, migrated to graph mode, compiled, served, and proved.",
 )
 
-Precision = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 or int8; auto is lossy only when real images prove it.")]
+Precision = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16, fp8 or int8; auto: lossy only if real images prove it.")]
 
 
 def main() -> None:
@@ -306,7 +306,7 @@ def tune(
         return
     console.print(plan_table(plan.to_json()))
     if calibration is None and precision == "auto":
-        console.print("only fp32 was tried: give real images with --calibration DIR to allow bf16, fp16 and int8")
+        console.print("only fp32 was tried: give real images with --calibration DIR to allow bf16, fp16, fp8 and int8")
     console.print(f"the plan is in {artifact.path / 'penstock.json'}", highlight=False)
 
 

@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-Precision = Literal["auto", "fp32", "bf16", "fp16", "int8"]
+Precision = Literal["auto", "fp32", "bf16", "fp16", "fp8", "int8"]
 Device = Literal["auto", "cpu", "cuda"]
 
-_PRECISIONS = ("auto", "fp32", "bf16", "fp16", "int8")
+_PRECISIONS = ("auto", "fp32", "bf16", "fp16", "fp8", "int8")
 _DEVICES = ("auto", "cpu", "cuda")
 _LARGEST_BUCKET = 4096
 _BUCKETS = {"cpu": (1, 2, 4, 8, 16), "cuda": (1, 2, 4, 8, 16, 32, 64, 128)}
@@ -21,7 +21,8 @@ class GraphConfig:
     """How a graph is compiled. The defaults measure every lossless candidate and keep the fastest per batch size.
 
     `precision`: "auto" keeps fp32 unless real images are given to `compile` and the parity gate passes; a name pins it. "int8"
-    always needs real images, for its ranges come from them.
+    always needs real images, for its ranges come from them. "fp8" is for wide linear layers on GPUs of compute capability 8.9
+    or newer.
     `backend`: pins one backend by name ("eager", "onnxruntime", "openvino", "inductor", "tensorrt", "kernels"); None measures
     all that are installed.
     `device`: "auto" is where the module's parameters are.

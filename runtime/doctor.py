@@ -14,7 +14,7 @@ from .fingerprint import fingerprint
 from .session import Target, default_threads
 
 _DEVICES = ("cpu", "cuda")
-_PRECISIONS = ("fp32", "bf16", "fp16")
+_PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
 _DISTRIBUTIONS = {
     "eager": "torch",
     "inductor": "torch",

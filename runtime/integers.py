@@ -175,9 +175,7 @@ class _Rewriting:
             zero_point,
             self._stored(f"{name}_sums", levels.sum((1, 2, 3), dtype=torch.int32)),
         )
-        with self._editor.graph.inserting_before(site.at):
-            computed = self._editor.graph.call_function(torch.ops.penstock.conv2d_int8.default, arguments)
-        self._editor.infer(computed)
+        computed = self._editor.put(site.at, torch.ops.penstock.conv2d_int8.default, *arguments)
         self._levels[result] = _Levels(node=computed, scale=scale, zero_point=zero_point)
         floats = self._converted("dequantize", self._levels[result], computed, result.meta["val"].dtype, before=site.at)
         result.replace_all_uses_with(floats)
@@ -195,9 +193,7 @@ class _Rewriting:
         scale = self._stored(f"{value.name}_scale", torch.tensor([form.scale]))
         zero_point = self._stored(f"{value.name}_zero_point", torch.tensor([form.zero_point], dtype=torch.int32))
         target = getattr(torch.ops.penstock, operator).default
-        with self._editor.graph.inserting_before(before):
-            node = self._editor.graph.call_function(target, (value, scale, zero_point, 0, dtype))
-        self._editor.infer(node)
+        node: Node = self._editor.put(before, target, value, scale, zero_point, 0, dtype)
         return node
 
     def _stored(self, name: str, value: torch.Tensor) -> Node:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
-from torch.fx.proxy import GraphAppendingTracer, Proxy
 
 from .. import kernels
 from .quiet import quiet
@@ -106,26 +106,13 @@ def find_sites(editor: ProgramEditor) -> list[Site]:
 def put_kernels(editor: ProgramEditor, chosen: Sequence[tuple[Site, list[int] | None]]) -> None:
     """Put the operators of sites that do not overlap in place of torch's nodes, each with its tile."""
     replaced: dict[Node, Node] = {}
-    tracer = GraphAppendingTracer(editor.graph)
     for site, tile in chosen:
-        with editor.graph.inserting_before(site.at):
-            values = [None if node is None else Proxy(replaced.get(node, node), tracer) for node in site.inputs]
-            results = [result.node for result in site.results(*values, tile=tile)]
-        for node in _new_before(site.at):
-            editor.infer(node)
+        values = [None if node is None else replaced.get(node, node) for node in site.inputs]
+        results = editor.put(site.at, partial(site.results, tile=tile), *values)
         for old, new in zip(site.outputs, results, strict=True):
             if old is not None:
                 old.replace_all_uses_with(new)
                 replaced[old] = new
-
-
-def _new_before(at: Node) -> list[Node]:
-    found: list[Node] = []
-    node = at.prev
-    while node.op == "call_function" and "val" not in node.meta:
-        found.insert(0, node)
-        node = node.prev
-    return found
 
 
 def _convolutions(editor: ProgramEditor, node: Node) -> Iterator[Site]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, TensorArgument
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
+from torch.fx.proxy import GraphAppendingTracer, Proxy
+from torch.utils import _pytree as pytree
 
 from .programs import rebuilt
 
@@ -50,6 +53,20 @@ class ProgramEditor:
         self._specs[node.name] = spec
         self._state[target] = torch.nn.Parameter(value.detach().clone(), requires_grad=False)
         return node
+
+    def put(self, before: Node, function: Callable[..., Any], *values: Any) -> Any:
+        """Put what a function of operators computes before a node: called with proxies for the nodes among `values`, it becomes
+        nodes, and those of its results are returned."""
+        tracer = GraphAppendingTracer(self.graph)
+        given = [Proxy(value, tracer) if isinstance(value, Node) else value for value in values]
+        last = before.prev
+        with self.graph.inserting_before(before):
+            results = function(*given)
+        node = last.next
+        while node is not before:
+            self.infer(node)
+            node = node.next
+        return pytree.tree_map_only(Proxy, lambda proxy: proxy.node, results)
 
     def infer(self, node: Node) -> None:
         """Give a node the shape and dtype of its result, as export keeps them in its metadata, without guards on the batch."""

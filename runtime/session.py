@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 _DEVICES = ("cpu", "cuda")
-_PRECISIONS = ("fp32", "bf16", "fp16", "int8", "int8+bf16")
+_PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "int8", "int8+bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """Where and how precisely a session computes. `threads` counts CPU threads; None is `default_threads()`.
 
-    "int8+bf16" computes in bf16 what is not quantised. `batch` asks for a session compiled for that many rows alone: fewer are
-    padded, more are run in parts. None takes any batch as it comes. With `streams` such a batch is cut into that many equal
-    parts, which are computed side by side, each by its share of the threads. `ordinal` says which of the visible GPUs; None is
-    the process's current one.
+    "int8+bf16" computes in bf16 what is not quantised; "fp8" multiplies wide linear layers in 8-bit floats and computes the
+    rest in bf16. `batch` asks for a session compiled for that many rows alone: fewer are padded, more are run in parts. None
+    takes any batch as it comes. With `streams` such a batch is cut into that many equal parts, which are computed side by side,
+    each by its share of the threads. `ordinal` says which of the visible GPUs; None is the process's current one.
     """
 
     device: str = "cpu"

@@ -32,7 +32,7 @@ _FIXED_HOPE = 1.5  # and is not tried where its sibling for any batch takes so m
 _STREAMS_HOPE = 1.2  # nor in streams where one stream does
 _RELIEF_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats; other candidates need the rest
 _LONG_SECONDS = 20.0
-_ON_TENSOR_CORES = ("bf16", "int8+bf16", "int8", "fp16", "fp32")  # fp16 is no faster than bf16, and passes less often
+_ON_TENSOR_CORES = ("bf16", "fp8", "int8+bf16", "int8", "fp16", "fp32")  # fp16 is no faster than bf16, and passes less often
 _LEAST_CALIBRATION, _MOST_CALIBRATION, _LEAST_JUDGED = 16, 128, 64  # images
 
 
@@ -181,7 +181,7 @@ def _choices(config: GraphConfig, device: str, have_images: bool) -> list[Choice
 
 def _precisions(config: GraphConfig, have_images: bool) -> tuple[str, ...]:
     if config.precision == "auto":
-        return ("fp32", "bf16", "fp16", "int8", "int8+bf16") if have_images else ("fp32",)
+        return ("fp32", "bf16", "fp16", "fp8", "int8", "int8+bf16") if have_images else ("fp32",)
     return ("int8", "int8+bf16") if config.precision == "int8" else (config.precision,)
 
 

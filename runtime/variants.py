@@ -5,7 +5,7 @@
     graph       after the passes, which fold constants and normalisations
     layout      with convolutions in channels last
     compiled    the plan's fastest fp32 kernels
-    precision   the plan's fastest among fp32, bf16 and fp16
+    precision   the plan's fastest among fp32, bf16, fp16 and fp8
     int8        the plan itself
     pixels      the same with the arithmetic of the preprocessing inside the graph
 
@@ -49,10 +49,10 @@ __all__ = ["FORMS", "Variant", "write_variants"]
 FORMS = ("unbatched", "eager", "graph", "layout", "compiled", "precision", "int8", "pixels")
 _TIERS = {
     "compiled": ("fp32",),
-    "precision": ("fp32", "bf16", "fp16"),
-    "int8": ("fp32", "bf16", "fp16", "int8", "int8+bf16"),
+    "precision": ("fp32", "bf16", "fp16", "fp8"),
+    "int8": ("fp32", "bf16", "fp16", "fp8", "int8", "int8+bf16"),
 }
-_NEW = {"compiled": ("fp32",), "precision": ("bf16", "fp16"), "int8": ("int8", "int8+bf16")}
+_NEW = {"compiled": ("fp32",), "precision": ("bf16", "fp16", "fp8"), "int8": ("int8", "int8+bf16")}
 _LEAST_AGREEMENT = 0.95  # of the first classes on the images that set ranges, below which something is wrong
 _EAGER = Choice(backend="eager", precision="fp32")
 _ROWS_PER_RUN = 16

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..session import Session, Target
 
 
+_OLDEST_WITH_FP8 = (8, 9)  # Ada; for torch._scaled_mm, and for Triton
+
+
 class Backend(Protocol):
     """Turns a captured graph into files, and those files into a session.
 
@@ -141,9 +144,23 @@ def first_line(error: Exception) -> str:
 def no_torch_target(target: Target) -> str | None:
     """Why torch cannot use the target's device or precision here; None when it can."""
     if target.device == "cpu":
-        return "fp16 is for GPUs; on a CPU use bf16" if target.precision == "fp16" else None
+        instead = {"fp16": "bf16", "fp8": "int8"}.get(target.precision)
+        return f"{target.precision} is for GPUs; on a CPU use {instead}" if instead else None
     import torch
 
-    if torch.cuda.is_available():
+    if not torch.cuda.is_available():
+        remedy = "where there is an NVIDIA GPU: pip install a CUDA build of torch"
+        return f"torch finds no usable CUDA device on this machine; {remedy}"
+    if target.precision == "fp8":
+        if torch.version.cuda is None:
+            return "fp8 is for NVIDIA GPUs here, and this torch is built for others"
+        return too_old_for_fp8(torch.cuda.get_device_capability(target.ordinal))
+    return None
+
+
+def too_old_for_fp8(capability: tuple[int, int]) -> str | None:
+    """Why a GPU of that compute capability has no fp8; None when it has."""
+    if capability >= _OLDEST_WITH_FP8:
         return None
-    return "torch finds no usable CUDA device on this machine; where there is an NVIDIA GPU: pip install a CUDA build of torch"
+    here, least = (".".join(map(str, item)) for item in (capability, _OLDEST_WITH_FP8))
+    return f"fp8 needs a GPU of compute capability {least} or newer, and this one has {here}; use bf16"

@@ -33,7 +33,7 @@ class InductorBackend:
     fixed_batch: bool = False
     streams: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
-    precisions: tuple[str, ...] = ("fp32", "bf16", "fp16")
+    precisions: tuple[str, ...] = ("fp32", "bf16", "fp16", "fp8")
     preparation_seconds: float = 40.0
     autotuned_at: int | None = None
 
@@ -54,6 +54,7 @@ class InductorBackend:
         from torch._inductor import aoti_compile_and_package
 
         from ..capture import MAX_BATCH
+        from ..fp8 import in_fp8
         from ..layout import CHANNELS_LAST, channels_last
         from ..precision import in_precision
         from ..programs import at_batch, isolated, on_device
@@ -66,7 +67,8 @@ class InductorBackend:
         aside = directory / f".{os.getpid()}-{name}"
         try:
             with quiet("torch"), torch.no_grad():
-                program = in_precision(isolated(on_device(graph.program, target.device)), target.precision)
+                program = isolated(on_device(graph.program, target.device))
+                program = in_fp8(program) if target.precision == "fp8" else in_precision(program, target.precision)
                 if CHANNELS_LAST and target.precision != "fp32":
                     program = channels_last(program)
                 settings = _settings(target)
@@ -74,6 +76,8 @@ class InductorBackend:
                     program = at_batch(program, self.autotuned_at, MAX_BATCH)
                     settings["max_autotune"] = True
                 aoti_compile_and_package(program, package_path=str(aside), inductor_configs=settings)
+        except BackendError:
+            raise
         except Exception as error:
             raise BackendError(f"inductor cannot compile this graph: {first_line(error)}") from error
         aside.replace(directory / name)

@@ -48,7 +48,7 @@ _FORMS = {
     "graph": ("graph", "graph captured, constants and normalisations folded"),
     "layout": ("layout", "layout: channels last"),
     "compiled": ("compiled", "compiled kernels, fp32"),
-    "precision": ("precision", "precision: bf16 or fp16"),
+    "precision": ("precision", "precision: bf16, fp16 or fp8"),
     "int8": ("int8", "int8"),
 }
 

@@ -195,6 +195,14 @@ def test_too_few_images_refuse_a_lossy_precision(conv_net, tuned, images):
         tuned(conv_net, images=images[:63], precision="bf16", backend="openvino")
 
 
+def test_fp8_is_tried_on_gpus_alone(conv_net, tuned, images):
+    plan = tuned(conv_net, images=images, max_tuning_seconds=1)
+    (item,) = (item for item in plan.measurements if item.bucket == 1 and item.precision == "fp8")
+    assert (item.backend, item.status, item.why) == ("inductor", "skipped", "fp8 is for GPUs; on a CPU use int8")
+    with pytest.raises(BackendError, match="no backend here can run fp8 on cpu: fp8 is for GPUs"):
+        tuned(conv_net, precision="fp8")
+
+
 @pytest.mark.skipif(not HAVE_BF16, reason="this CPU has no bf16 instructions")
 def test_pinned_bf16_without_images_says_what_was_not_judged(conv_net, tuned):
     plan = tuned(conv_net, precision="bf16", backend="openvino")

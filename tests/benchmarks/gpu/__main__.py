@@ -26,7 +26,7 @@ SECTIONS = (
     *("vit_small_patch16_224", "correctness", "resnet101", "sanitizer"),
 )  # by importance, so in this order
 CONTENDERS = (
-    *("eager fp32", "eager bf16", "torch.compile bf16", "plan", "plan int8"),
+    *("eager fp32", "eager bf16", "torch.compile bf16", "plan", "plan int8", "plan fp8"),
     *("torch.compile bf16, CUDA graphs", "inductor bf16"),
 )
 

@@ -19,16 +19,11 @@ NEEDS = {
     "torch.compile bf16, CUDA graphs": 40.0,
     "inductor bf16": 40.0,
     "plan int8": 75.0,
+    "plan fp8": 45.0,
 }
 _ALL_PRECISIONS = 120.0  # seconds of tuning
 _SHARE = 0.45  # of a section's time, for the tuning of a plan
-OURS = ("plan", "inductor bf16", "plan int8")
-_CONVOLUTIONAL = ("plan int8",)
-
-
-def runs_in(what: str, model: str) -> bool:
-    """Whether there is such a way for a model of that name: int8 is for convolutions alone."""
-    return what not in _CONVOLUTIONAL or model.startswith("resnet")
+OURS = ("plan", "plan int8", "plan fp8", "inductor bf16")
 
 
 class Contenders:
@@ -61,10 +56,8 @@ class Contenders:
             return torch.no_grad()(self.model), {"tf32 in convolutions": torch.backends.cudnn.allow_tf32}
         if what == "inductor bf16":
             return self.inductor()
-        if what == "plan":
-            return self.plan(left)
-        if what == "plan int8":
-            return self.plan(left, precision="int8")
+        if what.startswith("plan"):
+            return self.plan(left, what.removeprefix("plan").strip())
         module = copy.deepcopy(self.model).to(torch.bfloat16, memory_format=torch.channels_last)
         about: dict[str, Any] = {"memory format": "channels_last"}
         if what.startswith("torch.compile"):

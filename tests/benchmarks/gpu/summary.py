@@ -22,7 +22,7 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
         best = model.get("best", {})
         for what, item in best.items():
             named[f"{name}, {what}"] = f"{item['images_per_second']:.5g} images/s in batches of {item['batch']}"
-        for what, base in (("plan", _COMPILED), ("plan int8", "plan")):
+        for what, base in (("plan", _COMPILED), ("plan int8", "plan"), ("plan fp8", "plan")):
             if what in best and base in best:
                 ratio = best[what]["images_per_second"] / best[base]["images_per_second"]
                 named[f"{name}, {what} over {base.removesuffix(' bf16')}, each at its best"] = round(ratio, 3)

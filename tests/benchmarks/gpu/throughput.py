@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gpu.bench import Subject, described
-from gpu.contenders import NEEDS, OURS, Contenders, difference, repeated, run_all, runs_in
+from gpu.contenders import NEEDS, OURS, Contenders, difference, repeated, run_all
 from gpu.timing import in_turns
 
 if TYPE_CHECKING:
@@ -26,11 +26,12 @@ def section(bench: Bench, name: str) -> None:
     contenders, images, result = prepared(bench, name)
     calls = {}
     for what in bench.arguments.contenders:
-        if not runs_in(what, name):
-            continue
         record = result["contenders"][what] = {}
         if bench.left < 0 or (not bench.quick and bench.here < NEEDS[what]):
             record["status"] = "skipped: no time left"
+            bench.say(f"{name} {what}: {record['status']}")
+        elif why := _unfit(bench, name, what):
+            record["status"] = f"skipped: {why}"
             bench.say(f"{name} {what}: {record['status']}")
         elif (call := _made(bench, name, what, contenders, images, record)) is not None:
             calls[what] = call
@@ -81,6 +82,20 @@ def operations(model: torch.nn.Module, image: torch.Tensor) -> int:
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(image)
     return int(counter.get_total_flops())
+
+
+def _unfit(bench: Bench, name: str, what: str) -> str | None:
+    """Why a contender is not for this model or device; None when it is."""
+    from penstock.runtime import backends
+    from penstock.runtime.session import Target
+
+    if what == "plan int8" and not name.startswith("resnet"):
+        return "int8 on GPUs is for convolutions"
+    if what != "plan fp8":
+        return None
+    if not name.startswith("vit") or bench.quick:
+        return "fp8 is for wide linear layers, which are a transformer's, and not a small one's"
+    return backends.get("inductor").supports(Target(device=bench.device, precision="fp8"))
 
 
 def _made(bench: Bench, name: str, what: str, contenders: Contenders, images: torch.Tensor, record: dict[str, Any]) -> Any:

@@ -7,8 +7,10 @@ from torch import nn
 
 from penstock.errors import BackendError
 from penstock.runtime import backends
+from penstock.runtime.backends.inductor import _settings
 from penstock.runtime.capture import MAX_BATCH, capture
 from penstock.runtime.config import GraphConfig
+from penstock.runtime.fp8 import in_fp8
 from penstock.runtime.precision import in_precision
 from penstock.runtime.programs import at_batch, isolated, runnable
 from penstock.runtime.session import Target
@@ -114,3 +116,84 @@ def test_autotuned_kernels_compute_what_the_module_computes(conv_net, tmp_path):
             expected = conv_net(images).numpy()
         np.testing.assert_allclose(session.run([images.numpy()])[0], expected, atol=5e-2 * np.abs(expected).max())
     assert session.note == ""
+
+
+def test_fp8_needs_a_gpu_that_has_it():
+    assert INDUCTOR.missing() or "fp8 is for GPUs; on a CPU use int8" in INDUCTOR.supports(Target(precision="fp8"))
+    for capability in ((7, 5), (8, 0), (8, 6)):
+        assert "compute capability 8.9 or newer" in backends.too_old_for_fp8(capability)
+    for capability in ((8, 9), (9, 0), (10, 3), (12, 0)):
+        assert backends.too_old_for_fp8(capability) is None
+
+
+def wide():
+    """Two layers for fp8, and a head."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 272, bias=False), nn.LayerNorm(272), nn.Linear(272, 5)]
+    return nn.Sequential(*layers).eval()
+
+
+def in_fp8_and_computed(*shape):
+    """A program with two layers in fp8, rows of which one is not a number, and what torch's operators make of them."""
+    program, rows = in_fp8(isolated(capture(wide(), torch.randn(2, *shape)).program)), torch.randn(40, *shape)
+    rows[3, ..., 7] = float("nan")
+    with torch.no_grad():
+        return program, rows, runnable(program)(rows)[0]
+
+
+@pytest.mark.usefixtures("fp8_products")
+@pytest.mark.parametrize("shape", [(256,), (6, 256)])
+def test_fp8_kernels_are_measured_at_another_batch_and_run_any(shape):
+    program, rows, expected = in_fp8_and_computed(*shape)
+    tuned = runnable(at_batch(program, 32, MAX_BATCH))
+    with torch.no_grad():
+        for batch in (1, 2, 5, 40):
+            assert torch.equal(tuned(rows[:batch])[0].nan_to_num(7.0), expected[:batch].nan_to_num(7.0))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(INDUCTOR.missing() is not None, reason=str(INDUCTOR.missing()))
+@pytest.mark.usefixtures("fp8_products")
+@pytest.mark.parametrize("shape", [(256,), (6, 256)])
+def test_fp8_is_compiled(tmp_path, shape):
+    """For a CPU, which no plan does: it shows that inductor takes the program, not what it makes of it for a GPU.
+
+    Inductor rounds to bf16 less often, so that some values fall to the other side in fp8: as far from float64, elsewhere.
+    """
+    program, rows, expected = in_fp8_and_computed(*shape)
+    path = str(tmp_path / "model.pt2")
+    with torch.no_grad():
+        exact = wide().double()(rows.double())
+        torch._inductor.aoti_compile_and_package(program, package_path=path, inductor_configs=_settings(Target()))
+    compiled = torch._inductor.aoti_load_package(path)
+    assert expected[3].isnan().all()
+    for batch in (1, 2, 5, 40):
+        (actual,) = compiled(rows[:batch])
+        assert torch.equal(actual.isnan(), exact[:batch].isnan())
+        assert (actual - exact[:batch]).nan_to_num(0.0).abs().max() < 0.15 * exact.nan_to_num(0.0).abs().max()
+    ours, torchs = ((value - exact).nan_to_num(0.0).square().mean().sqrt() for value in (actual, expected))
+    assert ours < 1.2 * torchs
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no usable CUDA device on this machine")
+@pytest.mark.parametrize("name", ["inductor", "inductor_autotuned"])
+def test_fp8_computes_what_the_module_computes(tmp_path, name):
+    backend, target = backends.get(name), Target(device="cuda", precision="fp8")
+    if why := backend.supports(target):
+        pytest.skip(why)
+    module = wide()
+    captured = capture(module, torch.randn(2, 7, 256))
+    session = backend.open(tmp_path, target, backend.prepare(captured, target, tmp_path))
+    for batch in (1, 2, 5, 33):
+        rows = torch.randn(batch, 7, 256)
+        with torch.no_grad():
+            expected = module(rows).numpy()
+        np.testing.assert_allclose(session.run([rows.numpy()])[0], expected, atol=0.15 * np.abs(expected).max())
+    rows[3, 4, 5] = float("nan")
+    (actual,) = session.run([rows.numpy()])
+    assert np.isnan(actual[3, 4]).all()
+    assert np.isnan(actual).sum() == 5
+    assert session.note == ""
+    with pytest.raises(BackendError, match="fp8 gains nothing here"):
+        backend.prepare(capture(nn.Linear(256, 256), torch.randn(2, 256)), target, tmp_path / "other")

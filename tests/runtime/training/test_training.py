@@ -497,8 +497,9 @@ def test_a_training_graph_is_no_inference_graph(digits, tmp_path):
         step(images, "labels")
     with pytest.raises(ValueError, match="already"):
         step.add_optimizer(OPTIMIZERS["sgd"](model.parameters()))
-    with pytest.raises(BackendError, match="for inference"):
-        TrainStep(model, nn.CrossEntropyLoss(), OPTIMIZERS["sgd"](model.parameters()), GraphConfig(backend="openvino"))
+    for config in (GraphConfig(backend="openvino"), GraphConfig(precision="fp8"), GraphConfig(precision="int8")):
+        with pytest.raises(BackendError, match="for inference"):
+            TrainStep(model, nn.CrossEntropyLoss(), OPTIMIZERS["sgd"](model.parameters()), config)
     step(images, labels)
     assert "trained by SGD" in str(step)
     assert penstock.compile(model, images[:2]).signature
