@@ -2,11 +2,11 @@
 
 Each row of what comes in is scaled by its own largest magnitude, when it comes, and each output channel's weights by theirs,
 ahead; `torch._scaled_mm` multiplies the 8-bit values, puts both scales back and gives bf16. So nothing needs calibration, and
-no row suffers from another row's outlier. The scaling is plain operators, which inductor fuses with what stands before.
+no row suffers from another row's outlier. The scaling is plain operators, for inductor to fuse with what stands before.
 
-What `_scaled_mm` takes with a scale per row is by its source in torch 2.11 and 2.13 (ATen/native/cuda/ScaledBlas.cpp): sizes in
-multiples of 16, rows one after another times columns one after another, scales [rows, 1] and [1, columns] in float32, a bias in
-bf16, and a GPU of compute capability 8.9 or newer.
+What `_scaled_mm` takes with a scale per row is by its source (aten/src/ATen/native/cuda/ScaledBlas.cpp) and by the checks of
+torch/_meta_registrations.py in torch 2.13: sizes in multiples of 16, rows one after another times columns one after another,
+scales [rows, 1] and [1, columns] in float32, a bias in bf16, and a GPU of compute capability 8.9 or newer.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpu.bench import Bench
 
 # Largest difference from float64 as a share of the outputs' range. On a GPU, torch's convolutions compute fp32 in TF32.
-TOLERANCE = {"fp32": 3e-3, "bf16": 1e-1, "fp16": 2e-2, "fp8": 2e-1}
+TOLERANCE = {"fp32": 3e-3, "bf16": 1e-1, "fp16": 2e-2, "fp8": 1.5e-1}
 BATCHES = (1, 2, 5, 33)
 WIDE = "wide vit"  # for fp8, which the small models have no layer for
 
