@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 
 Precision = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16, fp8 or int8; auto: lossy only if real images prove it.")]
+Device = Annotated[str, typer.Option(help="cpu or cuda: what the plan is made for; auto: where the model's parameters are.")]
 
 
 def main() -> None:
@@ -77,6 +78,7 @@ def migrate(
     checkpoint: Annotated[Path | None, typer.Option(help="Weights to load, where the script does not find them.")] = None,
     data: Annotated[Path | None, typer.Option(help="Passed to the scripts as their data folder.")] = None,
     precision: Precision = "auto",
+    device: Device = "auto",
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if anything would change.")] = False,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not run the scripts; the report says unproved.")] = False,
     trust_checkpoint: Annotated[bool, typer.Option(help="Let checkpoints execute code while they load.")] = False,
@@ -109,10 +111,14 @@ def migrate(
         raise typer.BadParameter(f"{report.parent} is not a folder", param_hint="--report")
     if all_models and model is not None:
         raise typer.BadParameter("give --model or --all-models, not both", param_hint="--model")
+    if device not in ("auto", "cpu", "cuda"):
+        raise typer.BadParameter("must be auto, cpu or cuda", param_hint="--device")
     from .errors import AmbiguousError
     from .migrate.api import migrate as run
     from .migrate.reporting.report import Report
+    from .runtime.session import check_device
 
+    check_device(device)
     console = make_console(stderr=format != "text")
     undecided: AmbiguousError | None = None
     ask = partial(
@@ -132,6 +138,7 @@ def migrate(
         checkpoint=checkpoint,
         data=data,
         precision=precision,
+        device=device,
         verify=not no_verify,
         trust_checkpoint=trust_checkpoint,
         check=check,
@@ -226,9 +233,7 @@ def compile_(
     input_size: Annotated[str | None, typer.Option(help="C,H,W, where the model does not tell.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Weights to load.")] = None,
     precision: Precision = "auto",
-    device: Annotated[
-        str, typer.Option(help="cpu or cuda: what the plan is made for; auto: where the model's parameters are.")
-    ] = "auto",
+    device: Device = "auto",
     max_tuning_seconds: Annotated[
         float | None, typer.Option(help="When used up, the remaining candidates are skipped; by default 30, for a GPU 240.")
     ] = None,

@@ -25,6 +25,7 @@ _SHARE = 4.0
 """All models together are tuned for so many times the seconds that one alone would get,"""
 _LEAST_SECONDS = 4.0
 """but each for as long as it takes to measure candidates that need no compiler beside eager."""
+_SECONDS, _SECONDS_ON_A_GPU = 30.0, 240.0  # as GraphConfig has them for one model
 _SCRIPTS = 4
 _MENU = re.compile(r"^\s*#\s*(?:[\w.]+\s*=\s*)?(\w+\(.*\))\s*(?:#.*)?$")
 
@@ -141,7 +142,7 @@ def package_all(
     if len(models) == 1 and models[0][0] is space.report.models[0]:
         return package_model(space, models[0][1], originals, models_folder)
     names = unique_names([resolved.name for _, resolved in models])
-    alone = space.wishes.tuning_seconds
+    alone = space.wishes.tuning_seconds or (_SECONDS_ON_A_GPU if space.wishes.device == "cuda" else _SECONDS)
     seconds = min(alone, max(_LEAST_SECONDS, _SHARE * alone / len(models)))
     made: list[ModelReport] = []
     with Crew(workshop(space.scratch, space.wishes)) as crew:

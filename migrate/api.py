@@ -46,7 +46,8 @@ def migrate(
     checkpoint: str | os.PathLike[str] | None = None,
     data: str | os.PathLike[str] | None = None,
     precision: str = "auto",
-    tuning_seconds: float = 30.0,
+    device: str = "auto",
+    tuning_seconds: float | None = None,
     verify: bool = True,
     check: bool = False,
     trust_checkpoint: bool = False,
@@ -65,8 +66,9 @@ def migrate(
     `write`, the repository itself is changed, unless a proof failed, and `penstock.migrate.journal.undo` gives it back; the
     models go to `.penstock/models`. With neither, everything is tried and proved in a temporary copy and nothing is written.
     `model` may name several, separated by commas; `all_models` packages every one that the repository says how to build.
-    `check` stops after the rewrite. `input_size` is (channels, height, width); the fastest backend is sought for
-    `tuning_seconds`. `select` and `ignore` are rule codes or beginnings of them, `rules` files with rules of your own, which
+    `check` stops after the rewrite. `input_size` is (channels, height, width). The model is planned for the `device` "cpu",
+    "cuda", or "auto", where the script puts it; the fastest backend is sought for `tuning_seconds`, by default 30, for a GPU
+    240. `select` and `ignore` are rule codes or beginnings of them, `rules` files with rules of your own, which
     run in this process; `trust_rules` also runs those that the repository's pyproject.toml names. The repository's code only
     runs in subprocesses of at most `timeout` seconds and `memory_bytes` (three quarters of the machine's by default). `console`
     shows progress.
@@ -120,6 +122,7 @@ def migrate(
                 input_size=input_size or told.input_size,
                 data=Path(data).resolve() if data is not None else None,
                 precision=precision,
+                device=device,
                 tuning_seconds=tuning_seconds,
                 verify=verify,
                 trusted=trust_checkpoint,

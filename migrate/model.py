@@ -97,6 +97,7 @@ def package_model(
         labels=_labels(space, resolved, recorded, built.answer["classes"]),
         preprocessing=_preprocessing(space, resolved, evidence.traced, built.row, entry),
         precision=space.wishes.precision,
+        device=space.wishes.device,
         tuning_seconds=space.wishes.tuning_seconds,
         fresh=not _has_weights(built),
         provenance=_provenance(space, resolved),

@@ -85,7 +85,8 @@ def package(
     labels: list[str] | None,
     preprocessing: Preprocessing | None,
     precision: str,
-    tuning_seconds: float,
+    device: str,
+    tuning_seconds: float | None,
     fresh: bool,
     provenance: Mapping[str, Any],
     shop: Workshop,
@@ -94,7 +95,8 @@ def package(
     """The worker's answer to packaging the model as `scratch/models/<name>`.
 
     `recorded` gives the gate its images; `own_outputs` says that its outputs are this model's. `fresh` weights are randomised
-    before parity, because freshly built layers can agree trivially.
+    before parity, because freshly built layers can agree trivially. `device` is what the plan is made for, which by default
+    takes the time that is usual there.
     """
     images: Path | None = None
     if recorded is not None and recorded.inputs.ndim == 4:
@@ -117,8 +119,8 @@ def package(
         "labels": labels,
         "preprocessing": preprocessing.to_json() if preprocessing else None,
         "precision": precision,
+        "device": device,
         "randomise": fresh,
-        "buckets": [1, 2, 4, 8, 16],
         "max_tuning_seconds": tuning_seconds,
         "provenance": dict(provenance),
     }

@@ -31,7 +31,8 @@ class Wishes:
     input_size: tuple[int, int, int] | None = None
     data: Path | None = None
     precision: str = "auto"
-    tuning_seconds: float = 30.0
+    device: str = "auto"
+    tuning_seconds: float | None = None
     verify: bool = True
     trusted: bool = False
     limits: Limits = field(default_factory=Limits)

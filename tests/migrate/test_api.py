@@ -16,6 +16,7 @@ from penstock.migrate.reporting.report import Report, ScriptReport
 from penstock.migrate.survey.survey import survey
 from penstock.migrate.trials import run_originals
 from penstock.migrate.workspace import Wishes, Workspace
+from penstock.runtime.session import visible_gpus
 
 MODEL = """
 import torch
@@ -242,3 +243,12 @@ def test_scripts_run_with_the_chosen_model_where_they_know_it(tmp_path: Path) ->
         "evaluate.py": ("passed", None),
         "other.py": ("passed", None),
     }
+
+
+@pytest.mark.skipif(visible_gpus() > 0, reason="this machine has a GPU")
+def test_a_plan_for_a_device_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
+    wishes = {"input_size": (3, 16, 16), "precision": "fp32", "tuning_seconds": 1, "verify": False}
+    report = penstock.migrate(repository(tmp_path), out=tmp_path / "out", device="cuda", **wishes)
+    (finding,) = [one for one in report.findings if "CUDA" in one.message]
+    assert "torch finds no usable CUDA device on this machine" in finding.message
+    assert not report.models[0].captured
