@@ -185,7 +185,11 @@ def test_killed_while_it_runs_the_tree_is_old_or_new(root):
         (["--report", "nowhere/r.html"], "nowhere"),
         (["--rules", "nowhere.py"], "no such file"),
         (["--device", "tpu"], "auto, cpu or cuda"),
-        pytest.param(["--device", "cuda"], "no NVIDIA GPU for --device cuda", marks=pytest.mark.skipif(visible_gpus() > 0, reason="this machine has a GPU")),
+        pytest.param(
+            ["--device", "cuda"],
+            "no NVIDIA GPU for --device cuda",
+            marks=pytest.mark.skipif(visible_gpus() > 0, reason="this machine has a GPU"),
+        ),
     ],
 )
 def test_mistakes_get_a_message_and_status_2(root, options, message):

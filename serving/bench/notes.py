@@ -13,8 +13,14 @@ from .result import Measurement
 from .servers import TELLING_VARIABLES
 
 FEW_SAMPLES = 100  # below it, the 99th percentile is the maximum
-BUSY_SHARE = 0.1
+BUSY_SHARE = 0.1  # of the cores that other programs may keep busy
+TRIES = 4  # of a measurement that they disturb more
 CLIENT_SHARE = 0.1
+
+
+def is_disturbed(measurement: Measurement) -> bool:
+    """Whether other programs took so much that its figures tell of them, too."""
+    return measurement.other_cores > BUSY_SHARE * default_threads()
 
 
 def count_errors(answers: Mapping[str, LoadResult], measurements: Sequence[Measurement]) -> dict[str, dict[str, int]]:
@@ -70,11 +76,16 @@ def speed_notes(measurements: Sequence[Measurement], plan: Plan, *, baseline: st
         notes.append(f"the baseline does not run with its default threads: {', '.join(threads)} is set")
     if baseline is not None and baseline != plan.device:
         notes.append(f"the baseline ran on {baseline} and Penstock on {plan.device}")
-    others = max((one.other_cores for one in measurements), default=0.0)
-    if others > BUSY_SHARE * cores:
+    if repeated := sum(one.repeated > 0 for one in measurements):
         notes.append(
-            f"other programs kept up to {others:.1f} of {cores} cores busy during a measurement, "
-            "which hurts services whose threads wait for each other most; repeat on a quiet machine"
+            f"{repeated} of {len(measurements)} measurements were repeated, because other programs kept more than "
+            f"{BUSY_SHARE:.0%} of the cores busy; of up to {TRIES} the least disturbed counts"
+        )
+    if any(is_disturbed(one) for one in measurements):
+        others = max(one.other_cores for one in measurements)
+        notes.append(
+            f"other programs, or other machines on the same hardware, kept up to {others:.1f} of {cores} cores busy during a "
+            "measurement, which hurts services whose threads wait for each other most; repeat on a quiet machine"
         )
     client = max((one.load.client_cpu_us_per_request * one.load.requests_per_second / 1e6 for one in measurements), default=0.0)
     if client > CLIENT_SHARE * cores:

@@ -44,7 +44,8 @@ class Measurement:
 
     `server_cpu_ms` is processor time of the server's processes per answer, `memory_bytes` their resident memory after it, each
     process counting what it shares, `pss_bytes` the same with what is shared counted once (None where the system cannot tell),
-    `other_cores` how many cores other programs kept busy meanwhile.
+    `other_cores` how many cores other programs kept busy meanwhile, or other machines on the same hardware; because of them it
+    was `repeated`.
     """
 
     contender: str
@@ -55,6 +56,7 @@ class Measurement:
     other_cores: float
     memory_bytes: int
     pss_bytes: int | None = None
+    repeated: int = 0
 
     def to_json(self) -> dict[str, Any]:
         load = self.load.to_json()

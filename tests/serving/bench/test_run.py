@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from penstock.runtime.artifact import write_artifact
 from penstock.runtime.fingerprint import fingerprint
 from penstock.runtime.package import write_package
 from penstock.runtime.plan import Choice, Plan
+from penstock.serving.bench.notes import TRIES
 from penstock.serving.bench.run import BenchConfig, bench
 from penstock.serving.bench.servers import Contender
 from penstock.specs import Preprocessing, Resize, Signature, TensorSpec
@@ -106,6 +108,23 @@ def measure(tmp_path, **options):
     result = bench(BenchConfig(models=write_model(tmp_path), **settings), console=console)
     assert processes() <= before
     return result, console.file.getvalue()
+
+
+def test_a_measurement_that_other_programs_disturb_is_repeated(tmp_path):
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        result, text = measure(tmp_path, concurrency=(1,), rounds=1)
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+    (found,) = result.measurements
+    assert found.repeated == TRIES - 1
+    assert found.other_cores > 0
+    assert result.to_json()["measurements"][0]["repeated"] == TRIES - 1
+    assert "1 of 1 measurements were repeated, because other programs kept more than 10% of the cores busy" in " ".join(
+        text.split()
+    )
 
 
 def test_baseline_and_penstock_are_measured_in_turn_and_agree(tmp_path):
