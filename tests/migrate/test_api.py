@@ -251,4 +251,4 @@ def test_a_plan_for_a_device_that_is_not_there_is_a_finding(tmp_path: Path) -> N
     report = penstock.migrate(repository(tmp_path), out=tmp_path / "out", device="cuda", **wishes)
     (finding,) = [one for one in report.findings if "CUDA" in one.message]
     assert "torch finds no usable CUDA device on this machine" in finding.message
-    assert not report.models[0].captured
+    assert report.models[0].artifact is None
