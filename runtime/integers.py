@@ -11,15 +11,14 @@ kernel, and as many more as the calibration's level of relief asks for, those th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch.export import ExportedProgram
-from torch.fx import Interpreter, Node
+from torch.fx import Node
 
-from .. import kernels
 from ..errors import BackendError
 from .calibration import Calibration, Spread
 from .kernel_sites import CONVOLUTIONS, Site, find_sites
@@ -52,7 +51,6 @@ def in_int8(program: ExportedProgram, layers: Mapping[str, Layer], calibration: 
     Runs the calibration images, on the program's device, unless `calibration.of_program` knows their spreads. Raises
     BackendError when no convolution fits, or an image makes a value NaN or infinite.
     """
-    kernels.discover()
     editor = ProgramEditor(program)
     sites = _quantisable(editor, layers)
     if not sites:
@@ -106,21 +104,15 @@ def _spreads(editor: ProgramEditor, sites: Sequence[Site], inputs: Sequence[np.n
     """What all calibration rows, a few at a time, make of the values that sites read and give, by the nodes' names."""
     found = {node.name: Spread() for site in sites for node in (*_read(site), _given(site))}
 
-    class Watching(Interpreter):  # type: ignore[misc]
-        def run_node(self, n: Node) -> Any:
-            value = super().run_node(n)
-            if n.name in found:
-                _add(found[n.name], value, n.name)
-            return value
+    def see(node: Node, value: Any) -> None:
+        if node.name in found:
+            _add(found[node.name], value, node.name)
 
-    placeholders = [node for node in editor.graph.nodes if node.op == "placeholder"]
-    tensors = [editor.tensor(node) for node in placeholders]
+    tensors = (editor.tensor(node) for node in editor.graph.nodes)
     device = next((item.device for item in tensors if item is not None), torch.device("cpu"))
-    watching = Watching(editor.graph_module)
     for start in range(0, len(inputs[0]), _ROWS_PER_RUN):
-        rows = iter([torch.from_numpy(np.ascontiguousarray(item[start : start + _ROWS_PER_RUN])) for item in inputs])
-        with torch.no_grad():
-            watching.run(*(next(rows).to(device) if item is None else item for item in tensors), enable_io_processing=False)
+        rows = (torch.from_numpy(np.ascontiguousarray(item[start : start + _ROWS_PER_RUN])) for item in inputs)
+        editor.watch((item.to(device) for item in rows), see)
     return found
 
 
@@ -186,7 +178,7 @@ class _Rewriting:
             scale, zero_point = _scale(self._spreads[value.name])
             form = _Levels(node=value, scale=scale, zero_point=zero_point)
             node = self._converted("quantize", form, value, torch.int8, before=before)
-            self._levels[value] = _Levels(node=node, scale=scale, zero_point=zero_point)
+            self._levels[value] = replace(form, node=node)
         return self._levels[value]
 
     def _converted(self, operator: str, form: _Levels, value: Node, dtype: torch.dtype, *, before: Node) -> Node:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import Interpreter, Node
+from torch.fx import Node
 
 from ..kernels._tiles import fitting_tiles
 from .kernel_sites import Site, find_sites, put_kernels
@@ -272,19 +272,10 @@ def _layouts(editor: ProgramEditor, inputs: Sequence[torch.Tensor]) -> dict[Node
     """Shape, strides and dtype of every tensor that the program computes from these inputs, by running it once."""
     found: dict[Node, Mapping[str, Any]] = {}
 
-    class Seeing(Interpreter):  # type: ignore[misc]
-        def run_node(self, n: Node) -> Any:
-            value = super().run_node(n)
-            if isinstance(value, torch.Tensor):
-                dtype = str(value.dtype).removeprefix("torch.")
-                found[n] = {"shape": list(value.shape), "strides": list(value.stride()), "dtype": dtype}
-            return value
+    def see(node: Node, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            dtype = str(value.dtype).removeprefix("torch.")
+            found[node] = {"shape": list(value.shape), "strides": list(value.stride()), "dtype": dtype}
 
-    given = iter(inputs)
-    placeholders = [node for node in editor.graph.nodes if node.op == "placeholder"]
-    tensors = [editor.tensor(node) for node in placeholders]
-    with torch.no_grad():
-        Seeing(editor.graph_module).run(
-            *(next(given) if item is None else item for item in tensors), enable_io_processing=False
-        )
+    editor.watch(inputs, see)
     return found

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, TensorArgument
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule, Interpreter, Node
 from torch.fx.node import map_arg
 from torch.fx.proxy import GraphAppendingTracer, Proxy
 from torch.utils import _pytree as pytree
@@ -67,6 +67,21 @@ class ProgramEditor:
             self.infer(node)
             node = node.next
         return pytree.tree_map_only(Proxy, lambda proxy: proxy.node, results)
+
+    def watch(self, inputs: Iterable[torch.Tensor], see: Callable[[Node, Any], None]) -> None:
+        """Compute the graph from tensors for its inputs, without gradients; `see` is told every node's value."""
+
+        class Watching(Interpreter):  # type: ignore[misc]
+            def run_node(self, n: Node) -> Any:
+                value = super().run_node(n)
+                see(n, value)
+                return value
+
+        given = iter(inputs)
+        tensors = [self.tensor(node) for node in self.graph.nodes if node.op == "placeholder"]
+        values = [next(given) if item is None else item for item in tensors]
+        with torch.no_grad():
+            Watching(self.graph_module).run(*values, enable_io_processing=False)
 
     def infer(self, node: Node) -> None:
         """Give a node the shape and dtype of its result, as export keeps them in its metadata, without guards on the batch."""

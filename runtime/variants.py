@@ -121,6 +121,7 @@ class _Writer:
         self._out, self._images, self._scratch = out, images, scratch
         self._plan = artifact.plan_here()
         self._choices: Choices = {}
+        self._decoded: dict[bool, np.ndarray[Any, Any]] = {}  # the images as pixels or not
 
     def write(self, form: str) -> Variant:
         """A form, or why there is none."""
@@ -257,8 +258,11 @@ class _Writer:
         """The images as the input of such a model, whose preprocessing is known."""
         preprocessing = self._artifact.preprocessing
         assert preprocessing is not None, "asked for before"
-        preprocessor = Preprocessor(preprocessing.to_json()["steps"], pixels=signature.takes_pixels)
-        return np.stack([preprocessor(path.read_bytes()) for path in self._images])
+        pixels = signature.takes_pixels
+        if pixels not in self._decoded:
+            preprocessor = Preprocessor(preprocessing.to_json()["steps"], pixels=pixels)
+            self._decoded[pixels] = np.stack([preprocessor(path.read_bytes()) for path in self._images])
+        return self._decoded[pixels]
 
 
 def _held_to(plan: Plan, precisions: Sequence[str]) -> Choices | None:

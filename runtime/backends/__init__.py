@@ -160,7 +160,13 @@ def no_torch_target(target: Target) -> str | None:
 
 def too_old_for_fp8(capability: tuple[int, int]) -> str | None:
     """Why a GPU of that compute capability has no fp8; None when it has."""
-    if capability >= _OLDEST_WITH_FP8:
+    why = too_old("fp8 needs", capability, _OLDEST_WITH_FP8)
+    return why and f"{why}; use bf16"
+
+
+def too_old(what_needs: str, capability: tuple[int, int], least: tuple[int, int]) -> str | None:
+    """Why a GPU of that compute capability does not do for `what_needs`, such as "fp8 needs"; None when it does."""
+    if capability >= least:
         return None
-    here, least = (".".join(map(str, item)) for item in (capability, _OLDEST_WITH_FP8))
-    return f"fp8 needs a GPU of compute capability {least} or newer, and this one has {here}; use bf16"
+    here, needed = (".".join(map(str, item)) for item in (capability, least))
+    return f"{what_needs} a GPU of compute capability {needed} or newer, and this one has {here}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
-from . import captured_graph, first_line, no_torch_target, unsupported
+from . import captured_graph, first_line, no_torch_target, too_old, unsupported
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -175,11 +175,7 @@ def _no_device(target: Target) -> str | None:
 
     if torch.version.cuda is None:
         return "the kernels are written for NVIDIA GPUs, and this torch is built for others"
-    capability = torch.cuda.get_device_capability()
-    if capability < _OLDEST:
-        here, least = (".".join(map(str, item)) for item in (capability, _OLDEST))
-        return f"the kernels need a GPU of compute capability {least} or newer, and this one has {here}"
-    return None
+    return too_old("the kernels need", torch.cuda.get_device_capability(), _OLDEST)
 
 
 def _device_timer() -> Timer:

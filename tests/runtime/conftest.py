@@ -59,3 +59,17 @@ def fp8_products() -> None:
         torch._scaled_mm(values, values.t(), scales, scales.reshape(1, 16), out_dtype=torch.bfloat16)
     except (RuntimeError, ValueError):
         pytest.skip("this torch has no CPU kernel for fp8 products with a scale per row")
+
+
+@pytest.fixture(params=["Pillow", "nvImageCodec", "torchvision"])
+def decoder(request, pillow_decoder):
+    """A decoder of JPEGs on the CPU, by each library that is there."""
+    from penstock.errors import BackendError
+    from penstock.runtime.jpeg_decoders import open_library
+
+    if request.param == "Pillow":
+        return pillow_decoder()
+    try:
+        return open_library(request.param, "cpu")
+    except BackendError as error:
+        pytest.skip(str(error))

@@ -11,7 +11,6 @@ from PIL import Image
 from penstock.errors import BackendError
 from penstock.runtime import gpu_images
 from penstock.runtime.gpu_images import GpuImages
-from penstock.runtime.jpeg_decoders import open_library
 from penstock.runtime.preprocessing import Preprocessor
 from penstock.specs import CenterCrop, Pad, Preprocessing, Resize
 
@@ -39,16 +38,6 @@ def jpeg(seed, height=75, width=101):
 
 
 FILES = [jpeg(1), jpeg(2, 60, 200), jpeg(3, 130, 64), jpeg(4, 48, 48)]
-
-
-@pytest.fixture(params=["Pillow", "nvImageCodec", "torchvision"])
-def decoder(request, pillow_decoder):
-    if request.param == "Pillow":
-        return pillow_decoder()
-    try:
-        return open_library(request.param, "cpu")
-    except BackendError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize("name", GEOMETRIES)

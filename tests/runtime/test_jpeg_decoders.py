@@ -29,16 +29,6 @@ def far_apart(found, data):
     return np.abs(found.cpu().numpy().astype(np.int16) - by_pillow(data))
 
 
-@pytest.fixture(params=["Pillow", "nvImageCodec", "torchvision"])
-def decoder(request, pillow_decoder):
-    if request.param == "Pillow":
-        return pillow_decoder()
-    try:
-        return open_library(request.param, "cpu")
-    except BackendError as error:
-        pytest.skip(str(error))
-
-
 def test_images_of_any_size_are_decoded_in_their_order(decoder):
     files = [jpeg(1), jpeg(2, 17, 90), jpeg(3, 1, 1)]
     for data, image in zip(files, decoder(files), strict=True):
