@@ -10,9 +10,9 @@ STAMP  := $(VENV)/.installed-$(EXTRA)
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	@test -n "$(PYTHON)" || { echo "Penstock needs Python >= 3.11; install it, or name it: make PYTHON=/path/to/python3"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "Headrace needs Python >= 3.11; install it, or name it: make PYTHON=/path/to/python3"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "Installing penstock with the $(EXTRA) extra into $(VENV) ..."
+	@echo "Installing headrace with the $(EXTRA) extra into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRA),dev]'
 	@rm -f $(VENV)/.installed-* && touch $@
 
@@ -31,13 +31,13 @@ test-all: setup
 # Kills among many images, which take minutes.
 IMAGES ?= 20000
 test-classify: setup
-	PENSTOCK_CLASSIFY_IMAGES=$(IMAGES) $(BIN)/python -m pytest --timeout 1800 tests/serving/classify/test_kills.py
+	HEADRACE_CLASSIFY_IMAGES=$(IMAGES) $(BIN)/python -m pytest --timeout 1800 tests/serving/classify/test_kills.py
 
 # Ray clusters on this machine, in an environment of their own: a node is killed during a job, a replica while it serves.
 # A process each: Ray knows one cluster's token per process.
 test-ray: build/ray/.installed
-	PENSTOCK_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/classify/test_cluster.py
-	PENSTOCK_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/ray_serve
+	HEADRACE_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/classify/test_cluster.py
+	HEADRACE_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/ray_serve
 
 build/ray/.installed: $(STAMP)
 	@test -x build/ray/bin/python || $(PYTHON) -m venv build/ray
@@ -49,8 +49,8 @@ build/ray/.installed: $(STAMP)
 # With a real Triton, from the package index: about two minutes, and 350 MB under build/.
 TRITON := build/triton
 test-triton: setup
-	$(BIN)/penstock triton install --into $(TRITON)
-	PENSTOCK_TRITON=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/serving/triton_server
+	$(BIN)/headrace triton install --into $(TRITON)
+	HEADRACE_TRITON=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/serving/triton_server
 
 # mypy needs the package under its import name, and the checkout may be called anything: a folder of links stands for it.
 PARTS := $(wildcard *.py) py.typed kernels migrate runtime serving
@@ -58,19 +58,19 @@ PARTS := $(wildcard *.py) py.typed kernels migrate runtime serving
 lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	@rm -rf build/mypy && mkdir -p build/mypy/penstock && ln -s $(PARTS:%=../../../%) build/mypy/penstock/
-	MYPYPATH=build/mypy $(BIN)/mypy --explicit-package-bases -p penstock
+	@rm -rf build/mypy && mkdir -p build/mypy/headrace && ln -s $(PARTS:%=../../../%) build/mypy/headrace/
+	MYPYPATH=build/mypy $(BIN)/mypy --explicit-package-bases -p headrace
 
 # The migrated photos, which most benchmarks serve; made once.
 PHOTOS := build/photos/models
 $(PHOTOS): | setup
 	$(BIN)/python examples/photos/prepare.py
-	$(BIN)/penstock migrate examples/photos --out build/photos
+	$(BIN)/headrace migrate examples/photos --out build/photos
 
 bench: setup
 	@$(BIN)/python examples/photos/prepare.py
-	$(BIN)/penstock migrate examples/photos --out build/photos
-	$(BIN)/penstock bench build/photos/models --baseline examples/photos --out build/bench
+	$(BIN)/headrace migrate examples/photos --out build/photos
+	$(BIN)/headrace bench build/photos/models --baseline examples/photos --out build/bench
 
 bench-graphs: zoo-setup
 	$(BIN)/python tests/benchmarks/graphs.py
@@ -87,8 +87,8 @@ bench-decoding: setup
 
 bench-serving: setup
 	@$(BIN)/python examples/photos/prepare.py
-	$(BIN)/penstock migrate examples/photos --out build/photos
-	$(BIN)/python -m penstock.serving.bench.overhead build/photos/models --images examples/photos/data/test --out docs/bench-serving.json
+	$(BIN)/headrace migrate examples/photos --out build/photos
+	$(BIN)/python -m headrace.serving.bench.overhead build/photos/models --images examples/photos/data/test --out docs/bench-serving.json
 
 # ResNet-like work on real photos, and 100,000 small JPEGs with the memory's curve; for a quiet machine.
 bench-classify: setup $(PHOTOS)
@@ -98,7 +98,7 @@ bench-classify: setup $(PHOTOS)
 SECONDS ?= 3600
 MODELS  ?= $(PHOTOS)
 soak: setup $(MODELS)
-	$(BIN)/python -m penstock.serving.bench.soak $(MODELS) --seconds $(SECONDS) --out docs/reliability
+	$(BIN)/python -m headrace.serving.bench.soak $(MODELS) --seconds $(SECONDS) --out docs/reliability
 
 # Cases that no client would send, to a server in one process or with FRONTENDS; docs/fuzzing.md says what must hold.
 CASES     ?= 100000
@@ -129,31 +129,31 @@ build/peers/%/.installed: examples/peers/requirements/%.txt
 
 bench-peers: peers $(PHOTOS)
 	$(BIN)/python examples/peers/run.py build/photos/models --baseline examples/photos --out build/bench-peers/onnxruntime
-	$(BIN)/python examples/peers/run.py build/photos/models --baseline examples/photos --out build/bench-peers/penstock --session penstock
+	$(BIN)/python examples/peers/run.py build/photos/models --baseline examples/photos --out build/bench-peers/headrace --session headrace
 
 # Writes docs/performance.json and docs/performance.md; for a quiet machine. What is not installed is left out, said so. Each
 # machine has a record of its own: PERFORMANCE_OUT=docs/performance-NAME.
 PERFORMANCE_OUT ?= docs/performance
-PERFORMANCE := $(BIN)/penstock bench $(PHOTOS) --baseline examples/photos
+PERFORMANCE := $(BIN)/headrace bench $(PHOTOS) --baseline examples/photos
 performance: peers $(PHOTOS)
 	rm -rf build/performance
 	$(PERFORMANCE) --waterfall --rounds 5 --out build/performance
-	$(BIN)/penstock bench build/photos/models --sweep --images examples/photos/data/test --out build/performance
+	$(BIN)/headrace bench build/photos/models --sweep --images examples/photos/data/test --out build/performance
 	$(PERFORMANCE) --peers --out build/performance
-	$(BIN)/python -m penstock.serving.bench.performance record build/performance --command "make performance$(if $(filter-out docs/performance,$(PERFORMANCE_OUT)), PERFORMANCE_OUT=$(PERFORMANCE_OUT))" --out $(PERFORMANCE_OUT)
+	$(BIN)/python -m headrace.serving.bench.performance record build/performance --command "make performance$(if $(filter-out docs/performance,$(PERFORMANCE_OUT)), PERFORMANCE_OUT=$(PERFORMANCE_OUT))" --out $(PERFORMANCE_OUT)
 
 # Measures the waterfall again and fails where a ratio fell below the one recorded on such a machine beyond the spreads.
 bench-check: setup $(PHOTOS)
 	$(PERFORMANCE) --waterfall --rounds 3 --out build/bench-check
-	$(BIN)/python -m penstock.serving.bench.performance check build/bench-check/waterfall.json --recorded docs/performance*.json
+	$(BIN)/python -m headrace.serving.bench.performance check build/bench-check/waterfall.json --recorded docs/performance*.json
 
 # The stages of a server and the server itself, in turn, for the simulation of many machines; six minutes of a quiet machine.
 stages: setup $(MODELS)
-	$(BIN)/python -m penstock.serving.scale measure $(MODELS) --images examples/photos/data/test --out docs/stages.json
+	$(BIN)/python -m headrace.serving.scale measure $(MODELS) --images examples/photos/data/test --out docs/stages.json
 
 # docs/scale.md from docs/stages.json, on any machine.
 scale: setup
-	$(BIN)/python -m penstock.serving.scale docs --stages docs/stages.json --out docs/scale
+	$(BIN)/python -m headrace.serving.scale docs --stages docs/stages.json --out docs/scale
 
 # The linters of docker/, in an environment of their own. What no package index has is used where it is found: kubectl, promtool.
 lint-docker: build/docker-lint/.installed

@@ -1,6 +1,6 @@
-"""Penstock: a PyTorch image-classification repository, migrated to graph mode, compiled with a measured plan, served.
+"""Headrace: a PyTorch image-classification repository, migrated to graph mode, compiled with a measured plan, served.
 
-`import penstock` is quick: torch and the rest are imported when a name is first used.
+`import headrace` is quick: torch and the rest are imported when a name is first used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
     if name == "migrate":  # the subpackage itself, which is callable
         return importlib.import_module(".migrate", __name__)
     if name not in _HOMES:
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
     globals()[name] = value
     return value

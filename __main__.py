@@ -1,4 +1,4 @@
-"""`python -m penstock` is the `penstock` command."""
+"""`python -m headrace` is the `headrace` command."""
 
 from .cli import main
 

@@ -1,4 +1,4 @@
-"""The `penstock` command: one thin function each, heavy imports inside, so that --help and --version answer at once."""
+"""The `headrace` command: one thin function each, heavy imports inside, so that --help and --version answer at once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .cli_classify import classify
 from .cli_console import check_format, make_console
 from .cli_serve import serve
 from .cli_triton import app as triton
-from .errors import PenstockError
+from .errors import HeadraceError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 app = typer.Typer(
-    name="penstock",
+    name="headrace",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -36,15 +36,15 @@ Device = Annotated[str, typer.Option(help="cpu or cuda: what the plan is made fo
 
 
 def main() -> None:
-    """Run the command line; errors Penstock raises on purpose become one message and exit status 2."""
+    """Run the command line; errors Headrace raises on purpose become one message and exit status 2."""
     try:
         app()
-    except PenstockError as error:
+    except HeadraceError as error:
         _say_error(error)
         raise SystemExit(2) from None
 
 
-def _say_error(error: PenstockError) -> None:
+def _say_error(error: HeadraceError) -> None:
     from rich.console import Console
 
     Console(stderr=True, soft_wrap=True).print("[bold red]error:[/]", end=" ")
@@ -53,7 +53,7 @@ def _say_error(error: PenstockError) -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"penstock {__version__}")
+        typer.echo(f"headrace {__version__}")
         raise typer.Exit
 
 
@@ -69,7 +69,7 @@ def migrate(
     repository: Annotated[Path, typer.Argument(help="A folder with a PyTorch image-classification repository.")],
     out: Annotated[Path | None, typer.Option(help="Write a migrated, verified copy with its models/ here.")] = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Change the repository in place; penstock undo takes it back.")
+        bool, typer.Option("--write", help="Change the repository in place; headrace undo takes it back.")
     ] = False,
     entry: Annotated[str | None, typer.Option(help="The script to take the model from, e.g. evaluate.py.")] = None,
     model: Annotated[str | None, typer.Option(help="The model to take, where there are several; or more, as in a,b,c.")] = None,
@@ -97,7 +97,7 @@ def migrate(
     """Migrate a repository to graph mode, prove it, and package its model to be served.
 
     Without --out or --write, prints the diff and the findings and writes nothing. The exit status adds up: 1 findings or
-    would change, 2 errors, 4 parity failed. Settings may stand in the repository's pyproject.toml, under [tool.penstock].
+    would change, 2 errors, 4 parity failed. Settings may stand in the repository's pyproject.toml, under [tool.headrace].
     """
     import json
 
@@ -171,7 +171,7 @@ def migrate(
 
 @app.command()
 def undo(
-    repository: Annotated[Path, typer.Argument(help="A repository that penstock migrate --write changed.")],
+    repository: Annotated[Path, typer.Argument(help="A repository that headrace migrate --write changed.")],
 ) -> None:
     """Take back the last migrate --write, byte for byte; refused where its files changed since, which are named."""
     from .migrate.journal import undo as run
@@ -312,7 +312,7 @@ def tune(
     console.print(plan_table(plan.to_json()))
     if calibration is None and precision == "auto":
         console.print("only fp32 was tried: give real images with --calibration DIR to allow bf16, fp16, fp8 and int8")
-    console.print(f"the plan is in {artifact.path / 'penstock.json'}", highlight=False)
+    console.print(f"the plan is in {artifact.path / 'headrace.json'}", highlight=False)
 
 
 app.command()(serve)

@@ -1,4 +1,4 @@
-"""`penstock bench`: what is measured, found from one path."""
+"""`headrace bench`: what is measured, found from one path."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def bench(
     protocol: Annotated[str, typer.Option(help="http or grpc; the baseline speaks HTTP only.")] = "http",
     processes: Annotated[int, typer.Option(help="Processes of the load generator, sharing the connections.")] = 1,
     waterfall: Annotated[
-        bool, typer.Option("--waterfall", help="From the PyTorch service to Penstock, one change at a time.")
+        bool, typer.Option("--waterfall", help="From the PyTorch service to Headrace, one change at a time.")
     ] = False,
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Throughput and latency by concurrency and batch, beside the machine's own limits.")
@@ -62,7 +62,7 @@ def bench(
         Path | None, typer.Option(metavar="OLD.json", help="Say what changed beyond the spread since that run.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where the figures (JSON, HTML) and the servers' logs go.")] = Path(
-        "penstock-bench"
+        "headrace-bench"
     ),
 ) -> None:
     """Measure a served model beside the original repository behind a plain PyTorch service.
@@ -84,7 +84,7 @@ def bench(
         raise typer.BadParameter("names the original repository, which --peers serve too", param_hint="--baseline")
     services, frameworks = _peers(subject, peers_from, console) if peers else ((), ())
     levels = concurrency or (_ONE_LEVEL if waterfall or peers else _SWEEP_LEVELS if sweep else _DEFAULT_LEVELS)
-    compared = protocol == "http" and not sweep  # the baseline speaks HTTP only, and a sweep is of Penstock alone
+    compared = protocol == "http" and not sweep  # the baseline speaks HTTP only, and a sweep is of Headrace alone
     try:
         config = BenchConfig(
             models=subject.models,

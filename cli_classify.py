@@ -1,4 +1,4 @@
-"""`penstock classify`: the options, what is seen while it runs, and signals."""
+"""`headrace classify`: the options, what is seen while it runs, and signals."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _check_installed() -> None:
     from .errors import ClassifyError
 
     if missing := [name for name in ("pyarrow", "spdl") if find_spec(name) is None]:
-        raise ClassifyError(f"{' and '.join(missing)} not installed: pip install 'penstock[classify]'")
+        raise ClassifyError(f"{' and '.join(missing)} not installed: pip install 'headrace[classify]'")
 
 
 def _described(summary: Summary) -> list[str]:
@@ -178,7 +178,7 @@ def _shown(console: Console, received: Sequence[int]) -> Iterator[Callable[[str,
                 said = time.monotonic()
                 console.print(str(current[0]), markup=False, highlight=False)
 
-    thread = threading.Thread(target=follow, name="penstock-progress", daemon=True)
+    thread = threading.Thread(target=follow, name="headrace-progress", daemon=True)
     with live or contextlib.nullcontext():
         thread.start()
         try:

@@ -1,4 +1,4 @@
-"""`penstock serve`: its options, here and on a Ray cluster."""
+"""`headrace serve`: its options, here and on a Ray cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`penstock triton`: a models folder and NVIDIA Triton Inference Server."""
+"""`headrace triton`: a models folder and NVIDIA Triton Inference Server."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def write(
 
 @app.command()
 def install(
-    into: Annotated[Path | None, typer.Option(help="The folder; by default triton/ in Penstock's cache.")] = None,
+    into: Annotated[Path | None, typer.Option(help="The folder; by default triton/ in Headrace's cache.")] = None,
 ) -> None:
     """Get a real tritonserver from the package index: NVIDIA's nvidia-pytriton wheel, in an environment of its own.
 
@@ -121,7 +121,7 @@ def run(
     grpc_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8001,
     metrics_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8002,
     start_timeout: Annotated[float, typer.Option(help="Seconds that loading may take.")] = 300.0,
-    installed_in: Annotated[Path | None, typer.Option(help="Where penstock triton install put it.")] = None,
+    installed_in: Annotated[Path | None, typer.Option(help="Where headrace triton install put it.")] = None,
     log: Annotated[Path | None, typer.Option(help="Triton's log; by default triton.log in a temporary folder.")] = None,
     argument: Annotated[list[str] | None, typer.Option(help="An option of tritonserver's own; may be repeated.")] = None,
 ) -> None:
@@ -149,7 +149,7 @@ def run(
         arguments=tuple(argument or ()),
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end it in order
-    path = log or Path(tempfile.mkdtemp(prefix="penstock-triton-")) / "triton.log"
+    path = log or Path(tempfile.mkdtemp(prefix="headrace-triton-")) / "triton.log"
     try:
         with TritonServer(found, models, path, settings) as server:
             ports = ", ".join(f"{name} {port}" for name, port in server.ports.items())
@@ -167,7 +167,7 @@ def run(
 def verify(
     models: _Models,
     tolerance: Annotated[float, typer.Option(help="How far outputs may be apart, relative to the largest.")] = 1e-3,
-    installed_in: Annotated[Path | None, typer.Option(help="Where penstock triton install put it.")] = None,
+    installed_in: Annotated[Path | None, typer.Option(help="Where headrace triton install put it.")] = None,
     logs: Annotated[Path | None, typer.Option(help="A folder for both servers' logs; by default a temporary one.")] = None,
     documented: Annotated[bool, typer.Option("--documented", help="Also show the differences that are documented.")] = False,
     format: _Format = "text",  # noqa: A002
@@ -188,7 +188,7 @@ def verify(
     check_format(format)
     if tolerance < 0:
         raise typer.BadParameter("must not be negative", param_hint="--tolerance")
-    folder = logs or Path(tempfile.mkdtemp(prefix="penstock-triton-"))
+    folder = logs or Path(tempfile.mkdtemp(prefix="headrace-triton-"))
     folder.mkdir(parents=True, exist_ok=True)
     done = run(models, find(_folder(installed_in)), folder, tolerance=tolerance, tell=lambda line: typer.echo(line, err=True))
     if format == "json":

@@ -1,9 +1,9 @@
-"""Every error Penstock raises on purpose. Each message names the remedy.
+"""Every error Headrace raises on purpose. Each message names the remedy.
 
-    PenstockError
+    HeadraceError
     ├── CaptureError            a module could not become one graph; lists every obstacle
     ├── BackendError            a backend is missing, or failed to compile or run
-    ├── KernelError             an operator of penstock::... got what it does not take, or its programs cannot be compiled
+    ├── KernelError             an operator of headrace::... got what it does not take, or its programs cannot be compiled
     ├── ParityError             two computations that must agree do not, or agreement proves nothing
     ├── ArtifactError           a model on disk cannot be read or written
     │   └── DigestError         a file is not the one that was written
@@ -46,6 +46,7 @@ __all__ = [
     "DigestError",
     "ExecutionError",
     "ForbiddenError",
+    "HeadraceError",
     "InputError",
     "KernelError",
     "MigrateError",
@@ -54,7 +55,6 @@ __all__ = [
     "Obstacle",
     "OverloadedError",
     "ParityError",
-    "PenstockError",
     "RateLimitError",
     "RequestError",
     "SandboxError",
@@ -65,8 +65,8 @@ __all__ = [
 ]
 
 
-class PenstockError(Exception):
-    """The root: catch this to catch everything Penstock raises on purpose."""
+class HeadraceError(Exception):
+    """The root: catch this to catch everything Headrace raises on purpose."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Obstacle:
         return f"{where}{self.code} {self.message}"
 
 
-class CaptureError(PenstockError):
+class CaptureError(HeadraceError):
     """A module could not become one graph. `obstacles` lists all that were found, not only the first."""
 
     def __init__(self, summary: str, obstacles: Sequence[Obstacle] = ()) -> None:
@@ -91,19 +91,19 @@ class CaptureError(PenstockError):
         self.obstacles = tuple(obstacles)
 
 
-class BackendError(PenstockError):
+class BackendError(HeadraceError):
     """A backend is not installed, or failed to compile or run a graph."""
 
 
-class KernelError(PenstockError):
-    """An operator of penstock::... got tensors or numbers that it does not take, or its programs cannot be compiled here."""
+class KernelError(HeadraceError):
+    """An operator of headrace::... got tensors or numbers that it does not take, or its programs cannot be compiled here."""
 
 
-class ParityError(PenstockError):
+class ParityError(HeadraceError):
     """Two computations that must agree do not, or their agreement proves nothing (constant outputs)."""
 
 
-class ArtifactError(PenstockError):
+class ArtifactError(HeadraceError):
     """A model on disk cannot be read or written."""
 
 
@@ -111,7 +111,7 @@ class DigestError(ArtifactError):
     """A file of an artifact is not the one that was written."""
 
 
-class MigrateError(PenstockError):
+class MigrateError(HeadraceError):
     """A repository cannot be migrated as asked."""
 
 
@@ -142,23 +142,23 @@ class SandboxError(MigrateError):
         self.output = output
 
 
-class BenchError(PenstockError):
+class BenchError(HeadraceError):
     """A benchmark could not be run to its end."""
 
 
-class ClassifyError(PenstockError):
+class ClassifyError(HeadraceError):
     """An offline classification cannot begin, go on, or end."""
 
 
-class ClusterError(PenstockError):
+class ClusterError(HeadraceError):
     """A Ray cluster cannot be reached, or cannot serve what it is to serve."""
 
 
-class TritonError(PenstockError):
+class TritonError(HeadraceError):
     """NVIDIA Triton cannot be installed or started here, or ended by itself."""
 
 
-class RequestError(PenstockError):
+class RequestError(HeadraceError):
     """A caller's request cannot be answered. `status` is the HTTP status that says so."""
 
     status: ClassVar[int] = 400

@@ -1,4 +1,4 @@
-"""Torch-free values that every part of Penstock speaks: tensors, signatures, preprocessing, labels.
+"""Torch-free values that every part of Headrace speaks: tensors, signatures, preprocessing, labels.
 
 Nothing here imports torch, numpy or another part of the package, so the migrator can reason about a model
 and the server can validate a request without loading either.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # What the images install, step by step; docker/test.sh runs the same steps where there is no Docker engine.
 #
-#   install.sh wheels EXTRA WHEELS    in a checkout: every wheel that penstock[EXTRA] needs, its own included, into the folder WHEELS
+#   install.sh wheels EXTRA WHEELS    in a checkout: every wheel that headrace[EXTRA] needs, its own included, into the folder WHEELS
 #   install.sh venv EXTRA WHEELS DIR  a virtual environment DIR without pip, from those wheels alone and without the network
 #
 # EXTRA is what pyproject.toml calls it: cpu or cuda, or several, as in cpu,telemetry.
@@ -16,7 +16,7 @@ fail() {
 PYTHON=${PYTHON:-python3}
 
 wheels() {
-    [ -f constraints.txt ] || fail "there is no constraints.txt here; run it in a checkout of penstock"
+    [ -f constraints.txt ] || fail "there is no constraints.txt here; run it in a checkout of headrace"
     mkdir -p "$2"
     if [ -n "${TORCH_INDEX:-}" ]; then
         # First and alone: nothing else may come from that index, and +cpu is newer than the same version without.
@@ -32,8 +32,8 @@ venv() {
     "$PYTHON" -m venv --without-pip "$3"
     # Whatever the settings and variables of pip say: what was not built above must not be installed here.
     PIP_CONFIG_FILE=/dev/null "$PYTHON" -m pip --isolated --python "$3/bin/python" install --disable-pip-version-check --no-cache-dir \
-        --no-index --find-links "$2" --compile "penstock[$1]"
-    "$3/bin/python" -c 'import penstock' || fail "penstock does not import from $3"
+        --no-index --find-links "$2" --compile "headrace[$1]"
+    "$3/bin/python" -c 'import headrace' || fail "headrace does not import from $3"
 }
 
 case "${1:-} $#" in

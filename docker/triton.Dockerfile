@@ -1,6 +1,6 @@
 # NVIDIA Triton with what our preprocessing models need. Context: the root of the repository.
 #
-#   docker build --file docker/triton.Dockerfile --tag penstock:triton .
+#   docker build --file docker/triton.Dockerfile --tag headrace:triton .
 #
 # docker/README.md says how to fill the digest.
 ARG TRITON_IMAGE=nvcr.io/nvidia/tritonserver:25.06-py3
@@ -12,17 +12,17 @@ FROM ${TRITON_IMAGE}${TRITON_DIGEST:+@${TRITON_DIGEST}} AS base
 FROM base AS build
 COPY docker/triton-requirements.txt /requirements.txt
 # By Triton's own Python, whose stub will import them; into a folder of their own, which leaves the image's packages alone.
-RUN python3 -m pip install --no-cache-dir --only-binary :all: --target /opt/penstock/python --requirement /requirements.txt
+RUN python3 -m pip install --no-cache-dir --only-binary :all: --target /opt/headrace/python --requirement /requirements.txt
 
 
 FROM base AS triton
-LABEL org.opencontainers.image.title="penstock-triton" \
-      org.opencontainers.image.description="NVIDIA Triton Inference Server for model repositories that penstock wrote"
+LABEL org.opencontainers.image.title="headrace-triton" \
+      org.opencontainers.image.description="NVIDIA Triton Inference Server for model repositories that headrace wrote"
 COPY docker/health.py /opt/health.py
-COPY --from=build /opt/penstock/python /opt/penstock/python
-# For TensorRT's engines: penstock triton write MODELS --tensorrt --engine-cache /var/cache/penstock
-RUN install --directory --mode=1777 /var/cache/penstock
-ENV PYTHONPATH=/opt/penstock/python \
+COPY --from=build /opt/headrace/python /opt/headrace/python
+# For TensorRT's engines: headrace triton write MODELS --tensorrt --engine-cache /var/cache/headrace
+RUN install --directory --mode=1777 /var/cache/headrace
+ENV PYTHONPATH=/opt/headrace/python \
     PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp
 # The image has this user, triton-server.

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.survey.survey import survey
-from penstock.serving.bench.report import summary_table
-from penstock.serving.bench.run import BenchConfig, bench
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.survey.survey import survey
+from headrace.serving.bench.report import summary_table
+from headrace.serving.bench.run import BenchConfig, bench
 
 EXAMPLES = Path(__file__).resolve().parent
 BUILD = EXAMPLES.parent / "build" / "demo"
@@ -21,7 +21,7 @@ console = Console(soft_wrap=True)
 
 
 def step(title, *command, folder=None):
-    """Run one command of the example or of penstock, under a heading that says what it is and how a user would type it."""
+    """Run one command of the example or of headrace, under a heading that says what it is and how a user would type it."""
     shown = [Path(word).name if word == sys.executable else word for word in map(str, command)]
     console.rule(f"[bold]{title}", align="left")
     console.print(f"$ {' '.join(shown)}", style="dim", highlight=False)
@@ -35,7 +35,7 @@ def step(title, *command, folder=None):
 
 def main():
     python = sys.executable
-    penstock = [python, "-m", "penstock"]
+    headrace = [python, "-m", "headrace"]
     digits, photos = EXAMPLES / "digits", EXAMPLES / "photos"
     started = time.monotonic()
 
@@ -45,19 +45,19 @@ def main():
     step("Photos: cut JPEG photos and fit a ResNet-50 to them", python, "prepare.py", folder=photos)
     for repository in (digits, photos):
         name = repository.name
-        step(f"{name.title()}: migrate, prove, package", *penstock, "migrate", repository, "--out", BUILD / name)
+        step(f"{name.title()}: migrate, prove, package", *headrace, "migrate", repository, "--out", BUILD / name)
     results = [measure(digits, seconds=3), measure(photos, seconds=5)]
     console.rule("[bold]Result", align="left")
     console.print(summary_table(results))
-    console.print(f"Everything in {time.monotonic() - started:.0f} s. To serve: penstock serve {BUILD / 'photos' / 'models'}")
+    console.print(f"Everything in {time.monotonic() - started:.0f} s. To serve: headrace serve {BUILD / 'photos' / 'models'}")
 
 
 def measure(repository, seconds):
-    """What `penstock bench` does: both services on free ports, the same load in turn."""
+    """What `headrace bench` does: both services on free ports, the same load in turn."""
     console.rule(f"[bold]{repository.name.title()}: serve both ways, measure in turn", align="left")
     models, out = BUILD / repository.name / "models", BUILD / "bench" / repository.name
     options = f"--baseline {repository} --concurrency 16 --seconds {seconds} --no-restart --out {out}"
-    console.print(f"$ penstock bench {models} {options}", style="dim", highlight=False)
+    console.print(f"$ headrace bench {models} {options}", style="dim", highlight=False)
     recipe = resolve(survey(repository)).recipe
     config = BenchConfig(models=models, out=out, baseline=recipe, concurrency=(16,), seconds=seconds, restart=False)
     return bench(config, console=console)

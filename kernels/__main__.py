@@ -1,6 +1,6 @@
 """Compiles every kernel for A100, H100 and H200, and B200, without any of them, and writes what they take.
 
-    python -m penstock.kernels compile --out docs/kernels
+    python -m headrace.kernels compile --out docs/kernels
 
 writes docs/kernels.json and docs/kernels.md. It needs Triton, and ends with status 1 when a program cannot be compiled.
 """
@@ -19,7 +19,7 @@ from ._compile import ARCHITECTURES, compile_variant, markdown, versions
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m penstock.kernels", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m headrace.kernels", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     command = parser.add_subparsers(dest="command", required=True).add_parser("compile", help="compile every kernel")
     command.add_argument("--out", type=Path, required=True, help="writes OUT.json and OUT.md")
@@ -42,7 +42,7 @@ def main() -> int:
         print(f"kernels: {error}", file=sys.stderr)  # noqa: T201
         return 1
     said = " ".join(
-        ["python -m penstock.kernels compile", *(["--only", *options.only] if options.only else []), "--out", str(options.out)]
+        ["python -m headrace.kernels compile", *(["--only", *options.only] if options.only else []), "--out", str(options.out)]
     )
     content = {"format": 1, "command": said, **used, "programs": [item.to_json() for item in compiled]}
     options.out.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")

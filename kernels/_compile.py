@@ -93,7 +93,7 @@ def compile_variant(kernel: str, variant: Variant, capability: int) -> Compiled:
 
 
 def _assembled(ptx: str, architecture: str, capability: int) -> tuple[int, int, int]:
-    with tempfile.TemporaryDirectory(prefix="penstock-ptxas-") as place:
+    with tempfile.TemporaryDirectory(prefix="headrace-ptxas-") as place:
         file = Path(place) / "program.ptx"
         file.write_text(ptx)
         command = [_ptxas(capability), "-v", f"--gpu-name={architecture}", str(file), "-o", str(file.with_suffix(".cubin"))]

@@ -43,7 +43,7 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """The operators of one file by name, without the "penstock::" of their registration, and the programs they launch."""
+    """The operators of one file by name, without the "headrace::" of their registration, and the programs they launch."""
 
     name: str
     operators: Mapping[str, Operator]

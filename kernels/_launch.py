@@ -48,8 +48,8 @@ def jit(function: Callable[..., Any]) -> Any:
 
 
 def operator(name: str) -> Callable[[Callable[..., Any]], Any]:
-    """Registers a function that changes none of its arguments as `penstock::name`; its annotations are the schema."""
-    return torch.library.custom_op(f"penstock::{name}", mutates_args=())
+    """Registers a function that changes none of its arguments as `headrace::name`; its annotations are the schema."""
+    return torch.library.custom_op(f"headrace::{name}", mutates_args=())
 
 
 def runs_by_triton(*tensors: torch.Tensor) -> bool:

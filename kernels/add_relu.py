@@ -1,7 +1,7 @@
 """Residual sum and ReLU, and with the result quantised: what ends each block of a ResNet.
 
-`penstock::add_relu(a, b) -> max(a + b, 0)` of float32, bfloat16 or float16 tensors of one shape and dtype, computed in float32
-and rounded once. `penstock::add_relu_quantize(a, b, a_scale, a_zero_point, b_scale, b_zero_point, scale, zero_point, dtype)`
+`headrace::add_relu(a, b) -> max(a + b, 0)` of float32, bfloat16 or float16 tensors of one shape and dtype, computed in float32
+and rounded once. `headrace::add_relu_quantize(a, b, a_scale, a_zero_point, b_scale, b_zero_point, scale, zero_point, dtype)`
 takes floats, with scales of 1 and zero points of 0, or levels (int8 or uint8), and gives levels of `dtype`, per tensor, as
 kernels/_levels.py defines them, of the sum that is not rounded in between. Results lie in memory as `a` does where `a` has no
 gaps (channels last stays so). NaN stays NaN, as in `torch.relu`; of levels it is the zero point. float64 is computed by the

@@ -1,6 +1,6 @@
 """Bias and GELU in one pass: what stands between the two layers of a transformer's MLP.
 
-`penstock::bias_gelu(x [..., features], bias [features], approximate) -> gelu(x + bias)`, with `approximate` "none" (by the
+`headrace::bias_gelu(x [..., features], bias [features], approximate) -> gelu(x + bias)`, with `approximate` "none" (by the
 error function) or "tanh" as in `torch.nn.functional.gelu`. x is float32, bfloat16 or float16 with any strides, the bias any of
 these; the result has x's dtype, is contiguous, and is computed in float32 and rounded once. NaN stays NaN, and -inf gives NaN,
 being -inf * 0; of inf torch itself gives inf or NaN by the length of the tensor, and the program gives inf. float64 is computed

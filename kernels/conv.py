@@ -1,9 +1,9 @@
 """Convolution as an implicit matrix product, with bias, residual sum, ReLU and the step back to int8 in its epilogue.
 
-`penstock::conv2d(x [n, c, h, w], weight [k, c, r, s], bias [k]?, residual?, stride, padding, dilation, relu)` takes float32,
+`headrace::conv2d(x [n, c, h, w], weight [k, c, r, s], bias [k]?, residual?, stride, padding, dilation, relu)` takes float32,
 bfloat16 or float16 of one dtype, sums in float32 (float32 products in full precision, not TF32), and rounds once; a last
 argument, tile, says how the product is cut (kernels/_tiles.py) and changes the result by no more than the order of sums.
-`penstock::conv2d_int8(x, weight, scale [k], x_zero_point, bias [k]?, residual?, residual_scale, residual_zero_point, stride,
+`headrace::conv2d_int8(x, weight, scale [k], x_zero_point, bias [k]?, residual?, residual_scale, residual_zero_point, stride,
 padding, dilation, relu, out_scale, out_zero_point, sums [k]?, tile)` takes int8 levels, sums in int32, and gives int8 levels as
 kernels/_levels.py defines them of scale * sum((x - x_zero_point) * weight) + bias (+ the residual, ReLU); `scale` is the
 product of the scales of x and of each output channel's weights, which have no zero point; scale and bias are float32. `sums`

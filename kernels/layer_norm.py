@@ -1,7 +1,7 @@
 """Layer norm over the last dimension, and with the residual sum before it: what a transformer's blocks begin and go on with.
 
-`penstock::layer_norm(x [..., features], weight?, bias?, eps) -> normed` and
-`penstock::add_layer_norm(x, residual, weight?, bias?, eps) -> (normed, sum)`, where sum = x + residual goes on along the
+`headrace::layer_norm(x [..., features], weight?, bias?, eps) -> normed` and
+`headrace::add_layer_norm(x, residual, weight?, bias?, eps) -> (normed, sum)`, where sum = x + residual goes on along the
 residual stream. Values are float32, bfloat16 or float16, weight and bias [features] of any of these; results have x's dtype
 and are contiguous. The sum is rounded to x's dtype before it is normalised, as two separate operators do; mean and variance
 (biased, eps added under the root) are computed in float32. A row with NaN or infinity is NaN throughout, as

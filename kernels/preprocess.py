@@ -1,6 +1,6 @@
 """Decoded images of varying size to one batch of a model's input: resize, crop, normalise and cast, in one launch.
 
-`penstock::preprocess(pixels, offsets, heights, widths, resize, crop, interpolation, rounded, mean, std, dtype)` gives
+`headrace::preprocess(pixels, offsets, heights, widths, resize, crop, interpolation, rounded, mean, std, dtype)` gives
 [images, 3, *crop] of `dtype` in channels last. `pixels` is uint8 [bytes]: image i is heights[i] x widths[i] x 3 bytes, row by
 row, from offsets[i]; these three are int64 [images]. `resize` is [] for none, [side] for the short side (the long one follows,
 rounded down) or [height, width]; `crop` [height, width] is cut from the centre as torchvision's CenterCrop does, with zeros

@@ -1,7 +1,7 @@
 """Floats to 256 levels and back, with one scale for the tensor or one for each channel.
 
-`penstock::quantize(x, scale, zero_point?, axis, dtype) -> levels` and
-`penstock::dequantize(levels, scale, zero_point?, axis, dtype) -> floats`. The scale is float32 of one element, or of as many as
+`headrace::quantize(x, scale, zero_point?, axis, dtype) -> levels` and
+`headrace::dequantize(levels, scale, zero_point?, axis, dtype) -> floats`. The scale is float32 of one element, or of as many as
 the dimension `axis` has; the zero point is int32 of the same shape, or None for zero. Levels are int8 or uint8, floats are
 float32, bfloat16 or float16. How a float becomes a level, and what NaN becomes, stands in kernels/_levels.py; a result lies in
 memory as its argument does where that has no gaps. float64 is computed by the references. Raises KernelError on what does not

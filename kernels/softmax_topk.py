@@ -1,6 +1,6 @@
 """Softmax over the classes and the k best of them, in one pass over the scores: what follows a classifier's last layer.
 
-`penstock::softmax_topk(scores [rows, classes], k) -> (probabilities [rows, k] float32, classes [rows, k] int64)`, best first.
+`headrace::softmax_topk(scores [rows, classes], k) -> (probabilities [rows, k] float32, classes [rows, k] int64)`, best first.
 Scores are float32, bfloat16 or float16 with any strides; the softmax is computed in float32. float64 gives float64, by the
 reference. The order is that of the scores, and of equal scores the lower class comes first, which `torch.topk` leaves open.
 NaN is above all numbers, as in `torch.sort`; a row with NaN or +inf, or of -inf alone, has NaN for probabilities, as

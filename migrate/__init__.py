@@ -1,7 +1,7 @@
 """A PyTorch repository, migrated to graph mode and proved.
 
 The package and the public function share a name, so the module itself is callable:
-`penstock.migrate("path/to/repository", out="build/migrated")` is `penstock.migrate.api.migrate`.
+`headrace.migrate("path/to/repository", out="build/migrated")` is `headrace.migrate.api.migrate`.
 """
 
 from __future__ import annotations

@@ -62,9 +62,9 @@ def migrate(
 ) -> Report:
     """Turn a PyTorch image-classification repository into its graph-mode form, prove it, and package the model.
 
-    With `out`, that folder gets the migrated copy, `models/` (a model repository to serve) and penstock-report.json. With
-    `write`, the repository itself is changed, unless a proof failed, and `penstock.migrate.journal.undo` gives it back; the
-    models go to `.penstock/models`. With neither, everything is tried and proved in a temporary copy and nothing is written.
+    With `out`, that folder gets the migrated copy, `models/` (a model repository to serve) and headrace-report.json. With
+    `write`, the repository itself is changed, unless a proof failed, and `headrace.migrate.journal.undo` gives it back; the
+    models go to `.headrace/models`. With neither, everything is tried and proved in a temporary copy and nothing is written.
     `model` may name several, separated by commas; `all_models` packages every one that the repository says how to build.
     `check` stops after the rewrite. `input_size` is (channels, height, width). The model is planned for the `device` "cpu",
     "cuda", or "auto", where the script puts it; the fastest backend is sought for `tuning_seconds`, by default 30, for a GPU
@@ -117,7 +117,7 @@ def migrate(
         if check:
             name_cells(report, unrepaired)
             return report
-        with tempfile.TemporaryDirectory(prefix="penstock-", ignore_cleanup_errors=True) as scratch:
+        with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch:
             wishes = Wishes(
                 input_size=input_size or told.input_size,
                 data=Path(data).resolve() if data is not None else None,

@@ -1,9 +1,9 @@
 """Write a repository's files in place so that they can be given back: all or none, whenever the process ends, and undone later.
 
-    .penstock/.gitignore             "*"
-    .penstock/lock                   held while files change
-    .penstock/models/                the packaged models
-    .penstock/journal/0001/          one write; made complete aside, then renamed to this name before the first file changes
+    .headrace/.gitignore             "*"
+    .headrace/lock                   held while files change
+    .headrace/models/                the packaged models
+    .headrace/journal/0001/          one write; made complete aside, then renamed to this name before the first file changes
         record.json                  {"schema", "files": [{"path", "before", "after"}], "models"}; digests are SHA-256
         before/N  after/N            the old bytes with their mode and times; the new ones until they are renamed into place
         done | undoing               set when all files are new; when an undo began
@@ -32,7 +32,7 @@ from typing import Any
 from ..errors import MigrateError
 from .rewriting.rewrite import Change
 
-FOLDER = ".penstock"
+FOLDER = ".headrace"
 SCHEMA = 1
 _NEW, _GONE = "new", "gone"
 
@@ -82,9 +82,9 @@ def undo(root: Path) -> list[str]:
     """
     root = root.resolve()
     if not root.is_dir():
-        raise MigrateError(f"{root} is not a folder; name the repository that penstock migrate --write changed")
+        raise MigrateError(f"{root} is not a folder; name the repository that headrace migrate --write changed")
     if not (root / FOLDER).exists():
-        raise MigrateError(f"nothing to undo: penstock migrate --write has not written to {root}")
+        raise MigrateError(f"nothing to undo: headrace migrate --write has not written to {root}")
     with _exclusive(root) as journal:
         entries = _entries(journal)
         if not entries:
@@ -94,7 +94,7 @@ def undo(root: Path) -> list[str]:
         changed = [file.path for file in files if _digest(root / file.path) != file.after]
         if changed:
             raise MigrateError(
-                "not undone, because these files changed since penstock migrate --write: "
+                "not undone, because these files changed since headrace migrate --write: "
                 f"{', '.join(changed)}; put their changes aside first, or take single files from {entry / 'before'}"
             )
         _mark(entry, "undoing")
@@ -132,7 +132,7 @@ def _targets(root: Path, changes: Sequence[Change]) -> dict[str, Change]:
         wanted.setdefault(real.relative_to(root).as_posix(), change)
     stale = [path for path, change in wanted.items() if _read(root / path) != change.before]
     if stale:
-        raise MigrateError(f"these files changed while they were migrated: {', '.join(stale)}; run penstock migrate again")
+        raise MigrateError(f"these files changed while they were migrated: {', '.join(stale)}; run headrace migrate again")
     return wanted
 
 
@@ -224,11 +224,11 @@ def _record(entry: Path) -> dict[str, Any]:
         if any((entry / name).is_symlink() for name in ("record.json", "before", "after", "models", "models.before")):
             raise ValueError("it holds links")
         if record["schema"] != SCHEMA:
-            raise MigrateError(f"{entry} was written by another version of penstock; undo it with that one")
+            raise MigrateError(f"{entry} was written by another version of headrace; undo it with that one")
         return dict(record)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise MigrateError(
-            f"{entry} is no journal that penstock wrote ({error}); remove it if nothing is to be undone"
+            f"{entry} is no journal that headrace wrote ({error}); remove it if nothing is to be undone"
         ) from None
 
 
@@ -237,21 +237,21 @@ def _files(root: Path, entry: Path) -> list[_File]:
     try:
         files = [_File(str(file["path"]), str(file["before"]), str(file["after"])) for file in _record(entry)["files"]]
     except (KeyError, TypeError) as error:
-        raise MigrateError(f"{entry} is no journal that penstock wrote ({error}); remove it") from None
+        raise MigrateError(f"{entry} is no journal that headrace wrote ({error}); remove it") from None
     for file in files:
         path = PurePosixPath(file.path)
         if path.is_absolute() or ".." in path.parts or (root / path).parent.resolve() != (root / path).parent:
-            raise MigrateError(f"{entry} names {file.path!r}, outside the repository; penstock did not write it: remove it")
+            raise MigrateError(f"{entry} names {file.path!r}, outside the repository; headrace did not write it: remove it")
     return files
 
 
 @contextlib.contextmanager
 def _exclusive(root: Path, *, recovering: bool = True) -> Iterator[Path]:
-    """The journal's folder, ours alone; what was interrupted is finished first. An emptied `.penstock` goes away."""
+    """The journal's folder, ours alone; what was interrupted is finished first. An emptied `.headrace` goes away."""
     folder, journal = root / FOLDER, root / FOLDER / "journal"
     for path in (folder, journal):
         if path.is_symlink():
-            raise MigrateError(f"{path} is a link, and penstock keeps its journal in a folder of its own; remove it")
+            raise MigrateError(f"{path} is a link, and headrace keeps its journal in a folder of its own; remove it")
     try:
         journal.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError), (folder / ".gitignore").open("x", encoding="utf-8") as file:
@@ -265,13 +265,13 @@ def _exclusive(root: Path, *, recovering: bool = True) -> Iterator[Path]:
             if os.fstat(lock).st_nlink == 0:  # the other one has just ended, and removed the folder
                 raise BlockingIOError
         except BlockingIOError:
-            raise MigrateError(f"another penstock is writing to {root}; wait for its end and run this again") from None
+            raise MigrateError(f"another headrace is writing to {root}; wait for its end and run this again") from None
         try:
             if recovering:
                 _recover(root, journal)
             yield journal
         except OSError as error:
-            raise MigrateError(f"{_said(error)}; the next penstock migrate or undo puts in order what is half done") from error
+            raise MigrateError(f"{_said(error)}; the next headrace migrate or undo puts in order what is half done") from error
         finally:
             if not _entries(journal) and not models_in_place(root).exists():
                 shutil.rmtree(folder, ignore_errors=True)
@@ -286,7 +286,7 @@ def _put(source: Path, target: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        beside = target.with_name(f".{target.name}.penstock-new")
+        beside = target.with_name(f".{target.name}.headrace-new")
         shutil.copyfile(source, beside, follow_symlinks=False)
         _copy_attributes(source, beside)
         _flush(beside)

@@ -17,7 +17,7 @@ MODELS_FOLDERS = ("models", "model_repository")
 
 
 def check_output(repository: Path, out: Path) -> None:
-    """Refuse to write over what Penstock did not write. Raises MigrateError."""
+    """Refuse to write over what Headrace did not write. Raises MigrateError."""
     out, repository = out.resolve(), repository.resolve()
     if out == repository or repository.is_relative_to(out):
         raise MigrateError(f"--out {out} holds the repository itself; name a folder of its own")
@@ -25,7 +25,7 @@ def check_output(repository: Path, out: Path) -> None:
         raise MigrateError(f"--out {out} is a file; name a folder")
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
         raise MigrateError(
-            f"--out {out} is not empty and was not written by penstock migrate; name another folder or remove it"
+            f"--out {out} is not empty and was not written by headrace migrate; name another folder or remove it"
         )
 
 
@@ -46,7 +46,7 @@ def write_output(
 ) -> None:
     """Copy the repository to `out` with the changes made, add the packaged models and the report (which may tell of the copy).
 
-    Until everything is written, `out` is as it was; what Penstock wrote there before is replaced.
+    Until everything is written, `out` is as it was; what Headrace wrote there before is replaced.
     """
     out = Path(os.path.abspath(out))
     check_output(repository, out)

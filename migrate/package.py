@@ -1,6 +1,6 @@
 """Have the runtime's worker build, capture, prove and package the model, in the sandbox: one request, one response.
 
-The worker is `python -m penstock.runtime.worker REQUEST.json RESPONSE.json`; the migrator only knows that command line.
+The worker is `python -m headrace.runtime.worker REQUEST.json RESPONSE.json`; the migrator only knows that command line.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .proving.verify import Recorded
 from .proving.workshop import Workshop
 
 __all__ = ["Workshop", "ask", "class_names", "inspect", "model_name", "package", "smoke_test"]
-WORKER = ("-P", "-m", "penstock.runtime.worker")
+WORKER = ("-P", "-m", "headrace.runtime.worker")
 Progress = Callable[[float, str], None]
 # In a process of its own, in a folder of its own: nothing of the repository is on its path.
 SMOKE = """
 import json, sys
-import torch, penstock
+import torch, headrace
 row = json.loads(sys.argv[2])
-output = penstock.load(sys.argv[1])(torch.rand(1, *row))
+output = headrace.load(sys.argv[1])(torch.rand(1, *row))
 output = output[0] if isinstance(output, (list, tuple)) else output
 assert bool(torch.isfinite(output).all()), "the output is not finite"
 print(json.dumps(list(output.shape)))
@@ -35,10 +35,10 @@ print(json.dumps(list(output.shape)))
 SMOKE_ALL = """
 import json, sys
 from pathlib import Path
-import torch, penstock
+import torch, headrace
 for name, path, row in json.loads(Path(sys.argv[1]).read_text()):
     try:
-        graph = penstock.load(path)
+        graph = headrace.load(path)
         output = graph(torch.rand(1, *row))
         output = output[0] if isinstance(output, (list, tuple)) else output
         why = "" if torch.isfinite(output).all() else "the output is not finite"
@@ -127,7 +127,7 @@ def package(
     answer = ask(request, shop, progress, room=room)
     if answer["ok"]:
         if any(path.is_symlink() for path in (room / "models").rglob("*")):
-            return {"ok": False, "stage": "package", "error": "the package holds links, which no package of Penstock does"}
+            return {"ok": False, "stage": "package", "error": "the package holds links, which no package of Headrace does"}
         kept = shop.scratch / "models"  # out of reach of whatever runs later
         kept.mkdir(exist_ok=True)
         for folder in (room / "models").iterdir():

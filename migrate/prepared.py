@@ -45,7 +45,7 @@ def prepared(
         "files": _digest(repository.resolve(), tuple(path.resolve() for path in leave_out)),
         "entry": entry,
         "model": model,
-        "penstock": __version__,
+        "headrace": __version__,
     }
     models = target / models_folder(repository)
     if (target / MARKER).is_file() and models.is_dir() and _read(record) == wanted:
@@ -62,12 +62,12 @@ def prepared(
 
 
 def migrated_from(path: Path) -> tuple[Path, Path | None] | None:
-    """The model repository in a folder that `penstock migrate --out` wrote, and the repository that it was made of if that is
+    """The model repository in a folder that `headrace migrate --out` wrote, and the repository that it was made of if that is
     still there; None for any other folder."""
     said = _read(path / MARKER)
     if said is None:
         return None
-    models = next((path / name for name in MODELS_FOLDERS if any((path / name).glob("*/*/penstock.json"))), None)
+    models = next((path / name for name in MODELS_FOLDERS if any((path / name).glob("*/*/headrace.json"))), None)
     if models is None:
         return None
     repository = Path(str(said.get("repository") or ""))
@@ -103,6 +103,6 @@ def _digest(root: Path, leave_out: tuple[Path, ...]) -> str:
             count += 1
         if count > _MOST_FILES:
             raise MigrateError(
-                f"{root} has more than {_MOST_FILES:,} files; migrate it with penstock migrate --out DIR instead"
+                f"{root} has more than {_MOST_FILES:,} files; migrate it with headrace migrate --out DIR instead"
             )
     return seen.hexdigest()

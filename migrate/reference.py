@@ -31,14 +31,14 @@ if isinstance(model, type) or not hasattr(model, "forward"):
     model = model()
 """
 LOAD = """\
-from penstock.runtime.checkpoint import load_weights
+from headrace.runtime.checkpoint import load_weights
 load_weights(model, {path!r})
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompileConfig:
-    """What `penstock compile` makes. `input_size` is (channels, height, width); None asks the model itself, where it can tell.
+    """What `headrace compile` makes. `input_size` is (channels, height, width); None asks the model itself, where it can tell.
 
     `device` is what the plan is made for: "cpu", "cuda", or "auto", where the model's parameters are.
     `timeout` bounds the subprocess that builds and compiles the model, in seconds.
@@ -75,7 +75,7 @@ def compile_reference(reference: str, config: CompileConfig, *, console: Console
     out = config.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     limits = Limits(timeout=config.timeout, memory_bytes=psutil.virtual_memory().total * 3 // 4)
-    with tempfile.TemporaryDirectory(prefix="penstock-") as scratch, Stages(console) as stages:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as scratch, Stages(console) as stages:
         shop = Workshop(scratch=Path(scratch), limits=limits, trusted=config.trust_checkpoint, results=out)
         stages.start("Building the model")
         seen = _checked(reference, inspect(recipe, config.input_size, shop))

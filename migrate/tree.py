@@ -13,8 +13,8 @@ from pathlib import Path
 
 FICLONE = 0x40049409  # ioctl_ficlone(2): both files share their blocks until one of them is written
 HUGE_BYTES = 4 * 2**30
-MARKER = "penstock-report.json"
-_LEFT_OUT = frozenset({".penstock", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "node_modules"})
+MARKER = "headrace-report.json"
+_LEFT_OUT = frozenset({".headrace", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "node_modules"})
 
 
 @dataclass
@@ -38,7 +38,7 @@ def copy_tree(
 
     Folders of more than `huge` bytes right below each other's limit become links to the original, files too. Links inside the
     repository stay as they are; links out of it keep leading where they led. Virtual environments, caches, sockets and pipes,
-    and earlier outputs of Penstock stay out.
+    and earlier outputs of Headrace stay out.
     """
     source = source.resolve()
     done = Copied()

@@ -1,6 +1,6 @@
-"""`penstock run`: a script with its models as graphs, rewritten in memory only; the files on disk stay as they are.
+"""`headrace run`: a script with its models as graphs, rewritten in memory only; the files on disk stay as they are.
 
-The rules rewrite the sources of the repository around the script, as `penstock migrate` does. This process then becomes a
+The rules rewrite the sources of the repository around the script, as `headrace migrate` does. This process then becomes a
 Python that runs the script, with those sources in place of the files (see `zero_edit_child.py`): same arguments, folder,
 environment, standard streams and exit status as `python SCRIPT ARGS...`, and no trust beyond that command's.
 """
@@ -46,7 +46,7 @@ def run_script(script: Path, arguments: Sequence[str], console: Console) -> int:
     no such script.
     """
     table = {str(path): source for path, source in _rewritten(script, console).items()}
-    with tempfile.TemporaryFile(prefix="penstock-") as file:  # no name: it goes away with the process that reads it
+    with tempfile.TemporaryFile(prefix="headrace-") as file:  # no name: it goes away with the process that reads it
         file.write(json.dumps(table).encode("utf-8", "surrogatepass"))
         file.flush()
         file.seek(0)
@@ -72,7 +72,7 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console) -> i
     known = {item.path: item for item in surveyed.scripts if item.path == path} if surveyed is not None else {}
     found = known.get(path) or Script(path=path, roles=(), loops=surveyed.loops if surveyed is not None else ())
     assert surveyed is not None
-    with tempfile.TemporaryDirectory(prefix="penstock-", ignore_cleanup_errors=True) as scratch, Stages(console) as stages:
+    with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch, Stages(console) as stages:
         wishes = Wishes(limits=Limits(memory_bytes=psutil.virtual_memory().total * 3 // 4, timeout=1800.0))
         space = Workspace(
             scratch=Path(scratch), surveyed=surveyed, report=Report(repository=str(root)), wishes=wishes, stages=stages
@@ -84,7 +84,7 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console) -> i
         original = run_recorded(found, arguments, space.shop, cwd=cwd)
         if not original.done.ok:
             said = space.plain(f"the script does not run in the sandbox: {original.done.why}")
-            console.print(f"{said}; penstock run without --verify runs it outside", markup=False, highlight=False)
+            console.print(f"{said}; headrace run without --verify runs it outside", markup=False, highlight=False)
             return 2
         space.fresh_tree()
         apply(changes, space.tree)
@@ -107,7 +107,7 @@ def _existing(script: Path) -> Path:
         raise MigrateError(f"{script}: no such script")
     if script.suffix == NOTEBOOK:
         raise MigrateError(
-            f"{script} is a notebook, which only a kernel runs as it stands; penstock migrate migrates it cell by cell, and "
+            f"{script} is a notebook, which only a kernel runs as it stands; headrace migrate migrates it cell by cell, and "
             "what jupyter nbconvert --to script makes of it can be run"
         )
     return script
@@ -157,6 +157,6 @@ def _say_why_not(console: Console, script: Path, surveyed: Survey | None, change
         reasons = ["no PyTorch image classification was found around it"]
     elif not reasons:
         reasons = [str(finding) for finding in surveyed.errors] or ["no call of a model was found that a graph could answer"]
-    console.print(f"penstock: {script} runs as it stands, without graphs:", highlight=False, markup=False)
+    console.print(f"headrace: {script} runs as it stands, without graphs:", highlight=False, markup=False)
     for reason in reasons[:20]:
         console.print(f"  {reason}", highlight=False, markup=False)

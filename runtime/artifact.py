@@ -1,6 +1,6 @@
 """One model version on disk, in Triton's model-repository layout: written atomically, its digests checked at load. Torch-free.
 
-    resnet50/config.pbtxt  labels.txt  1/model.onnx  1/penstock.json ...
+    resnet50/config.pbtxt  labels.txt  1/model.onnx  1/headrace.json ...
 
 Digests catch damage, not malice: whoever can write an artifact can write its digests too, so load only what you trust.
 """
@@ -133,7 +133,7 @@ def load_artifact(directory: Path | str, *, version: int | None = None) -> Artif
         probabilities = bool(content["probabilities"])
         parity, provenance = dict(content["parity"]), dict(content["provenance"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ArtifactError(f"{path / MANIFEST} holds what this version of Penstock cannot read: {error!r}") from error
+        raise ArtifactError(f"{path / MANIFEST} holds what this version of Headrace cannot read: {error!r}") from error
     files = tuple(file for file in content["digests"] if file != f"../{LABELS}")
     for plan in plans:
         for choice in plan.choices.values():
@@ -243,7 +243,7 @@ def fill_artifact(
         signature,
         name=name,
         # Triton has no backend for torch.export's format; only the embedded server runs a model without an ONNX graph.
-        backend="onnxruntime" if "model.onnx" in digests else "penstock",
+        backend="onnxruntime" if "model.onnx" in digests else "headrace",
         max_batch_size=max_batch_size or largest,
         label_filename=LABELS if labels is not None else "",
     )
@@ -252,7 +252,7 @@ def fill_artifact(
         version,
         {
             "format": FORMAT,
-            "penstock": __version__,
+            "headrace": __version__,
             "name": name,
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "signature": signature.to_json(),

@@ -22,7 +22,7 @@ try:
 except ImportError:  # not on Windows: two writers of one repository then have to take turns by themselves
     fcntl = None  # type: ignore[assignment]
 
-_NEW, _OLD = ".penstock-new-", ".penstock-old-"
+_NEW, _OLD = ".headrace-new-", ".headrace-old-"
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,7 +115,7 @@ def _exclusive(parent: Path) -> Iterator[None]:
 
 
 def _clear_leftovers(parent: Path) -> None:
-    for entry in sorted(parent.glob(".penstock-*")):
+    for entry in sorted(parent.glob(".headrace-*")):
         if entry.name.startswith(_OLD):
             original = parent / entry.name.removeprefix(_OLD).partition("-")[2]
             if not original.exists():  # its writer died between the two renames of `_swap_in`

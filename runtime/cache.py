@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .capture import CapturedGraph
     from .config import GraphConfig
 
-log = logging.getLogger("penstock.cache")
+log = logging.getLogger("headrace.cache")
 
 _MOST_ENTRIES = 32
 _MOST_BYTES = 8 << 30
@@ -89,7 +89,7 @@ def store(key: str, cached: Cached, directory: Path) -> None:
             for name in sorted({name for choice in cached.plan.choices.values() for name in choice.files}):
                 shutil.copyfile(directory / name, entry / name)
                 digests[name] = digest(entry / name, inside=entry)
-            content = {"format": FORMAT, "penstock": __version__, "digests": digests, "plan": cached.plan.to_json()}
+            content = {"format": FORMAT, "headrace": __version__, "digests": digests, "plan": cached.plan.to_json()}
             write_manifest(entry, {**content, "passes": [record.to_json() for record in cached.passes]})
         _prune(folder, key)
     except (ArtifactError, OSError) as error:

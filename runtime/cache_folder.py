@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 def cache_folder() -> Path | None:
-    """$PENSTOCK_CACHE, else $XDG_CACHE_HOME/penstock or ~/.cache/penstock.
+    """$HEADRACE_CACHE, else $XDG_CACHE_HOME/headrace or ~/.cache/headrace.
 
-    None when it is turned off (PENSTOCK_CACHE=off), or there is no home to put it in.
+    None when it is turned off (HEADRACE_CACHE=off), or there is no home to put it in.
     """
-    named = os.environ.get("PENSTOCK_CACHE")
+    named = os.environ.get("HEADRACE_CACHE")
     if named is not None:
         return None if named.lower() in ("", "0", "off") else Path(named)
     try:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError:
         return None
-    return Path(base) / "penstock"
+    return Path(base) / "headrace"

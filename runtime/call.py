@@ -19,7 +19,7 @@ def check_tensors(inputs: Sequence[Any], names: Sequence[str] = (), *, batched: 
     called = names or [f"input {index}" for index in range(len(inputs))]
     for name, value in zip(called, inputs, strict=True):
         if not isinstance(value, torch.Tensor):
-            remedy = "torch.as_tensor makes one of an array; a penstock.Graph's build puts tensors together to a dict or list"
+            remedy = "torch.as_tensor makes one of an array; a headrace.Graph's build puts tensors together to a dict or list"
             raise InputError(f"a graph takes tensors, got a {type(value).__name__} as {name}; {remedy}")
         if value.is_nested or value.layout != torch.strided or value.is_quantized:
             kind = "nested" if value.is_nested else "quantised" if value.is_quantized else str(value.layout)

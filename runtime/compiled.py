@@ -121,7 +121,7 @@ class Compiler:
         begin = time.perf_counter()
         device = self.config.device if self.config.device != "auto" else captured.device
         config = self.config if ahead else self._for_a_call(self.config.buckets or (own_bucket(rows, device),), device)
-        folder = tempfile.TemporaryDirectory(prefix="penstock-")
+        folder = tempfile.TemporaryDirectory(prefix="headrace-")
         directory = Path(folder.name)
         # A call may use what an earlier process measured; whoever compiles ahead asks for a measurement.
         key = cache_key(captured, config) if not ahead and stale is None and not self.given.images else None

@@ -21,7 +21,7 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         here = Path(__file__).resolve().parent
-        source = importlib.util.spec_from_file_location("penstock_preprocessing", here / "preprocessing.py")
+        source = importlib.util.spec_from_file_location("headrace_preprocessing", here / "preprocessing.py")
         if source is None or source.loader is None:
             raise ImportError(f"cannot import {here / 'preprocessing.py'}")
         preprocessing = importlib.util.module_from_spec(source)

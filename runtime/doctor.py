@@ -69,7 +69,7 @@ def examine() -> tuple[Section, ...]:
 def _machine() -> tuple[Row, ...]:
     here = fingerprint()
     return (
-        Row(present=True, name="penstock", version=__version__),
+        Row(present=True, name="headrace", version=__version__),
         Row(present=True, name="python", version=platform.python_version(), remark=f"{platform.system()} {platform.machine()}"),
         _cpu(here),
         *_gpus(here["gpus"]),
@@ -98,7 +98,7 @@ def _gpus(names: Sequence[str]) -> list[Row]:
     if not names:
         return [Row(present=False, name="GPU", remark="no NVIDIA driver is loaded; models run on the CPU")]
     build = f"a build for CUDA {torch.version.cuda}" if torch.version.cuda else "a build for CPUs"
-    remark = f"torch {torch.__version__} is {build} and cannot use it: pip install 'penstock[cuda]' and a CUDA build of torch"
+    remark = f"torch {torch.__version__} is {build} and cannot use it: pip install 'headrace[cuda]' and a CUDA build of torch"
     return [Row(present=False, name=name, remark=remark) for name in names]
 
 

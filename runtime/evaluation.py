@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import InputError, PenstockError
+from ..errors import HeadraceError, InputError
 from .compiled import own_bucket
 from .config import GraphConfig
 from .graph import ModuleGraph
@@ -19,7 +19,7 @@ from .journal import Journal
 from .recompiles import kinds_of
 from .watch import Watch
 
-_HOME = "_penstock_evaluation"  # an attribute of the module, so that the step lives as long as it; copies of it are None
+_HOME = "_headrace_evaluation"  # an attribute of the module, so that the step lives as long as it; copies of it are None
 _PATIENCE = 10.0  # seconds; about what the capture and the plan of a ResNet-50 take on two cores
 _GAIN = 0.03  # share of the eager time that a graph must save, to be compiled again
 _TIMED = 16  # calls of each kind, after the weights changed
@@ -31,7 +31,7 @@ def evaluation_step(model: nn.Module, *, patience: float | None = None, config: 
 
     Weights that have just changed are evaluated eagerly, and a graph is compiled as soon as the time that it would have saved
     since then exceeds what compiling costs; at once, where the evaluation before was long enough for that. Both are measured;
-    before the first compilation its cost is taken to be `patience` seconds (default: $PENSTOCK_PATIENCE, else 10; 0 compiles
+    before the first compilation its cost is taken to be `patience` seconds (default: $HEADRACE_PATIENCE, else 10; 0 compiles
     at the first call). So an evaluation never takes much longer than eager, nor much longer than the better choice would have
     (ski rental: at most twice its time, Karlin et al. 1988, doi:10.1007/BF01762111). A model in training mode, or under
     gradients, is called as it is, and so is one that cannot be captured, with one warning.
@@ -111,7 +111,7 @@ class EvaluationStep:
             begin = time.perf_counter()
             try:
                 outputs = self.graph(*inputs)
-            except PenstockError as error:
+            except HeadraceError as error:
                 self.refused = str(error)
                 Journal(f"evaluation of {type(self.graph.model).__name__}").warn(f"stays eager: {error}")
                 return self.model(*inputs)
@@ -174,8 +174,8 @@ def _unwrapped(model: nn.Module) -> nn.Module:
 
 
 def _default_patience() -> float:
-    text = os.environ.get("PENSTOCK_PATIENCE", "")
+    text = os.environ.get("HEADRACE_PATIENCE", "")
     try:
         return float(text) if text else _PATIENCE
     except ValueError as error:
-        raise InputError(f"PENSTOCK_PATIENCE must be a number of seconds, it is {text!r}") from error
+        raise InputError(f"HEADRACE_PATIENCE must be a number of seconds, it is {text!r}") from error

@@ -40,7 +40,7 @@ def fingerprint() -> dict[str, Any]:
         "cores": available_cores(),
         "gpus": gpus(),
         "versions": versions(),
-        "penstock": __version__,
+        "headrace": __version__,
     }
 
 

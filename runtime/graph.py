@@ -111,7 +111,7 @@ class Graph:
         return tuple(self._recompiles if self._trainer is None else self._trainer.recompiles)
 
     def debug(self, level: int = 1) -> Graph:
-        """Say what this graph does, to the logger "penstock.graph", or on stderr where no logging is set up; returns itself.
+        """Say what this graph does, to the logger "headrace.graph", or on stderr where no logging is set up; returns itself.
 
         0 is off. 1: each capture with its reason, its duration, the passes, and the plan's choices. 2: also what every
         candidate measured. 3: also each captured operation with your own file and line, where torch knows it.
@@ -246,7 +246,7 @@ class Graph:
                 compiled = self._ready(compiled.captured.example, None)
             self._compiler().extend(compiled)
             folder = Path(path)
-            with tempfile.TemporaryDirectory(prefix="penstock-") as staging:
+            with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
                 write_onnx(compiled.optimised, compiled.runner.directory)
                 wanted = {"model.onnx", *(name for choice in compiled.plan.choices.values() for name in choice.files)}
                 wanted |= {item.name for item in compiled.runner.directory.glob("model.onnx.*")}
@@ -294,7 +294,7 @@ class Graph:
 
     def _refuse_training(self, what: str) -> None:
         if self._trainer is not None:
-            raise ArtifactError(f"a training graph cannot {what} for inference; use penstock.compile(model) on its model")
+            raise ArtifactError(f"a training graph cannot {what} for inference; use headrace.compile(model) on its model")
 
     def _last(self) -> Compiled:
         if self._trainer is not None:
@@ -400,7 +400,7 @@ def compile(
     """
     if not isinstance(model, torch.nn.Module):
         raise InputError(
-            f"compile takes an nn.Module, got a {type(model).__name__}; a penstock.Graph's build may be any function"
+            f"compile takes an nn.Module, got a {type(model).__name__}; a headrace.Graph's build may be any function"
         )
     graph = ModuleGraph(model, config=config)
     if example_inputs is None and images is None:

@@ -167,7 +167,7 @@ class _Rewriting:
             zero_point,
             self._stored(f"{name}_sums", levels.sum((1, 2, 3), dtype=torch.int32)),
         )
-        computed = self._editor.put(site.at, torch.ops.penstock.conv2d_int8.default, *arguments)
+        computed = self._editor.put(site.at, torch.ops.headrace.conv2d_int8.default, *arguments)
         self._levels[result] = _Levels(node=computed, scale=scale, zero_point=zero_point)
         floats = self._converted("dequantize", self._levels[result], computed, result.meta["val"].dtype, before=site.at)
         result.replace_all_uses_with(floats)
@@ -184,7 +184,7 @@ class _Rewriting:
     def _converted(self, operator: str, form: _Levels, value: Node, dtype: torch.dtype, *, before: Node) -> Node:
         scale = self._stored(f"{value.name}_scale", torch.tensor([form.scale]))
         zero_point = self._stored(f"{value.name}_zero_point", torch.tensor([form.zero_point], dtype=torch.int32))
-        target = getattr(torch.ops.penstock, operator).default
+        target = getattr(torch.ops.headrace, operator).default
         node: Node = self._editor.put(before, target, value, scale, zero_point, 0, dtype)
         return node
 

@@ -1,6 +1,6 @@
 """What a graph says of its own doings, as loud as `Graph.debug` asked: captures, plans, measurements, operations.
 
-Everything goes to the logger "penstock.graph", whose level and handlers stay the user's: how loud one graph is, is kept with
+Everything goes to the logger "headrace.graph", whose level and handlers stay the user's: how loud one graph is, is kept with
 that graph. Where no handler is configured at all, a loud graph writes to stderr.
 """
 
@@ -19,7 +19,7 @@ from .passes import PassRecord
 from .plan import Plan
 from .plan_table import plan_table
 
-log = logging.getLogger("penstock.graph")
+log = logging.getLogger("headrace.graph")
 
 LEVELS = (0, 1, 2, 3)
 _WIDTH = 200
@@ -75,7 +75,7 @@ def plan_text(plan: Plan, buckets: Iterable[int]) -> str:
 
 
 def measurements_text(plan: Plan) -> str:
-    """Every candidate's measurement, as `penstock tune` prints them."""
+    """Every candidate's measurement, as `headrace tune` prints them."""
     from rich.console import Console
 
     text = io.StringIO()
@@ -99,7 +99,7 @@ def _name(target: Any) -> str:
 
 
 def user_line(trace: str) -> str:
-    """file:line of the innermost frame of a printed stack that is neither torch's nor Penstock's; "" when there is none."""
+    """file:line of the innermost frame of a printed stack that is neither torch's nor Headrace's; "" when there is none."""
     for text in reversed(trace.splitlines()):
         parts = text.strip().split('"')
         if parts[0] == "File " and not parts[1].startswith(_LIBRARIES):

@@ -99,7 +99,7 @@ def find_sites(editor: ProgramEditor) -> list[Site]:
     nodes = [node for node in editor.graph.nodes if node.op == "call_function"]
     if any("stride" in str(node.target) for node in nodes):
         return []
-    found = {**_FOUND, torch.ops.penstock.conv2d_int8.default: (_integer_convolutions,)}
+    found = {**_FOUND, torch.ops.headrace.conv2d_int8.default: (_integer_convolutions,)}
     return [site for node in nodes for find in found.get(node.target, ()) for site in find(editor, node)]
 
 
@@ -288,7 +288,7 @@ def _named_padding(name: Any, weight: Any, dilation: list[int] | None) -> list[i
 
 
 def _linear_gelu(x: Any, weight: Any, bias: Any, *, approximate: str) -> tuple[Any, ...]:
-    return (torch.ops.penstock.bias_gelu.default(_aten.linear.default(x, weight), bias, approximate),)
+    return (torch.ops.headrace.bias_gelu.default(_aten.linear.default(x, weight), bias, approximate),)
 
 
 _INTEGER_NUMBERS = (
@@ -301,7 +301,7 @@ def _conv2d_int8(
     x: Any, weight: Any, scale: Any, bias: Any, residual: Any, sums: Any, *, tile: Any, **given: Any
 ) -> tuple[Any]:
     x_zero_point, *rest = (given[name] for name in _INTEGER_NUMBERS)
-    return (torch.ops.penstock.conv2d_int8.default(x, weight, scale, x_zero_point, bias, residual, *rest, sums, tile),)
+    return (torch.ops.headrace.conv2d_int8.default(x, weight, scale, x_zero_point, bias, residual, *rest, sums, tile),)
 
 
 def _pair_of(result: Any) -> tuple[Any, Any]:
@@ -310,12 +310,12 @@ def _pair_of(result: Any) -> tuple[Any, Any]:
 
 _COMPUTED: dict[str, Callable[..., tuple[Any, ...]]] = {
     "conv2d": lambda *values, stride, padding, dilation, relu, tile: (
-        torch.ops.penstock.conv2d.default(*values, stride, padding, dilation, relu, tile),
+        torch.ops.headrace.conv2d.default(*values, stride, padding, dilation, relu, tile),
     ),
     "conv2d_int8": _conv2d_int8,
-    "add_relu": lambda a, b: (torch.ops.penstock.add_relu.default(a, b),),
+    "add_relu": lambda a, b: (torch.ops.headrace.add_relu.default(a, b),),
     "bias_gelu": _linear_gelu,
-    "layer_norm": lambda *values, eps: (torch.ops.penstock.layer_norm.default(*values, eps),),
-    "add_layer_norm": lambda *values, eps: _pair_of(torch.ops.penstock.add_layer_norm.default(*values, eps)),
-    "softmax_topk": lambda scores, *, k: _pair_of(torch.ops.penstock.softmax_topk.default(scores, k)),
+    "layer_norm": lambda *values, eps: (torch.ops.headrace.layer_norm.default(*values, eps),),
+    "add_layer_norm": lambda *values, eps: _pair_of(torch.ops.headrace.add_layer_norm.default(*values, eps)),
+    "softmax_topk": lambda scores, *, k: _pair_of(torch.ops.headrace.softmax_topk.default(scores, k)),
 }

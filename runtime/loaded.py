@@ -80,7 +80,7 @@ class LoadedGraph(Graph):
 
 
 def load(path: str | Path) -> LoadedGraph:
-    """A graph from a model folder that `Graph.save` or `penstock migrate` wrote. Raises ArtifactError, or BackendError
+    """A graph from a model folder that `Graph.save` or `headrace migrate` wrote. Raises ArtifactError, or BackendError
     when nothing installed here can run it."""
     return LoadedGraph(load_artifact(path))
 
@@ -92,7 +92,7 @@ def _read_from(artifact: Artifact) -> Iterator[None]:
         yield
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         where = artifact.path / MANIFEST
-        raise ArtifactError(f"{where} holds what this version of Penstock cannot read: {error!r}; package it again") from error
+        raise ArtifactError(f"{where} holds what this version of Headrace cannot read: {error!r}; package it again") from error
 
 
 def _plain_structure(signature: Signature) -> Structure:

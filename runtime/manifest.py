@@ -1,4 +1,4 @@
-"""`penstock.json`: what an artifact is made of, and the digests that hold it to that. Torch-free.
+"""`headrace.json`: what an artifact is made of, and the digests that hold it to that. Torch-free.
 
 The file has one canonical form and carries its own digest, so any changed byte in it, or in a file it lists, is found.
 """
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from ..errors import ArtifactError, DigestError
 
 FORMAT = 1
-MANIFEST = "penstock.json"
+MANIFEST = "headrace.json"
 LABELS = "labels.txt"
 MAX_NAME = 128
 
@@ -47,13 +47,13 @@ def check_file(name: object) -> str:
 
 
 def write_manifest(path: Path, content: Mapping[str, Any]) -> None:
-    """Write `path/penstock.json` with its own digest. Numbers that JSON cannot hold (infinite, not a number) become null."""
+    """Write `path/headrace.json` with its own digest. Numbers that JSON cannot hold (infinite, not a number) become null."""
     values = plain(content)
     (path / MANIFEST).write_bytes(_render({**values, "self": _digest_of(values)}))
 
 
 def read_manifest(path: Path) -> tuple[dict[str, Any], bytes | None]:
-    """The verified content of `path/penstock.json`, and the bytes of the labels file if there is one.
+    """The verified content of `path/headrace.json`, and the bytes of the labels file if there is one.
 
     Every file it lists has been read and compared. Raises DigestError naming the file that differs, ArtifactError for
     missing files, links, names that lead elsewhere, and other formats.
@@ -62,7 +62,7 @@ def read_manifest(path: Path) -> tuple[dict[str, Any], bytes | None]:
     with _open(where) as file:
         raw = file.read(_MAX_MANIFEST + 1)
     if len(raw) > _MAX_MANIFEST:
-        raise ArtifactError(f"{where} is larger than {_MAX_MANIFEST:,} bytes; it was not written by Penstock")
+        raise ArtifactError(f"{where} is larger than {_MAX_MANIFEST:,} bytes; it was not written by Headrace")
     content: Any = None
     try:
         content = json.loads(raw)
@@ -72,9 +72,9 @@ def read_manifest(path: Path) -> tuple[dict[str, Any], bytes | None]:
         intact = False
     other = ""  # another format may also have another way to be verified
     if isinstance(content, dict) and (type(content.get("format")) is not int or content["format"] != FORMAT):
-        written_by = f"it was written by Penstock {content['penstock']!r}: use that" if "penstock" in content else "use another"
+        written_by = f"it was written by Headrace {content['headrace']!r}: use that" if "headrace" in content else "use another"
         other = (
-            f"has format {content.get('format')!r}, and this version of Penstock reads format {FORMAT}; "
+            f"has format {content.get('format')!r}, and this version of Headrace reads format {FORMAT}; "
             f"{written_by} version, or package the model again"
         )
     if not intact:

@@ -204,7 +204,7 @@ def _tensor(message: Any, schema: Any, where: str) -> ConfigTensor:
     kind = schema.DataType.Name(message.data_type).removeprefix("TYPE_")
     datatype = "BYTES" if kind == "STRING" else kind
     if datatype != "BYTES" and datatype not in _DTYPES:
-        raise ArtifactError(f"{where}: tensor {message.name!r} has data type TYPE_{kind}, which no model of Penstock's has")
+        raise ArtifactError(f"{where}: tensor {message.name!r} has data type TYPE_{kind}, which no model of Headrace's has")
     shape = message.reshape.shape if message.HasField("reshape") else message.dims
     return ConfigTensor(
         name=message.name,

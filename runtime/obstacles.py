@@ -48,10 +48,10 @@ def in_arguments(module: Any, inputs: Any, dtypes: Mapping[torch.dtype, str]) ->
     """What is wrong with what `capture` was called with, before anything is run."""
     found = []
     if not isinstance(module, nn.Module):
-        message = f"a {type(module).__name__} is no nn.Module; wrap it in one, or write a penstock.Graph whose build calls it"
+        message = f"a {type(module).__name__} is no nn.Module; wrap it in one, or write a headrace.Graph whose build calls it"
         found.append(Obstacle("PG100", message))
     if not isinstance(inputs, tuple):
-        remedy = "pass its tensors in the order of forward's parameters; a penstock.Graph's build can put them together again"
+        remedy = "pass its tensors in the order of forward's parameters; a headrace.Graph's build can put them together again"
         return [*found, Obstacle("PG101", f"the inputs are a {type(inputs).__name__}; {remedy}")]
     if not inputs:
         return [*found, Obstacle("PG101", "at least one example input is needed")]
@@ -84,7 +84,7 @@ def in_module(module: nn.Module, device: torch.device) -> list[Obstacle]:
     found = []
     for name, item in module.named_modules():
         if isinstance(item, torch.jit.ScriptModule):
-            remedy = "build it as an ordinary nn.Module instead (PS805 of penstock migrate does)"
+            remedy = "build it as an ordinary nn.Module instead (PS805 of headrace migrate does)"
             message = f"{name or 'the module'} is compiled TorchScript; {remedy}"
             found.append(Obstacle("PG108", message))
         elif any(isinstance(value, torch.ScriptObject) for value in vars(item).values()):
@@ -168,7 +168,7 @@ def in_outputs(
 
 def fixed_batch(how: str, path: str, line: int) -> Obstacle:
     """A line that fixes the batch size; `how` says by what, in brackets, or is empty."""
-    mended = "; penstock migrate rewrites this line (PS801)" if _ROUNDED.search(linecache.getline(path, line)) else ""
+    mended = "; headrace migrate rewrites this line (PS801)" if _ROUNDED.search(linecache.getline(path, line)) else ""
     return Obstacle("PG121", _SPECIALISED.format(how=how) + mended, path, line)
 
 

@@ -86,7 +86,7 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
     if order.preprocessing is not None:
         check_fit(order.preprocessing, captured.signature)
     optimised, passes = run_passes(captured)
-    with tempfile.TemporaryDirectory(prefix="penstock-") as staging:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
         directory = Path(staging) / "files"
         directory.mkdir()
         # Before anything is compiled: a backend may leave guards of its own in the program that it was given.
@@ -158,7 +158,7 @@ def _tune(
     # Top-1 agreement of untrained weights says nothing about trained ones, so no images: lossless candidates only.
     other = randomised(model, captured.example)
     recaptured = capture(other, captured.example)
-    with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
         source = CapturedSource(recaptured, run_passes(recaptured)[0])
         plan = tune(source, order.config, directory=Path(scratch), device=device, progress=tell)
     prepared: dict[Choice, Choice] = {}
@@ -184,7 +184,7 @@ def _with_original(captured: CapturedGraph, order: Order, device: str) -> Parity
     if outputs.shape[1:] != primary.row_shape:
         raise ParityError(f"the script's outputs have rows of shape {outputs.shape[1:]}, the graph's {primary.row_shape}")
     eager = backends.get("eager")
-    with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
         session = eager.open(Path(scratch), target, eager.prepare(captured, target, Path(scratch)))
         computed = _run(session, images)[reference.primary]
     gate = Gate(tolerance=order.config.tolerance, noise=(reference.noise[reference.primary],))

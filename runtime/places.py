@@ -20,7 +20,7 @@ _STANDARD = sysconfig.get_path("stdlib")
 
 
 def is_users(path: str) -> bool:
-    """Whether a file is neither torch's, numpy's, Python's nor Penstock's; model libraries count as the user's."""
+    """Whether a file is neither torch's, numpy's, Python's nor Headrace's; model libraries count as the user's."""
     standard = path.startswith(_STANDARD) and "-packages" not in path[len(_STANDARD) :]
     return bool(path) and not standard and not path.startswith(_LIBRARIES)
 

@@ -23,7 +23,7 @@ from ..errors import SandboxError
 from .absent import stand_in
 from .absent_data import bare_data_sets, is_of_absent_data
 
-MODULE = "__penstock__"
+MODULE = "__headrace__"
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 _CUDA_ON_CPU = ("Torch not compiled with CUDA", "Found no NVIDIA driver", "No CUDA GPUs are available")
 _LAUNCHER = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "SLURM_PROCID": "0"}
@@ -111,7 +111,7 @@ def _as_launched(code: types.CodeType, module: types.ModuleType, recipe: Mapping
 def _raised_by(error: BaseException, module: types.ModuleType) -> bool:
     """Whether the recipe itself ran last of all the user's code."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return [name for name in frames if name and not name.startswith(("importlib", "penstock."))][-1:] == [module.__name__]
+    return [name for name in frames if name and not name.startswith(("importlib", "headrace."))][-1:] == [module.__name__]
 
 
 def _reads(source: str, library: str) -> bool:

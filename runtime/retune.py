@@ -1,4 +1,4 @@
-"""Measure a model that is on disk on this machine: `penstock tune`. The portable graph is all it starts from."""
+"""Measure a model that is on disk on this machine: `headrace tune`. The portable graph is all it starts from."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def retune(
         rows = [found]
     device = "cpu" if config.device == "auto" else config.device
     buckets = config.buckets or tuple(bucket for bucket in config.planned(device) if bucket <= artifact.max_batch_size)
-    with tempfile.TemporaryDirectory(prefix="penstock-") as staging:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
         directory = Path(staging)
         for name in (name for name in artifact.files if name.startswith(ONNX_FILE)):
             shutil.copyfile(artifact.path / name, directory / name)
@@ -167,7 +167,7 @@ def _write(folder: Path, artifact: Artifact, plan: Plan, directory: Path) -> Pla
         if f"../{LABELS}" in content["digests"]:
             digests[f"../{LABELS}"] = content["digests"][f"../{LABELS}"]
         plans = [plan.to_json(), *(other.to_json() for other in others)]
-        write_manifest(fresh, {**content, "penstock": __version__, "digests": digests, "plans": plans})
+        write_manifest(fresh, {**content, "headrace": __version__, "digests": digests, "plans": plans})
     return plan
 
 

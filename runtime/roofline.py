@@ -1,6 +1,6 @@
 """What this machine can do at most, measured: matrix products per precision, copying, and a packaged model in batches.
 
-    python -m penstock.runtime.roofline MODELS/NAME OUT.json [--seconds 1]
+    python -m headrace.runtime.roofline MODELS/NAME OUT.json [--seconds 1]
 
 A peak is the best that any library here reached on one large matrix product (torch, and every backend that has the
 precision), so it is what can be had, not what a data sheet promises. After S. Williams, A. Waterman and D. Patterson,
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArtifactError, BackendError, PenstockError
+from ..errors import ArtifactError, BackendError, HeadraceError
 from ..specs import Signature, TensorSpec
 from . import backends
 from .artifact import Artifact, load_artifact
@@ -130,7 +130,7 @@ def _products(device: str, precision: str) -> Iterator[tuple[str, Callable[[], o
         if backend.format != "onnx" or backend.supports(target) is not None or name == "tensorrt":
             continue
         values = np.random.default_rng(0).standard_normal((rows, side)).astype(np.float32)
-        with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
+        with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
             _write_product(Path(scratch), side)
             graph = PortableGraph(
                 Signature(
@@ -204,14 +204,14 @@ def _shortest(call: Callable[[], object], seconds: float) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m penstock.runtime.roofline", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m headrace.runtime.roofline", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path, help="a model's folder in a model repository")
     parser.add_argument("out", type=Path, help="where the figures go as JSON")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement (default 1)")
     given = parser.parse_args(arguments)
     try:
         found = roofline(given.model, seconds=given.seconds)
-    except PenstockError as error:
+    except HeadraceError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 2
     aside = given.out.with_name(f".{given.out.name}.{os.getpid()}")

@@ -10,7 +10,7 @@
     pixels      the same with the arithmetic of the preprocessing inside the graph
 
 The first four are torch's own kernels, made from the user's model; the others are choices of the plan that was measured, so
-that each form runs what Penstock would run if it were allowed no more. A form that cannot be, or would be the one before it,
+that each form runs what Headrace would run if it were allowed no more. A form that cannot be, or would be the one before it,
 has a reason instead.
 """
 
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import ArtifactError, PenstockError
+from ..errors import ArtifactError, HeadraceError
 from ..specs import Signature
 from . import backends
 from .artifact import Artifact, load_artifact
@@ -95,7 +95,7 @@ def write_variants(
         raise ArtifactError(f"{folder} takes pixels already, so its forms before that cannot be made; migrate the repository")
     tell(0.0, "capturing the graph")
     captured = capture(model, noise((2, *artifact.signature.inputs[0].row_shape)).to(device_of(model)))
-    with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
         writer = _Writer(artifact, captured, run_passes(captured)[0], out, images, Path(scratch))
         variants = []
         for number, form in enumerate(FORMS):
@@ -131,7 +131,7 @@ class _Writer:
             if form == "pixels":
                 return self._pixels()
             return self._torch(form)
-        except (PenstockError, ImageError, OSError) as error:
+        except (HeadraceError, ImageError, OSError) as error:
             return Variant(form=form, why=" ".join(str(error).split()))
 
     def _torch(self, form: str) -> Variant:
@@ -301,7 +301,7 @@ def _why_not(plan: Plan, precisions: Sequence[str]) -> str:
     tried = [item for item in plan.measurements if item.precision in precisions]
     words = "/".join(precisions)
     if not tried:
-        return f"the plan did not try {words}; `penstock tune MODEL --calibration IMAGES` tries all, judged by real images"
+        return f"the plan did not try {words}; `headrace tune MODEL --calibration IMAGES` tries all, judged by real images"
     reasons = list(dict.fromkeys(f"{item.candidate}: {item.why}" for item in tried if item.why))
     return f"the plan uses no {words} ({'; '.join(reasons[:3])})"
 

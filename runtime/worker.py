@@ -1,4 +1,4 @@
-"""`python -m penstock.runtime.worker REQUEST.json RESPONSE.json`: the subprocess in which a user's model is built and packaged.
+"""`python -m headrace.runtime.worker REQUEST.json RESPONSE.json`: the subprocess in which a user's model is built and packaged.
 
 Tasks are "inspect", "answers", "package" and "variants". Every outcome is a response, failures too: {"ok": false, "error",
 "where", "traceback", "stage", "obstacles"}. Lines `PROGRESS <0..1> <text>` go to standard output among whatever the user's code
@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArtifactError, BackendError, CaptureError, ParityError, PenstockError, SandboxError
+from ..errors import ArtifactError, BackendError, CaptureError, HeadraceError, ParityError, SandboxError
 from .manifest import plain
 
 _TRACEBACK = 16_000
@@ -25,7 +25,7 @@ _TRACEBACK = 16_000
 def main(arguments: list[str]) -> int:
     """Answer one request; the exit status is 0 when a response was written."""
     if len(arguments) != 2:
-        sys.stderr.write("usage: python -m penstock.runtime.worker REQUEST.json RESPONSE.json\n")
+        sys.stderr.write("usage: python -m headrace.runtime.worker REQUEST.json RESPONSE.json\n")
         return 2
     request_path, response_path = (Path(argument).resolve() for argument in arguments)
     response = answer(request_path, _reporter())
@@ -166,7 +166,7 @@ def _failure(error: BaseException, root: str | None, stage: str) -> dict[str, An
     return {
         "ok": False,
         "stage": stage,
-        "error": text if isinstance(error, PenstockError) else f"{type(error).__name__}: {text}",
+        "error": text if isinstance(error, HeadraceError) else f"{type(error).__name__}: {text}",
         "where": _where(cause, root),
         "traceback": "".join(traceback.format_exception(cause))[-_TRACEBACK:],
         "obstacles": [dict(vars(obstacle)) for obstacle in obstacles],

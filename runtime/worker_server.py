@@ -1,4 +1,4 @@
-"""`python -m penstock.runtime.worker_server REQUESTS SECONDS`: many requests to the worker, torch loaded once for all of them.
+"""`python -m headrace.runtime.worker_server REQUESTS SECONDS`: many requests to the worker, torch loaded once for all of them.
 
 REQUESTS is a named pipe with one JSON line per request: {"request": path, "response": path, "token": text}. Each is
 answered, as `worker` answers it, in a fork of its own that ends within SECONDS with all that it started; then
@@ -37,7 +37,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # prctl(2): orphaned descendants become this proce
 
 def main(arguments: list[str]) -> int:
     if len(arguments) != 2:
-        sys.stderr.write("usage: python -m penstock.runtime.worker_server REQUESTS SECONDS\n")
+        sys.stderr.write("usage: python -m headrace.runtime.worker_server REQUESTS SECONDS\n")
         return 2
     for name in _PRELOADED:
         with contextlib.suppress(ImportError):

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ForbiddenError, PenstockError, UnauthorizedError
+from ..errors import ForbiddenError, HeadraceError, UnauthorizedError
 
 __all__ = ["CATEGORIES", "Access", "load_access"]
 
@@ -116,22 +116,22 @@ class Access:
 def load_access(path: Path) -> Access:
     """Read a token file: TOML (or JSON where the name ends in .json) with lists of tokens under infer, admin and metrics.
 
-    An entry is a token, or "sha256:" and its digest in hexadecimal. A category without tokens is closed. Raises PenstockError.
+    An entry is a token, or "sha256:" and its digest in hexadecimal. A category without tokens is closed. Raises HeadraceError.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise PenstockError(f"cannot read the token file {path}: {getattr(error, 'strerror', error)} (--token-file)") from None
+        raise HeadraceError(f"cannot read the token file {path}: {getattr(error, 'strerror', error)} (--token-file)") from None
     try:
         content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except ValueError as error:
-        raise PenstockError(
+        raise HeadraceError(
             f"the token file {path} is not valid {'JSON' if path.suffix == '.json' else 'TOML'}: {error}"
         ) from None
     if not isinstance(content, dict) or not content:
-        raise PenstockError(f"the token file {path} must hold lists of tokens under {', '.join(CATEGORIES)}")
+        raise HeadraceError(f"the token file {path} must hold lists of tokens under {', '.join(CATEGORIES)}")
     if unknown := sorted(set(content) - set(CATEGORIES)):
-        raise PenstockError(f"the token file {path} names '{unknown[0]}'; the categories are {', '.join(CATEGORIES)}")
+        raise HeadraceError(f"the token file {path} names '{unknown[0]}'; the categories are {', '.join(CATEGORIES)}")
     return Access(
         {
             category: [_digest(path, category, entry) for entry in _list(path, category, entries)]
@@ -142,7 +142,7 @@ def load_access(path: Path) -> Access:
 
 def _list(path: Path, category: str, entries: Any) -> list[Any]:
     if not isinstance(entries, list):
-        raise PenstockError(f"the token file {path}: '{category}' must be a list of strings")
+        raise HeadraceError(f"the token file {path}: '{category}' must be a list of strings")
     return entries
 
 
@@ -152,7 +152,7 @@ def _digest(path: Path, category: str, entry: Any) -> bytes:
             return bytes.fromhex(hashed[1])
         if _TOKEN.fullmatch(entry) and not entry.startswith("sha256:"):
             return hashlib.sha256(entry.encode()).digest()
-    raise PenstockError(
+    raise HeadraceError(
         f"the token file {path}: every token of '{category}' must be a string of 16 to 1024 visible ASCII characters, as "
         "`openssl rand -hex 32` makes, or sha256: and its digest"
     )

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..errors import ExecutionError, InputError, OverloadedError, PenstockError
+from ..errors import ExecutionError, HeadraceError, InputError, OverloadedError
 from .collate import Collator, split
 from .latency import LatencyTable
 from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait, service_order
@@ -23,7 +23,7 @@ from .statistics import BatchTimes, ModelStatistics, failure
 
 __all__ = ["Batcher", "Runner", "Ticket"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 Rows = list[np.ndarray]
 
@@ -103,7 +103,7 @@ class Batcher:
         self._instances = instances
         self._devices = devices or [0] * len(instances)
         self._threads = [
-            threading.Thread(target=self._work, args=(number,), name=f"penstock-{name}-{number}", daemon=True)
+            threading.Thread(target=self._work, args=(number,), name=f"headrace-{name}-{number}", daemon=True)
             for number in range(len(instances))
         ]
         for thread in self._threads:
@@ -207,11 +207,11 @@ class Batcher:
         if self._give_up(ticket, OverloadedError(f"the deadline passed before model '{self._name}' could run the request")):
             self.table.settle(in_time=False)
 
-    def refuse(self, ticket: Ticket, error: PenstockError) -> None:
+    def refuse(self, ticket: Ticket, error: HeadraceError) -> None:
         """Answer with an error, unless the request already runs or was answered."""
         self._give_up(ticket, error)
 
-    def _give_up(self, ticket: Ticket, error: PenstockError) -> bool:
+    def _give_up(self, ticket: Ticket, error: HeadraceError) -> bool:
         """As `refuse`; says whether it waited still."""
         with self._changed:
             waiting = ticket.state in ("coming", "queued")
@@ -357,7 +357,7 @@ class Batcher:
         """Whether the memory of an output is that of inputs, which others come into."""
         return collator.owns(output) or self._staging.owns(output)
 
-    def _fail(self, tickets: Sequence[Ticket], error: PenstockError) -> None:
+    def _fail(self, tickets: Sequence[Ticket], error: HeadraceError) -> None:
         now = self._clock()
         for ticket in tickets:
             ticket.state = "done"

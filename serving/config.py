@@ -25,7 +25,7 @@ _CONTROL_MODES = ("none", "explicit", "poll")
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig:
-    """One run of `penstock serve`. Every limit is what one request may cost; a port of 0 takes a free one.
+    """One run of `headrace serve`. Every limit is what one request may cost; a port of 0 takes a free one.
 
     `models` is a folder in the model-repository layout. `instances` sessions run side by side per model, each with `threads`
     CPU threads (None: as many as its plan was measured with); a model whose plan is for GPUs has so many on each of the

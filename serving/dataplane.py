@@ -37,7 +37,7 @@ from .statistics import failure
 
 __all__ = ["EXTENSIONS", "SERVER_NAME", "DataPlane"]
 
-SERVER_NAME = "penstock"
+SERVER_NAME = "headrace"
 EXTENSIONS = ("classification", "model_configuration", "statistics", "binary_tensor_data", "parameters", "model_repository")
 
 # Below this, copying from or to shared memory takes less than handing it to another thread.
@@ -46,7 +46,7 @@ _LONG_COPY = 1 << 20
 _LONG_HASH = 256 * 1024
 
 T = TypeVar("T")
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 
 class DataPlane:

@@ -25,7 +25,7 @@ class DecodePool:
         self._limit = limit
         self._outstanding = 0
         self._lock = threading.Lock()
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="penstock-decode")
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="headrace-decode")
 
     @property
     def outstanding(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from ..errors import PenstockError
+from ..errors import HeadraceError
 from .access import load_access
 from .config import ServeConfig
 from .dataplane import DataPlane
@@ -26,7 +26,7 @@ from .tls import load_tls
 
 __all__ = ["Endpoints", "listen", "refuse_connections"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 # While stopping, every answer closes its connection for this long before idle connections are closed: a client that sends one
 # request after another has then left by itself, and no request crosses the closing on its way.
@@ -43,13 +43,13 @@ App = Callable[[Scope, Callable[[], Awaitable[Message]], Callable[[Message], Awa
 def listen(host: str, port: int, name: str, *, shared: bool = False) -> socket.socket:
     """A listening socket; with `shared`, one of several of our processes, among which the kernel divides the connections.
 
-    Raises PenstockError naming the flag when the port is taken.
+    Raises HeadraceError naming the flag when the port is taken.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         bound = socket.create_server((host, port), family=family, backlog=2048, reuse_port=shared)
     except OSError as error:
-        raise PenstockError(
+        raise HeadraceError(
             f"cannot listen on {host}:{port}: {error.strerror}; choose another with --{name}-port, or 0 for any free one"
         ) from error
     bound.setblocking(False)
@@ -70,7 +70,7 @@ def refuse_connections(listening: socket.socket) -> None:
 class Endpoints:
     """The servers of one process, on sockets that are bound already; all on the running event loop.
 
-    Tokens and certificates are read when this is made. Raises PenstockError when a file of theirs cannot be used.
+    Tokens and certificates are read when this is made. Raises HeadraceError when a file of theirs cannot be used.
     """
 
     def __init__(self, config: ServeConfig, *, telemetry: Telemetry | None = None) -> None:

@@ -20,7 +20,7 @@ from .versions import VersionPolicy, version_signature
 
 __all__ = ["Family"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 # A folder that is being written while it is read is read again so often, at such intervals.
 _ATTEMPTS, _PAUSE_SECONDS = 5, 0.2
@@ -233,7 +233,7 @@ class Family:
     def _switch(self, ready: dict[int, _Loaded], companions: dict[str, Model]) -> None:
         kept = {id(loaded.model) for loaded in ready.values()}
         retired = [loaded.model for loaded in self._ready.values() if id(loaded.model) not in kept]
-        drains = [threading.Thread(target=self._drain, args=(model,), name=f"penstock-drain-{self.name}") for model in retired]
+        drains = [threading.Thread(target=self._drain, args=(model,), name=f"headrace-drain-{self.name}") for model in retired]
         with self._guard:
             self._ready = dict(sorted(ready.items(), reverse=True))
             self._companions = companions

@@ -19,7 +19,7 @@ from ..runtime.preprocessing import MAX_PIXELS, Preprocessor, crop_box, resized
 
 __all__ = ["DECODINGS", "Decoding", "FastPreprocessor", "make_preprocessor"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 Decoding = Literal["exact", "fast", "scaled"]
 DECODINGS: tuple[str, ...] = get_args(Decoding)

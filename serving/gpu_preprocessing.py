@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ALL_DECODINGS", "GPU_BATCH", "GpuPreprocessor", "check_gpu_decoding", "make_gpu_preprocessor"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 ALL_DECODINGS = (*DECODINGS, "gpu")
 

@@ -26,7 +26,7 @@ from .telemetry import Telemetry
 
 __all__ = ["AccessInterceptor", "Methods", "code_of", "metadata_of"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 # HTTP statuses of RequestError as gRPC's codes.
 _CODES = {

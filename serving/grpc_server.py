@@ -14,7 +14,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from tritonclient.grpc import service_pb2 as pb
 
-from ..errors import PenstockError, RequestError
+from ..errors import HeadraceError, RequestError
 from .access import Access
 from .config_json import config_message
 from .dataplane import DataPlane
@@ -36,7 +36,7 @@ from .tls import Tls
 
 __all__ = ["GrpcServer"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 _SERVICE = "inference.GRPCInferenceService"
 # Calls are gathered before the server stops until none has come for so long, or for so long at most; and how long it then takes
@@ -92,12 +92,12 @@ class GrpcServer:
         return server
 
     def bind(self, host: str, port: int) -> int:
-        """Take the port; the one that was taken is returned. Raises PenstockError when it is in use."""
+        """Take the port; the one that was taken is returned. Raises HeadraceError when it is in use."""
         shown = f"[{host}]" if ":" in host else host
         try:
             bound = self._listen(f"{shown}:{port}")
         except RuntimeError as error:
-            raise PenstockError(
+            raise HeadraceError(
                 f"cannot listen on {shown}:{port}; choose another with --grpc-port, or 0 for any free one"
             ) from error
         self._address = f"{shown}:{bound}"

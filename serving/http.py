@@ -28,7 +28,7 @@ from .rate_limit import client_of_address
 
 __all__ = ["create_app"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 # Longer JSON is parsed beside the event loop; shorter is done before another thread would have begun.
 _LONG_JSON = 64 * 1024
@@ -69,7 +69,7 @@ def create_app(plane: DataPlane) -> FastAPI:
     """The application that serves one data plane."""
     config = plane.config
     app = DescribedApp(
-        title="Penstock",
+        title="Headrace",
         version=__version__,
         description="Image classification over the Open Inference Protocol (KServe v2) with Triton's extensions.",
         redirect_slashes=False,  # the redirect would name whatever host the request's header claims

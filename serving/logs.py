@@ -20,7 +20,7 @@ from ..errors import InputError, UnsupportedError
 
 __all__ = ["LogSettings", "log_output", "log_request", "request_id"]
 
-access = logging.getLogger("penstock.access")
+access = logging.getLogger("headrace.access")
 
 # The id of the request that the running task answers.
 request_id: ContextVar[str] = ContextVar("request_id", default="")
@@ -44,7 +44,7 @@ def log_request(
 
 
 class _Text(logging.Formatter):
-    """2026-01-31 12:00:00,000 WARNING penstock.serving: message; then the fields as name=value."""
+    """2026-01-31 12:00:00,000 WARNING headrace.serving: message; then the fields as name=value."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -128,7 +128,7 @@ class LogSettings(logging.Filter):
         self._verbose = changes.get("log_verbose_level", self._verbose)
         self._format = changes.get("log_format", self._format)
         self._handler.setFormatter(_FORMATS[self._format]())
-        logging.getLogger("penstock").setLevel(logging.DEBUG if self._verbose else logging.INFO)
+        logging.getLogger("headrace").setLevel(logging.DEBUG if self._verbose else logging.INFO)
         return self.to_json()
 
 
@@ -141,7 +141,7 @@ def log_output(form: str) -> Iterator[LogSettings]:
     """
     handler = logging.StreamHandler(sys.stderr)
     settings = LogSettings(handler, form)
-    root, own, forms = (logging.getLogger(name) for name in (None, "penstock", "python_multipart"))
+    root, own, forms = (logging.getLogger(name) for name in (None, "headrace", "python_multipart"))
     levels = [(logger, logger.level) for logger in (own, forms)]
     root.addHandler(handler)
     own.setLevel(logging.INFO)

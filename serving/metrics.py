@@ -90,16 +90,16 @@ class ModelCollector:
                 failed.add_sample(failed.name, dict(zip((*_LABELS, "reason"), (*labels, reason), strict=True)), count)
         yield failed
         depth = GaugeMetricFamily("nv_inference_pending_request_count", "Requests admitted and not running yet", labels=_LABELS)
-        sizes = HistogramMetricFamily("penstock_batch_size", "Rows per executed batch", labels=_LABELS)
+        sizes = HistogramMetricFamily("headrace_batch_size", "Rows per executed batch", labels=_LABELS)
         slack = HistogramMetricFamily(
-            "penstock_deadline_slack_seconds", "Time left when a request was answered", labels=_LABELS
+            "headrace_deadline_slack_seconds", "Time left when a request was answered", labels=_LABELS
         )
         latency = HistogramMetricFamily(
-            "penstock_request_latency_seconds", "Time from a request's arrival to its answer", labels=_LABELS
+            "headrace_request_latency_seconds", "Time from a request's arrival to its answer", labels=_LABELS
         )
-        instances = GaugeMetricFamily("penstock_instances", "Sessions side by side", labels=_LABELS)
+        instances = GaugeMetricFamily("headrace_instances", "Sessions side by side", labels=_LABELS)
         busy = CounterMetricFamily(
-            "penstock_busy_seconds", "Time that instances spent on batches: collating, running and splitting", labels=_LABELS
+            "headrace_busy_seconds", "Time that instances spent on batches: collating, running and splitting", labels=_LABELS
         )
         for model, (labels, snapshot) in zip(models, snapshots, strict=True):
             latency.add_metric(labels, *_latency(model))

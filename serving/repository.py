@@ -26,7 +26,7 @@ from .watch import FolderWatch
 
 __all__ = ["ModelRepository"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 # Control calls of different models that may run side by side; those of one model take turns.
 _CONTROL_THREADS = 4
@@ -55,16 +55,16 @@ class ModelRepository:
         self._by_name: Mapping[str, Family] = {}
         self._say: Callable[[str], None] = _log
         self.cache = ResponseCache(config.response_cache_bytes) if config.response_cache_bytes else None
-        self._control = ThreadPoolExecutor(_CONTROL_THREADS, thread_name_prefix="penstock-control")
+        self._control = ThreadPoolExecutor(_CONTROL_THREADS, thread_name_prefix="headrace-control")
         self._poller: threading.Thread | None = None
         if not self._root.is_dir():
             raise ArtifactError(
-                f"{config.models} is not a folder; give the models folder that penstock migrate or compile wrote"
+                f"{config.models} is not a folder; give the models folder that headrace migrate or compile wrote"
             )
         members = self._rescan()
         names = {name for family, found in members.items() for name in found.names(family)}
         if not names and self._mode == "none":
-            raise ArtifactError(f"{config.models} holds no models; write one with penstock migrate or penstock compile")
+            raise ArtifactError(f"{config.models} holds no models; write one with headrace migrate or headrace compile")
         if unknown := sorted(set(config.load_models) - names - {"*"}):
             raise ArtifactError(
                 f"{config.models} holds no model {unknown[0]!r} to load; it has {', '.join(sorted(names)) or 'none'}"
@@ -87,7 +87,7 @@ class ModelRepository:
             if names:
                 self._families[name].load(members[name], names)
         if self._mode == "poll":
-            self._poller = threading.Thread(target=self._poll, args=(watch,), name="penstock-poll", daemon=True)
+            self._poller = threading.Thread(target=self._poll, args=(watch,), name="headrace-poll", daemon=True)
             self._poller.start()
         self._loaded.set()
         self.changes.tell()

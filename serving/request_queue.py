@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..errors import PenstockError
+from ..errors import HeadraceError
 from .batcher import Ticket
 from .latency import LatencyTable
 
@@ -47,7 +47,7 @@ class RequestQueue(Protocol):
         """Its deadline has passed: refuse it unless it runs already."""
         ...
 
-    def refuse(self, ticket: Ticket, error: PenstockError) -> None:
+    def refuse(self, ticket: Ticket, error: HeadraceError) -> None:
         """Answer with an error, unless the request already runs or was answered."""
         ...
 

@@ -14,7 +14,7 @@ from .published import Members
 
 __all__ = ["model_folders", "scan"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 

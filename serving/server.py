@@ -1,4 +1,4 @@
-"""`penstock serve`: in one process, or with front ends in processes of their own."""
+"""`headrace serve`: in one process, or with front ends in processes of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def serve(config: ServeConfig) -> None:
 
     Ports are taken before anything is loaded, so that one in use fails immediately. Progress and the addresses go to stdout.
     Raises ArtifactError when no model can be served, BackendError when images cannot be decoded on a GPU as they should be, and
-    PenstockError when a port is taken or a process ends while it starts.
+    HeadraceError when a port is taken or a process ends while it starts.
     """
     repository = ModelRepository(config)
     if config.decoding == "gpu":

@@ -28,7 +28,7 @@ __all__ = ["SharedMemory"]
 _FOLDER = "/dev/shm"  # noqa: S108
 _KEY = re.compile(r"/?([A-Za-z0-9_][A-Za-z0-9._-]{0,253})", re.ASCII)
 # Semaphores lie in the same folder, and so does what this server and its libraries make for themselves.
-_RESERVED = ("sem.", "penstock", "torch_")
+_RESERVED = ("sem.", "headrace", "torch_")
 _MAX_REGIONS = 256
 _MAX_NAME = 256
 

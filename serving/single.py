@@ -34,7 +34,7 @@ class SingleProcess:
         self._ports: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Serve until a signal; raises ArtifactError when no model can be served and PenstockError when a port is taken."""
+        """Serve until a signal; raises ArtifactError when no model can be served and HeadraceError when a port is taken."""
         loop = asyncio.get_running_loop()
         endpoints = self._bind()
         for number in (signal.SIGTERM, signal.SIGINT):

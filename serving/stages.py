@@ -31,5 +31,5 @@ def note_batch(ticket: Ticket, now: float) -> None:
     ran = ticket.ended > 0
     noted.append(Stage("queue", ticket.queued, ticket.began if ran else now, {}))
     if ran:
-        attributes = {"penstock.batch.size": ticket.batch, "penstock.request.rows": ticket.rows}
+        attributes = {"headrace.batch.size": ticket.batch, "headrace.request.rows": ticket.rows}
         noted.append(Stage("compute", ticket.began, ticket.ended, attributes))

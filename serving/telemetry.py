@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMappi
 from typing import Any
 
 from .. import __version__
-from ..errors import PenstockError
+from ..errors import HeadraceError
 from .logs import request_id
 from .stages import stages
 
@@ -36,20 +36,20 @@ _SERVICE = "inference.GRPCInferenceService"
 
 
 def check_installed() -> None:
-    """Raise PenstockError unless the `telemetry` extra is installed."""
+    """Raise HeadraceError unless the `telemetry` extra is installed."""
     try:
         import opentelemetry.exporter.otlp.proto.http
         import opentelemetry.sdk.trace  # noqa: F401
     except ImportError as error:
-        raise PenstockError(
-            f"--trace-otlp needs OpenTelemetry, which is not installed ({error}); pip install 'penstock[telemetry]'"
+        raise HeadraceError(
+            f"--trace-otlp needs OpenTelemetry, which is not installed ({error}); pip install 'headrace[telemetry]'"
         ) from None
 
 
 class Telemetry:
     """A tracer of this process and the thread that exports its spans to `endpoint`, the collector's address.
 
-    Raises PenstockError when the `telemetry` extra is not installed.
+    Raises HeadraceError when the `telemetry` extra is not installed.
     """
 
     def __init__(self, endpoint: str) -> None:
@@ -59,17 +59,17 @@ class Telemetry:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        own = Resource({"service.name": "penstock", "service.version": __version__})
+        own = Resource({"service.name": "headrace", "service.version": __version__})
         self._provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
         url = endpoint.rstrip("/")
         exporter = OTLPSpanExporter(endpoint=url if url.endswith(_SIGNAL_PATH) else url + _SIGNAL_PATH)
         self._exporter = exporter
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
-        self._tracer = self._provider.get_tracer("penstock.serving", __version__)
+        self._tracer = self._provider.get_tracer("headrace.serving", __version__)
 
     def close(self) -> None:
         """Send what has not been sent yet, unless the collector does not take it for some seconds."""
-        flushing = threading.Thread(target=self._provider.shutdown, name="penstock-traces", daemon=True)
+        flushing = threading.Thread(target=self._provider.shutdown, name="headrace-traces", daemon=True)
         flushing.start()
         flushing.join(_FLUSH_SECONDS)
         if flushing.is_alive():
@@ -184,9 +184,9 @@ def _route(scope: Message) -> str:
 
 
 def _describe(span: Any, model: str) -> None:
-    span.set_attribute("penstock.request.id", request_id.get())
+    span.set_attribute("headrace.request.id", request_id.get())
     if model:
-        span.set_attribute("penstock.model.name", model)
+        span.set_attribute("headrace.model.name", model)
 
 
 def _fail(span: Any, kind: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import PenstockError
+from ..errors import HeadraceError
 from .config import ServeConfig
 
 __all__ = ["Tls", "load_tls"]
@@ -22,14 +22,14 @@ class Tls:
     client_ca: Path | None
 
     def context(self) -> ssl.SSLContext:
-        """For HTTP: Python's own choice of versions (1.2 on) and ciphers. Raises PenstockError naming the file at fault."""
+        """For HTTP: Python's own choice of versions (1.2 on) and ciphers. Raises HeadraceError naming the file at fault."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.set_alpn_protocols(["http/1.1"])
         try:
             # An encrypted key would ask for its password on the terminal.
             context.load_cert_chain(self.certificate, self.key, password=lambda: "")
         except (OSError, ValueError) as error:  # SSLError is an OSError
-            raise PenstockError(
+            raise HeadraceError(
                 f"cannot use the certificate {self.certificate} (--tls-cert) with the key {self.key} (--tls-key): "
                 f"{_reason(error)}; both must be PEM, the key unencrypted and the certificate's own"
             ) from None
@@ -37,7 +37,7 @@ class Tls:
             try:
                 context.load_verify_locations(self.client_ca)
             except (OSError, ValueError) as error:
-                raise PenstockError(
+                raise HeadraceError(
                     f"cannot use the clients' authority {self.client_ca} (--tls-client-ca): {_reason(error)}; it must be PEM"
                 ) from None
             context.verify_mode = ssl.CERT_REQUIRED
@@ -54,7 +54,7 @@ class Tls:
 
 
 def load_tls(config: ServeConfig) -> Tls | None:
-    """What the configuration asks for, None for plain text. Raises PenstockError when a file cannot be used."""
+    """What the configuration asks for, None for plain text. Raises HeadraceError when a file cannot be used."""
     if config.tls_cert is None or config.tls_key is None:
         return None
     tls = Tls(certificate=config.tls_cert, key=config.tls_key, client_ca=config.tls_client_ca)

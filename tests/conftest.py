@@ -6,7 +6,7 @@ import signal
 import pytest
 
 # Tests of tuning must tune, here and in the processes they start; the cache's own tests turn it on.
-os.environ["PENSTOCK_CACHE"] = "off"
+os.environ["HEADRACE_CACHE"] = "off"
 
 # A shell starts its background jobs with SIGINT ignored, and what they start inherits that: tests that interrupt would wait.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -30,7 +30,7 @@ def pillow_decoder() -> type:
     import torch
     from PIL import Image
 
-    from penstock.runtime.jpeg_decoders import JpegDecoder
+    from headrace.runtime.jpeg_decoders import JpegDecoder
 
     class ByPillow(JpegDecoder):
         def __init__(self, device=torch.device("cpu")):  # noqa: B008 - as the libraries' own are opened

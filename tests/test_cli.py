@@ -7,28 +7,28 @@ import sys
 
 import pytest
 
-from penstock.runtime.session import visible_gpus
+from headrace.runtime.session import visible_gpus
 
 
-def penstock(*arguments, cwd=None):
-    command = [sys.executable, "-m", "penstock", *map(str, arguments)]
+def headrace(*arguments, cwd=None):
+    command = [sys.executable, "-m", "headrace", *map(str, arguments)]
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=240)
 
 
 def test_version():
-    done = penstock("--version")
-    assert (done.returncode, done.stdout.strip()) == (0, f"penstock {importlib.metadata.version('penstock')}")
+    done = headrace("--version")
+    assert (done.returncode, done.stdout.strip()) == (0, f"headrace {importlib.metadata.version('headrace')}")
 
 
 def test_no_arguments_show_the_commands():
-    shown = penstock()
+    shown = headrace()
     shown = shown.stdout + shown.stderr
     for command in ("migrate", "compile", "serve", "bench", "doctor"):
         assert command in shown
 
 
 def test_doctor_names_devices_backends_and_versions():
-    done = penstock("doctor")
+    done = headrace("doctor")
     assert done.returncode == 0, done.stderr
     for name in ("onnxruntime", "openvino", "inductor", "eager", importlib.metadata.version("torch")):
         assert name in done.stdout
@@ -38,7 +38,7 @@ def test_doctor_names_devices_backends_and_versions():
 def test_a_folder_without_pytorch_is_refused_with_what_was_looked_for(tmp_path, content):
     if content:
         (tmp_path / "hello.py").write_text(content)
-    done = penstock("migrate", tmp_path)
+    done = headrace("migrate", tmp_path)
     assert done.returncode == 2
     assert "error:" in done.stderr
     assert "Traceback" not in done.stderr
@@ -58,7 +58,7 @@ def test_a_folder_without_pytorch_is_refused_with_what_was_looked_for(tmp_path, 
     ],
 )
 def test_mistakes_get_a_message_and_status_2(tmp_path, arguments, message):
-    done = penstock(*arguments, cwd=tmp_path)
+    done = headrace(*arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -87,18 +87,18 @@ def tiny(classes=5):
 def test_compile_writes_a_model_that_loads_and_computes_the_same(tmp_path):
     import torch
 
-    import penstock as package
+    import headrace as package
 
     (tmp_path / "tiny.py").write_text(MODEL)
     setup = "import torch, tiny; m = tiny.tiny(7); torch.save({'state_dict': m.state_dict()}, 'weights.pth')\n"
     setup += "x = torch.rand(3, 3, 20, 24); torch.save([x, m.eval()(x)], 'expected.pt')"
     subprocess.run([sys.executable, "-c", setup], cwd=tmp_path, check=True)
     options = ["--input-size", "3,20,24", "--checkpoint", "weights.pth", "--out", "models", "--name", "small"]
-    done = penstock("compile", "tiny.py:Tiny(classes=7)", *options, cwd=tmp_path)
+    done = headrace("compile", "tiny.py:Tiny(classes=7)", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     images, expected = torch.load(tmp_path / "expected.pt")
     torch.testing.assert_close(package.load(tmp_path / "models" / "small")(images), expected, rtol=1e-4, atol=1e-5)
-    plans = json.loads((tmp_path / "models" / "small" / "1" / "penstock.json").read_text())["plans"]
+    plans = json.loads((tmp_path / "models" / "small" / "1" / "headrace.json").read_text())["plans"]
     assert plans[0]["measurements"]
 
 
@@ -108,16 +108,16 @@ NO_GPU = visible_gpus() == 0
 def test_a_plan_is_made_for_the_device_that_is_asked_for(tmp_path):
     (tmp_path / "tiny.py").write_text(MODEL)
     options = ["--input-size", "3,20,24", "--out", "models", "--max-tuning-seconds", "1"]
-    done = penstock("compile", "tiny.py:tiny", *options, "--device", "cpu", cwd=tmp_path)
+    done = headrace("compile", "tiny.py:tiny", *options, "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    record = tmp_path / "models" / "Tiny" / "1" / "penstock.json"
+    record = tmp_path / "models" / "Tiny" / "1" / "headrace.json"
     assert [plan["device"] for plan in json.loads(record.read_text())["plans"]] == ["cpu"]
     tuning = ["--buckets", "1", "--max-tuning-seconds", "1", "--format", "json"]
-    done = penstock("tune", "models/Tiny", *tuning, "--device", "cpu", cwd=tmp_path)
+    done = headrace("tune", "models/Tiny", *tuning, "--device", "cpu", cwd=tmp_path)
     assert json.loads(done.stdout)["device"] == "cpu", done.stderr
     if NO_GPU:
         before = record.read_bytes()
-        done = penstock("tune", "models/Tiny", *tuning, "--device", "cuda", cwd=tmp_path)
+        done = headrace("tune", "models/Tiny", *tuning, "--device", "cuda", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
         assert "no NVIDIA GPU for --device cuda" in done.stderr
         assert record.read_bytes() == before
@@ -126,7 +126,7 @@ def test_a_plan_is_made_for_the_device_that_is_asked_for(tmp_path):
 @pytest.mark.skipif(not NO_GPU, reason="this machine has a GPU")
 def test_a_device_that_is_not_there_is_refused_before_anything_is_built(tmp_path):
     (tmp_path / "tiny.py").write_text(MODEL)
-    done = penstock("compile", "tiny.py:tiny", "--device", "cuda", "--out", "models", cwd=tmp_path)
+    done = headrace("compile", "tiny.py:tiny", "--device", "cuda", "--out", "models", cwd=tmp_path)
     assert done.returncode == 2
     assert "no NVIDIA GPU for --device cuda" in done.stderr
     assert "--device cpu" in done.stderr
@@ -146,7 +146,7 @@ class Both(Tiny):
 """
     )
     (tmp_path / "tiny.py").write_text(source)
-    done = penstock("compile", "tiny.py:Both", "--input-size", "3,8,8", "--out", "models", cwd=tmp_path)
+    done = headrace("compile", "tiny.py:Both", "--input-size", "3,8,8", "--out", "models", cwd=tmp_path)
     assert done.returncode == 2
     lines = source.splitlines()
     wanted = {
@@ -159,6 +159,6 @@ class Both(Tiny):
 
 def test_compile_says_which_input_sizes_fit_when_none_is_given(tmp_path):
     (tmp_path / "tiny.py").write_text(MODEL)
-    done = penstock("compile", "tiny.py:tiny", "--out", "models", cwd=tmp_path)
+    done = headrace("compile", "tiny.py:tiny", "--out", "models", cwd=tmp_path)
     assert done.returncode == 2
     assert "--input-size" in done.stderr

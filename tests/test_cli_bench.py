@@ -1,4 +1,4 @@
-"""`penstock bench` as a user meets it: one path, whatever it is."""
+"""`headrace bench` as a user meets it: one path, whatever it is."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from penstock.migrate.prepared import migrated_from, prepared
+from headrace.migrate.prepared import migrated_from, prepared
 
 MODEL = """
 import torch
@@ -72,9 +72,9 @@ if __name__ == "__main__":
 """
 
 
-def penstock(*arguments, cwd, cache):
-    command = [sys.executable, "-m", "penstock", *map(str, arguments)]
-    environment = {**os.environ, "PENSTOCK_CACHE": str(cache)}
+def headrace(*arguments, cwd, cache):
+    command = [sys.executable, "-m", "headrace", *map(str, arguments)]
+    environment = {**os.environ, "HEADRACE_CACHE": str(cache)}
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=240, env=environment)
 
 
@@ -100,12 +100,12 @@ def repository(tmp_path_factory):
 @pytest.mark.slow
 def test_a_repository_never_seen_is_migrated_and_measured_beside_itself(repository, tmp_path):
     short = ["--concurrency", "2", "--rounds", "1", "--seconds", "0.3"]
-    done = penstock("bench", repository, *short, cwd=tmp_path, cache=tmp_path / "cache")
+    done = headrace("bench", repository, *short, cwd=tmp_path, cache=tmp_path / "cache")
     assert done.returncode == 0, done.stdout + done.stderr
-    first = tmp_path / "penstock-bench" / "bench.json"
+    first = tmp_path / "headrace-bench" / "bench.json"
     result = json.loads(first.read_text())
-    assert result["contenders"] == ["baseline", "penstock"]
-    assert result["accuracy"] == {"baseline": 1.0, "penstock": 1.0}
+    assert result["contenders"] == ["baseline", "headrace"]
+    assert result["accuracy"] == {"baseline": 1.0, "headrace": 1.0}
     assert result["agreement"]["share"] == 1.0
     # Nothing is made again while nothing changes, and everything when a file does.
     (models,) = (tmp_path / "cache" / "bench").glob("*/migrated/models")
@@ -118,11 +118,11 @@ def test_a_repository_never_seen_is_migrated_and_measured_beside_itself(reposito
     try:
         (repository / "evaluate.py").write_text(source.replace("(24, 24)", "(32, 32)"))
         again = ["--compare", first, "--out", "again"]
-        done = penstock("bench", repository, *short, *again, cwd=tmp_path, cache=tmp_path / "cache")
+        done = headrace("bench", repository, *short, *again, cwd=tmp_path, cache=tmp_path / "cache")
         assert done.returncode == 0, done.stdout + done.stderr
         assert "figures changed beyond the spread" in done.stdout
         assert models.stat().st_mtime_ns != made
-        (manifest,) = (json.loads(path.read_text()) for path in models.glob("*/1/penstock.json"))
+        (manifest,) = (json.loads(path.read_text()) for path in models.glob("*/1/headrace.json"))
         assert manifest["signature"]["inputs"][0]["shape"][1:] == [3, 32, 32]
     finally:
         (repository / "evaluate.py").write_text(source)
@@ -132,7 +132,7 @@ def test_a_choice_that_is_the_users_names_its_option(repository, tmp_path):
     root = tmp_path / "two"
     root.mkdir()
     (root / "model.py").write_text(MODEL + MODEL.replace("class Net", "class Other"))
-    done = penstock("bench", root, cwd=tmp_path, cache=tmp_path / "cache")
+    done = headrace("bench", root, cwd=tmp_path, cache=tmp_path / "cache")
     assert done.returncode == 2
     assert "--model" in done.stderr
     assert "Other" in done.stderr
@@ -150,7 +150,7 @@ def test_a_choice_that_is_the_users_names_its_option(repository, tmp_path):
 )
 def test_mistakes_are_said(tmp_path, arguments, message):
     (tmp_path / "empty").mkdir()
-    done = penstock("bench", *arguments, cwd=tmp_path / "empty", cache=tmp_path / "cache")
+    done = headrace("bench", *arguments, cwd=tmp_path / "empty", cache=tmp_path / "cache")
     assert done.returncode == 2
     assert message in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""`penstock classify` as a user meets it."""
+"""`headrace classify` as a user meets it."""
 
 import io
 import json
@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from penstock.runtime.package import write_package
-from penstock.specs import Preprocessing, Resize, Signature, TensorSpec
+from headrace.runtime.package import write_package
+from headrace.specs import Preprocessing, Resize, Signature, TensorSpec
 
 
-def penstock(*arguments):
-    command = [sys.executable, "-m", "penstock", "classify", *map(str, arguments)]
+def headrace(*arguments):
+    command = [sys.executable, "-m", "headrace", "classify", *map(str, arguments)]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
 
 
@@ -71,7 +71,7 @@ def photos(tmp_path):
 def test_a_folder_is_classified_and_nothing_is_done_twice(models, photos, tmp_path):
     import pyarrow.parquet as pq
 
-    done = penstock(photos, "--model", models, "--out", tmp_path / "out")
+    done = headrace(photos, "--model", models, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "4 images, 1 files in" in done.stdout
     assert "1 of them could not be classified" in done.stdout
@@ -80,7 +80,7 @@ def test_a_folder_is_classified_and_nothing_is_done_twice(models, photos, tmp_pa
     assert {name: row["label"] for name, row in rows.items()} == {
         "broken.jpg": None, "red.jpg": "red", "green.jpg": "green", "blue.jpg": "blue",
     }  # fmt: skip
-    again = penstock(photos, "--model", models / "mean", "--out", tmp_path / "out", "--format", "json")
+    again = headrace(photos, "--model", models / "mean", "--out", tmp_path / "out", "--format", "json")
     assert again.returncode == 0, again.stderr
     assert {key: json.loads(again.stdout)[key] for key in ("images", "before", "errors", "complete")} == {
         "images": 4, "before": 4, "errors": 1, "complete": True,
@@ -90,11 +90,11 @@ def test_a_folder_is_classified_and_nothing_is_done_twice(models, photos, tmp_pa
 
 def test_the_page_shows_what_there_is(models, photos, tmp_path, monkeypatch):
     page = (Path(__file__).parents[1] / "docs/classify.md").read_text()
-    shown = penstock("--help").stdout
+    shown = headrace("--help").stdout
     for option in set(re.findall(r"--[a-z][\w-]+", page)):
         assert option in shown, option
     monkeypatch.chdir(tmp_path)
-    assert penstock(photos, "--model", models, "--out", "labels").returncode == 0
+    assert headrace(photos, "--model", models, "--out", "labels").returncode == 0
     names = {}
     exec("\n".join(re.findall(r"^    (import pyarrow.*|table = .*)$", page, re.MULTILINE)), names)
     columns = re.findall(r"`(\w+)`", page.partition("| column |")[2].partition("\n\n")[0])
@@ -104,7 +104,7 @@ def test_the_page_shows_what_there_is(models, photos, tmp_path, monkeypatch):
 
 def test_torch_is_not_loaded(models, photos, tmp_path):
     code = (
-        "import sys; from penstock.cli import app; "
+        "import sys; from headrace.cli import app; "
         "app(sys.argv[1:], standalone_mode=False); assert 'torch' not in sys.modules and 'fastapi' not in sys.modules"
     )
     command = [sys.executable, "-c", code, "classify", photos, "--model", models, "--out", tmp_path / "out"]
@@ -121,7 +121,7 @@ def test_torch_is_not_loaded(models, photos, tmp_path):
     ],
 )
 def test_mistakes_are_said(models, photos, tmp_path, options, says):
-    done = penstock(photos, "--model", models, "--out", tmp_path / "out", *options)
+    done = headrace(photos, "--model", models, "--out", tmp_path / "out", *options)
     assert done.returncode == 2
     assert says in " ".join(done.stderr.replace("│", " ").split())
     assert "Traceback" not in done.stderr

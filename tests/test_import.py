@@ -1,4 +1,4 @@
-"""`import penstock` and the command line's help stay light: what is heavy is imported by the command that needs it."""
+"""`import headrace` and the command line's help stay light: what is heavy is imported by the command that needs it."""
 
 import json
 import subprocess
@@ -15,31 +15,31 @@ def loaded_after(code):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_importing_penstock_imports_nothing_heavy():
-    assert loaded_after("import penstock; penstock.__version__; dir(penstock)") == []
+def test_importing_headrace_imports_nothing_heavy():
+    assert loaded_after("import headrace; headrace.__version__; dir(headrace)") == []
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["migrate", "--help"]])
 def test_the_command_line_answers_without_heavy_imports(arguments):
-    code = f"import sys; sys.argv = ['penstock', *{arguments!r}]\nfrom penstock.cli import main\n"
+    code = f"import sys; sys.argv = ['headrace', *{arguments!r}]\nfrom headrace.cli import main\n"
     code += "try: main()\nexcept SystemExit: pass"
     assert loaded_after(code) == []
 
 
 def test_the_public_surface_is_what_is_promised():
-    code = "import penstock; assert all(hasattr(penstock, name) for name in penstock.__all__), penstock.__all__"
+    code = "import headrace; assert all(hasattr(headrace, name) for name in headrace.__all__), headrace.__all__"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("first", ["import penstock.migrate.survey.survey", "import penstock"])
+@pytest.mark.parametrize("first", ["import headrace.migrate.survey.survey", "import headrace"])
 def test_migrate_is_callable_however_it_was_imported(first):
-    code = f"{first}\nimport penstock\nassert callable(penstock.migrate)\n"
-    code += "import penstock.migrate as package\nassert package.__path__"
+    code = f"{first}\nimport headrace\nassert callable(headrace.migrate)\n"
+    code += "import headrace.migrate as package\nassert package.__path__"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    import penstock
+    import headrace
 
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = penstock.nothing
+        _ = headrace.nothing

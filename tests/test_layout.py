@@ -35,7 +35,7 @@ RUNTIME_FOR_BASELINE = RUNTIME_FOR_SERVING | {"recipe"}
 
 
 def module_name(path):
-    parts = ["penstock", *path.relative_to(ROOT).with_suffix("").parts]
+    parts = ["headrace", *path.relative_to(ROOT).with_suffix("").parts]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -58,7 +58,7 @@ def imports(path):
 def own_imports(path):
     """Those of `imports` that are modules of the package."""
     modules = {module_name(source) for source in SOURCES}
-    return {name for name in imports(path) if name in modules and name != "penstock"}
+    return {name for name in imports(path) if name in modules and name != "headrace"}
 
 
 STAGES = (("reading",), ("slicing",), ("survey",), ("resolving",), ("rewriting", "rules"), ("proving",), ("reporting",))
@@ -74,7 +74,7 @@ def stage(name):
 @pytest.mark.parametrize("path", MIGRATOR, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_stage_of_the_migrator_imports_a_later_one(path):
     own = module_name(path)
-    later = [name for name in own_imports(path) if name.startswith("penstock.migrate.") and stage(name) > stage(own)]
+    later = [name for name in own_imports(path) if name.startswith("headrace.migrate.") and stage(name) > stage(own)]
     assert later == []
 
 
@@ -113,7 +113,7 @@ def test_imports_inside_the_package_are_relative():
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and not node.level:
-                assert (node.module or "").split(".")[0] != "penstock", f"{path}:{node.lineno}"
+                assert (node.module or "").split(".")[0] != "headrace", f"{path}:{node.lineno}"
 
 
 def test_pyproject_lists_every_package():
@@ -145,7 +145,7 @@ def test_the_wheel_holds_exactly_the_package(tmp_path):
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {
-        f"penstock/{name}"
+        f"headrace/{name}"
         for name in filter(None, tracked)
         if (name.endswith(".py") and (name.count("/") == 0 or name.split("/")[0] in PARTS))
         or name == "py.typed"

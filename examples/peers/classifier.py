@@ -1,8 +1,8 @@
 """What all peers share: the same model, the same preprocessing and the same answer. Only the server around them differs.
 
 Each service is started as `python PEER.py --model MODELS/NAME --session onnxruntime --port PORT --ready-file FILE`. `--session
-onnxruntime` runs the model's fp32 graph as ONNX Runtime does by default; `--session penstock` gives the peer the session that
-Penstock compiled for this machine, so that what differs is the server alone.
+onnxruntime` runs the model's fp32 graph as ONNX Runtime does by default; `--session headrace` gives the peer the session that
+Headrace compiled for this machine, so that what differs is the server alone.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.runtime import backends
-from penstock.runtime.fingerprint import fingerprint, matches
-from penstock.runtime.manifest import read_manifest
-from penstock.runtime.plan import Plan
-from penstock.runtime.preprocessing import Preprocessor
-from penstock.specs import Signature
+from headrace.runtime import backends
+from headrace.runtime.fingerprint import fingerprint, matches
+from headrace.runtime.manifest import read_manifest
+from headrace.runtime.plan import Plan
+from headrace.runtime.preprocessing import Preprocessor
+from headrace.specs import Signature
 
 K = 5
 BATCH, WAIT_SECONDS = 8, 0.01  # what the peers are given for their batching, in whatever words they have for it
@@ -40,7 +40,7 @@ class Classifier:
         self.labels = labels.decode().splitlines() if labels else None
         self.probabilities = content["probabilities"]
         self.decode = Preprocessor(content["preprocessing"]["steps"], pixels=signature.takes_pixels)  # bytes to one row
-        if session == "penstock":
+        if session == "headrace":
             here = fingerprint()
             plans = [Plan.from_json(plan) for plan in content["plans"]]
             self.scores = _compiled(path, next(plan for plan in plans if matches(plan.fingerprint, here)))
@@ -57,7 +57,7 @@ class Classifier:
         return best, np.take_along_axis(scores, best, axis=1).astype(np.float32)
 
     def answers(self, scores):
-        """What Penstock's `/v1/classify` says of the predictions, one dict per row of scores."""
+        """What Headrace's `/v1/classify` says of the predictions, one dict per row of scores."""
         label = self.labels or [None] * scores.shape[1]
         return [
             {"predictions": [{"label": label[i], "index": i, "probability": p} for i, p in zip(*row, strict=True)]}
@@ -89,8 +89,8 @@ def _compiled(path, plan):
 
 def arguments():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", type=Path, required=True, help="a model's folder, as penstock migrate writes it")
-    parser.add_argument("--session", choices=["onnxruntime", "penstock"], default="onnxruntime")
+    parser.add_argument("--model", type=Path, required=True, help="a model's folder, as headrace migrate writes it")
+    parser.add_argument("--session", choices=["onnxruntime", "headrace"], default="onnxruntime")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--ready-file", type=Path, required=True, help="written as JSON with the port once the service answers")
     given = parser.parse_args()

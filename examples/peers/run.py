@@ -1,9 +1,9 @@
-"""Penstock beside other servers of the same model: each started by itself, driven in turn by the same load generator.
+"""Headrace beside other servers of the same model: each started by itself, driven in turn by the same load generator.
 
-    python examples/peers/run.py MODELS --baseline REPO [--session penstock] [--peers litserve,ray] [--out DIR]
+    python examples/peers/run.py MODELS --baseline REPO [--session headrace] [--peers litserve,ray] [--out DIR]
 
 `make peers` installs each peer in an environment of its own under build/peers; those that are not there are left out, said so.
-`penstock bench REPO --peers` measures them all beside frameworks by hand, too.
+`headrace bench REPO --peers` measures them all beside frameworks by hand, too.
 """
 
 import argparse
@@ -11,18 +11,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.survey.survey import survey
-from penstock.serving.bench.peers import SESSIONS, peers_in
-from penstock.serving.bench.run import BenchConfig, bench
-from penstock.serving.bench.subject import only_model
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.survey.survey import survey
+from headrace.serving.bench.peers import SESSIONS, peers_in
+from headrace.serving.bench.run import BenchConfig, bench
+from headrace.serving.bench.subject import only_model
 
 HERE = Path(__file__).resolve().parent
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("models", type=Path, help="the folder that penstock migrate wrote, with one model")
+    parser.add_argument("models", type=Path, help="the folder that headrace migrate wrote, with one model")
     parser.add_argument("--baseline", type=Path, required=True, help="the repository of the model")
     parser.add_argument("--session", choices=SESSIONS, default="onnxruntime", help="what the peers run")
     parser.add_argument("--peers", help="which ones, with commas between; by default all")

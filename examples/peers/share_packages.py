@@ -9,4 +9,4 @@ from pathlib import Path
 
 own = sysconfig.get_paths()["purelib"]
 (theirs,) = Path(sys.argv[1]).glob("lib/python3.*/site-packages")
-(theirs / "zz_penstock.pth").write_text(f"import site; site.addsitedir({own!r})\n")
+(theirs / "zz_headrace.pth").write_text(f"import site; site.addsitedir({own!r})\n")

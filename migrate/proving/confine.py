@@ -93,7 +93,7 @@ def _loopback_up() -> None:
         try:
             fcntl.ioctl(handle, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", IFF_UP | IFF_RUNNING))
         except OSError as error:
-            print(f"penstock: loopback stays down: {error}", file=sys.stderr)  # noqa: T201
+            print(f"headrace: loopback stays down: {error}", file=sys.stderr)  # noqa: T201
 
 
 def _read_only_outside(writable: list[str], shared_memory_bytes: int) -> bool:
@@ -139,7 +139,7 @@ def _init(command: list[str], own_namespace: bool, own_mounts: bool, limits: dic
         try:
             os.execvp(command[0], command)  # noqa: S606
         except OSError as error:
-            print(f"penstock: cannot run {command[0]}: {error}", file=sys.stderr)  # noqa: T201
+            print(f"headrace: cannot run {command[0]}: {error}", file=sys.stderr)  # noqa: T201
             os._exit(127)
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG if counts else 0)

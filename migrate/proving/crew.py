@@ -16,7 +16,7 @@ from types import TracebackType
 from .sandbox import Completed, Limits
 from .workshop import Workshop
 
-SERVER = ("-P", "-m", "penstock.runtime.worker_server")
+SERVER = ("-P", "-m", "headrace.runtime.worker_server")
 _GRACE = 60.0  # seconds: the server ends a worker in time by itself, unless the user's code stopped the server
 _LONG = 10.0**8  # seconds
 
@@ -79,7 +79,7 @@ class Crew:
                 self._over = True
                 self._told.set()
 
-        self._thread = threading.Thread(target=serve, args=(self._stop,), name="penstock-crew", daemon=True)
+        self._thread = threading.Thread(target=serve, args=(self._stop,), name="headrace-crew", daemon=True)
         self._thread.start()
 
     def _line(self, line: str) -> None:

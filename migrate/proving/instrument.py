@@ -1,6 +1,6 @@
 """Insert the recorder into a scratch copy of a script, at the calls of its model, without moving a line.
 
-`outputs = model(images)` becomes `outputs = __import__("_penstock_record").wrap("site", model, ...)(images)`. In a migrated
+`outputs = model(images)` becomes `outputs = __import__("_headrace_record").wrap("site", model, ...)(images)`. In a migrated
 script the same call is found again by its function, its arguments and the name it is bound to, since the rules keep those.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from ..reading.facts import Loop
 from ..reading.source import parse_source, split_lines
 
-MODULE = "_penstock_record"
+MODULE = "_headrace_record"
 RECORDER = Path(__file__).with_name("record.py")
 _Edit = tuple[int, int, str]
 

@@ -1,8 +1,8 @@
 """Note what a script feeds its model and what comes out: the child side of `instrument`.
 
-Copied as `_penstock_record.py` beside an instrumented script. Standard library and numpy only, and it knows tensors by what
+Copied as `_headrace_record.py` beside an instrumented script. Standard library and numpy only, and it knows tensors by what
 they can do. At most ROWS rows and BYTES bytes per call site are kept; the file appears when the script ends or the
-room is full.  PENSTOCK_RECORD names the file: "<site>/inputs", "/outputs", "/targets", "/classes" (a JSON text), "/losses".
+room is full.  HEADRACE_RECORD names the file: "<site>/inputs", "/outputs", "/targets", "/classes" (a JSON text), "/losses".
 """
 
 from __future__ import annotations
@@ -150,11 +150,11 @@ def class_names(loaders: Any) -> list[str] | None:
 
 
 def save() -> None:
-    if os.getpid() != OWNER or "PENSTOCK_RECORD" not in os.environ:
+    if os.getpid() != OWNER or "HEADRACE_RECORD" not in os.environ:
         return
     found = {f"{site}/{name}": array for site, notes in SITES.items() for name, array in notes.arrays().items()}
     found |= {f"{site}/losses": np.array(losses, np.float64) for site, losses in LOSSES.items()}
-    target = os.environ["PENSTOCK_RECORD"]
+    target = os.environ["HEADRACE_RECORD"]
     with open(target + ".part", "wb") as file:
         np.savez(file, **found)  # type: ignore[arg-type]
     os.replace(target + ".part", target)

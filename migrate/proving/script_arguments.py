@@ -67,7 +67,7 @@ def sample_image(tree: Path) -> Path:
 
     if found:
         return min(found, key=rank)
-    made = tree / "penstock-sample.png"
+    made = tree / "headrace-sample.png"
     if not made.exists():
         probe_image(np.random.default_rng(0), 224, 224, "RGB").save(made)
     with Image.open(made) as image:

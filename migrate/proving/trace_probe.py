@@ -281,7 +281,7 @@ def evaluate(recipe: dict[str, Any], expression: str) -> Any:
     os.chdir(directory)
     sys.path[0] = str(script.parent)
     sys.argv = [recipe["script"], *recipe.get("argv", [])]
-    module = types.ModuleType("__penstock__")
+    module = types.ModuleType("__headrace__")
     module.__file__ = str(script)
     sys.modules[module.__name__] = module  # dataclasses look their module up by name
     code = compile(recipe["source"], str(script), "exec", dont_inherit=True)

@@ -39,7 +39,7 @@ RUNTIME_ROWS = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from penstock.runtime.preprocessing import image_to_row
+from headrace.runtime.preprocessing import image_to_row
 request = json.loads(Path(sys.argv[1]).read_text())
 rows = {str(i): image_to_row(Path(path).read_bytes(), request["steps"]) for i, path in enumerate(request["probes"])}
 np.savez(request["out"], **rows)

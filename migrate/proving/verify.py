@@ -79,7 +79,7 @@ def run_script(script: Script, argv: Sequence[str], shop: Workshop, *, cwd: Path
     if cwd is not None and not script.path.endswith(NOTEBOOK):
         arguments, folder = [str(shop.tree / script.path), *argv], cwd
     # A slice would end before an evaluation step has seen that a graph pays; what is to be proved is the graph.
-    extra = {"PENSTOCK_RECORD": str(record), "PENSTOCK_PATIENCE": "0"}
+    extra = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0"}
     done = shop.run(arguments, room, cwd=folder, extra=extra, search=desk)
     return ScriptRun(done=done, sites=read_record(record))
 
@@ -93,7 +93,7 @@ def run_training(
     install(shop.tree, desk, (), script.path)
     record = room / "record.npz"
     arguments, folder = command(script, argv, shop.tree, desk)
-    done = shop.run(arguments, room, cwd=folder, extra={"PENSTOCK_RECORD": str(record)}, search=desk)
+    done = shop.run(arguments, room, cwd=folder, extra={"HEADRACE_RECORD": str(record)}, search=desk)
     return ScriptRun(done=done, sites={}, losses=read_losses(record))
 
 

@@ -64,7 +64,7 @@ class Workshop:
         `stop` ends it."""
         shared = self.scratch / "cache"  # the migrated scripts run the same model: the second need not tune it again
         shared.mkdir(exist_ok=True)
-        environment = clean_environment(room, trusted=self.trusted, extra={"PENSTOCK_CACHE": str(shared), **(extra or {})})
+        environment = clean_environment(room, trusted=self.trusted, extra={"HEADRACE_CACHE": str(shared), **(extra or {})})
         if search is not None:
             environment["PYTHONPATH"] = ":".join(filter(None, [str(search), environment.get("PYTHONPATH", "")]))
         writable = [folder for folder in (room, shared, self.tree, self.results) if folder is not None and folder.is_dir()]
@@ -77,7 +77,7 @@ class Workshop:
 @functools.cache
 def isolates_files() -> bool:
     """Whether this platform lets the sandbox make everything else read-only, tried once."""
-    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         room = Path(folder)
         done = run([sys.executable, "-I", "-c", ""], cwd=room, environment=clean_environment(room), writable=[room])
         return bool(done.isolation.get("filesystem"))

@@ -18,7 +18,7 @@ MUTATING_CALL = re.compile(
 """Functions with such a word in their name change the object they are given, unless their source says otherwise."""
 _METHOD_ON_OTHERS = re.compile(r"load|restore|resume|wrap|convert|fuse|patch", re.I)
 TRAINING_CALLS = frozenset(["backward", "training_step"])
-"""Calls that mean that the code around them trains: back-propagation, and `penstock.training_step`, which does it."""
+"""Calls that mean that the code around them trains: back-propagation, and `headrace.training_step`, which does it."""
 INERT_METHODS = frozenset(
     """
     train eval test save summary print parameters named_parameters modules named_modules children state_dict buffers

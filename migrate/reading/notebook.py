@@ -3,8 +3,8 @@
 The code cells are joined in the order in which they stand, each below a marker line. IPython's own syntax (magics, shell
 lines, help) is turned into comments that say how to turn it back, so that an edited module leads to edited cells:
 
-    #penstock cell 3                         [3]  %matplotlib inline
-    #penstock:%matplotlib inline                  model = Net()
+    #headrace cell 3                         [3]  %matplotlib inline
+    #headrace:%matplotlib inline                  model = Net()
     model = Net()
 """
 

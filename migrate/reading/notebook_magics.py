@@ -27,7 +27,7 @@ class Magics:
     """Turns IPython's lines into comments and back. The comments begin with `marker`, which occurs nowhere in `code`."""
 
     def __init__(self, code: str) -> None:
-        self.marker = "#penstock"
+        self.marker = "#headrace"
         while self.marker in code:
             self.marker += "_"
 

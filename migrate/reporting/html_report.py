@@ -63,7 +63,7 @@ def to_html(report: Report) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>{name}: migration report</title>'
-        f'<style>{STYLE}</style></head><body><header><div class="wrap"><small>Penstock migration report</small><h1>{name}</h1>'
+        f'<style>{STYLE}</style></head><body><header><div class="wrap"><small>Headrace migration report</small><h1>{name}</h1>'
         f"<p>{_verdict(report)}</p></div></header>"
         f'<main class="wrap"><div class="tiles">{_tiles(report)}</div>{body}'
         f'<footer><span class="mono">{safe(report.repository)}</span> &middot; exit status {report.exit_status}</footer>'

@@ -53,15 +53,15 @@ def _end(report: Report, console: Console) -> None:
         _say(console, f"Nothing was written in place, because {report.blocked}.")
     elif report.written:
         files = "1 file" if len(report.written) == 1 else f"{len(report.written)} files"
-        _say(console, f"Changed in place: {files}.", f"penstock undo {place}", "takes it back")
+        _say(console, f"Changed in place: {files}.", f"headrace undo {place}", "takes it back")
     elif report.out is not None:
         _say(console, f"Written to {place}")
     elif report.would_change:
-        _say(console, "Nothing was written.", f"penstock migrate {place} --out DIR", "writes the migrated copy with its models")
+        _say(console, "Nothing was written.", f"headrace migrate {place} --out DIR", "writes the migrated copy with its models")
     else:
         _say(console, "Nothing to change.")
     if artifact is not None and (report.out is not None or report.written):
-        _say(console, "Serve it:", f"penstock serve {place}/{artifact.rsplit('/', 1)[0]}")
+        _say(console, "Serve it:", f"headrace serve {place}/{artifact.rsplit('/', 1)[0]}")
     if any(model.parity.status == "failed" for model in report.models) or report.parity_failed:
         _say(console, "Not the same answers:", "--report FILE.html", "shows where they part")
 

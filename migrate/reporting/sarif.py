@@ -34,7 +34,7 @@ def to_sarif(report: Report) -> dict[str, Any]:
     run = {
         "tool": {
             "driver": {
-                "name": "penstock",
+                "name": "headrace",
                 **_version(),
                 "rules": [_descriptor(code, known.get(code)) for code in codes],
             }
@@ -50,7 +50,7 @@ def to_sarif(report: Report) -> dict[str, Any]:
 
 def _version() -> dict[str, str]:
     try:
-        return {"version": version("penstock")}
+        return {"version": version("headrace")}
     except PackageNotFoundError:  # imported from a checkout that is not installed
         return {}
 
@@ -88,7 +88,7 @@ def _result(finding: Finding, index: int, change: Change | None) -> dict[str, An
     if finding.fix == "applied" and change is not None and change.changed and before is not None and after is not None:
         result["fixes"] = [
             {
-                "description": {"text": f"Rewrite {finding.path} as penstock migrate does: {', '.join(change.rules)}"},
+                "description": {"text": f"Rewrite {finding.path} as headrace migrate does: {', '.join(change.rules)}"},
                 "artifactChanges": [
                     {"artifactLocation": _artifact(finding.path), "replacements": _replacements(before, after)}
                 ],

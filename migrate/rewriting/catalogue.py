@@ -40,7 +40,7 @@ def page(code: str) -> str:
     if code.upper() in CODES:
         name, text = explained(code.upper())
         return f"# {code.upper()} {name}\n\n{text}\n"
-    raise MigrateError(f"there is no code {code!r}; penstock rules lists them all")
+    raise MigrateError(f"there is no code {code!r}; headrace rules lists them all")
 
 
 def rule_page(rule: Rule) -> str:

@@ -31,7 +31,7 @@ PS015 built-with-defaults
     No script could be followed to this model, so it was built with its own defaults. --entry "SCRIPT ARGUMENTS" names the
     script and what it is run with.
 PS020 settings
-    Something under [tool.penstock] in pyproject.toml is not a setting, or has a value that does not fit; it
+    Something under [tool.headrace] in pyproject.toml is not a setting, or has a value that does not fit; it
     was ignored.
 PS021 untrusted-rules
     The repository names rules of its own. They are code, so they run only with --trust-rules.
@@ -100,4 +100,4 @@ def explained(code: str) -> tuple[str, str]:
             "graph-obstacle",
             "Something in the model that no graph can hold. The message says what, and what to write instead.",
         )
-    return "remark", "A remark of penstock migrate; its message says what to do."
+    return "remark", "A remark of headrace migrate; its message says what to do."

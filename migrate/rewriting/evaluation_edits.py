@@ -1,4 +1,4 @@
-"""Evaluate a model that is trained meanwhile by `penstock.evaluation_step`, which is made right before the loop."""
+"""Evaluate a model that is trained meanwhile by `headrace.evaluation_step`, which is made right before the loop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def evaluation_edits(context: Context, group: Group) -> list[Edit] | Refusal:
         if not any(anchor is known or _follows(module, known, anchor, group.model) for known in anchors):
             anchors.append(anchor)
     name = graph_name(context, group, "eval_step")
-    edits = [positions.insert_before(anchor, f"{name} = penstock.evaluation_step({group.model})") for anchor in anchors]
+    edits = [positions.insert_before(anchor, f"{name} = headrace.evaluation_step({group.model})") for anchor in anchors]
     edits += [call_edit(positions, site, name) for site in group.sites]
     added = import_edit(context)
     return [*edits, added] if added is not None else edits

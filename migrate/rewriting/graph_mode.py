@@ -126,7 +126,7 @@ def graph_edits(context: Context, group: Group) -> list[Edit] | Refusal:
     if isinstance(place, Refusal):
         return place
     anchor, after = place.statement, place.after
-    text = f"{place.graph} = penstock.compile({group.model})"
+    text = f"{place.graph} = headrace.compile({group.model})"
     insertion = positions.insert_after(anchor, text) if after else positions.insert_before(anchor, text)
     return [insertion, *(call_edit(positions, site, place.graph) for site in group.sites)]
 
@@ -158,7 +158,7 @@ def refused(module: Module, group: Group, *, falls_back: bool = False) -> Refusa
             if not falls_back and node.func.attr == "half" and dotted(node.func.value) == group.model:
                 return Refusal("it is brought to half precision by hand")
     if bound_elsewhere(module):
-        return Refusal("the file uses the name penstock for something else")
+        return Refusal("the file uses the name headrace for something else")
     return None
 
 
@@ -196,17 +196,17 @@ def _taken_by_name(module: Module, site: CallSite) -> bool:
 
 
 def bound_elsewhere(module: Module) -> bool:
-    if "penstock" not in module.words:
+    if "headrace" not in module.words:
         return False
-    return module.imports.get("penstock", "penstock") != "penstock" or any(
-        isinstance(node, ast.Name) and node.id == "penstock" and isinstance(node.ctx, ast.Store) for node in module.nodes
+    return module.imports.get("headrace", "headrace") != "headrace" or any(
+        isinstance(node, ast.Name) and node.id == "headrace" and isinstance(node.ctx, ast.Store) for node in module.nodes
     )
 
 
 def import_edit(context: Context) -> Edit | None:
-    """The import of penstock, among the other imports; None when the file has it."""
+    """The import of headrace, among the other imports; None when the file has it."""
     module, positions = context.module, context.positions
-    if module.imports.get("penstock") == "penstock":
+    if module.imports.get("headrace") == "headrace":
         return None
     body = module.tree.body
     imports = [item for item in body if isinstance(item, ast.Import | ast.ImportFrom) and positions.starts_line(item)]
@@ -215,13 +215,13 @@ def import_edit(context: Context) -> Edit | None:
     torch = [item for item in imports if _imports_torch(item) and item.lineno < used]
     imports = [item for item in imports if item.lineno < used]
     if torch:
-        return positions.insert_before(torch[0], "import penstock")
+        return positions.insert_before(torch[0], "import headrace")
     if imports:
-        return positions.insert_after(imports[-1], "import penstock")
+        return positions.insert_after(imports[-1], "import headrace")
     first = [item for item in body if not _is_header(item)]
     if first:
-        return positions.insert_before(first[0], "import penstock")
-    return positions.insert_after(body[-1], "import penstock")
+        return positions.insert_before(first[0], "import headrace")
+    return positions.insert_after(body[-1], "import headrace")
 
 
 def _first_use(context: Context) -> int:

@@ -52,7 +52,7 @@ def attribute_name(context: Context, group: Group, owner: ast.ClassDef) -> str:
 def _free_name(context: Context, group: Group, taken: set[str], word: str = "graph") -> str:
     stem = group.model.removeprefix("self.").replace(".", "_")
     plain = [] if any(_meets(context.module, group, site) for site in context.sites) else [word]
-    candidates = [*plain, f"{stem}_{word}", f"penstock_{stem}_{word}", *(f"{stem}_{word}{number}" for number in range(2, 100))]
+    candidates = [*plain, f"{stem}_{word}", f"headrace_{stem}_{word}", *(f"{stem}_{word}{number}" for number in range(2, 100))]
     return next(name for name in candidates if name not in taken)
 
 

@@ -25,7 +25,7 @@ def load_rules(path: Path) -> list[Rule]:
     """
     if not path.is_file():
         raise MigrateError(f"{path}: no such file with rules")
-    name = f"_penstock_rules_{path.stem}"
+    name = f"_headrace_rules_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise MigrateError(f"{path} is no Python file; rules stand in a .py file")
@@ -41,7 +41,7 @@ def load_rules(path: Path) -> list[Rule]:
         if isinstance(value, type) and issubclass(value, Rule) and value is not Rule and value.__module__ == name
     ]
     if not classes:
-        raise MigrateError(f"{path} holds no rule; subclass penstock.migrate.rewriting.rule.Rule in it")
+        raise MigrateError(f"{path} holds no rule; subclass headrace.migrate.rewriting.rule.Rule in it")
     for value in classes:
         lacking = [name for name in ("code", "name", "safety", "check") if not hasattr(value, name)]
         if lacking or getattr(value.check, "__isabstractmethod__", False):

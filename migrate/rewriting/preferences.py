@@ -1,6 +1,6 @@
-"""What a repository's own pyproject.toml says under [tool.penstock]: data, checked, and never a reason to stop.
+"""What a repository's own pyproject.toml says under [tool.headrace]: data, checked, and never a reason to stop.
 
-    [tool.penstock]
+    [tool.headrace]
     select = ["PS2"]            # as --select
     ignore = ["PS203"]          # as --ignore
     unsafe = false              # as --unsafe
@@ -46,7 +46,7 @@ class Preferences:
         unknown = [
             code for code in (*self.select, *self.ignore) if not code or not any(rule.code.startswith(code) for rule in rules)
         ]
-        told = [_finding(f"no rule has a code beginning with {code!r}; penstock rules lists them") for code in unknown]
+        told = [_finding(f"no rule has a code beginning with {code!r}; headrace rules lists them") for code in unknown]
         return replace(
             self,
             select=tuple(code for code in self.select if code not in unknown),
@@ -64,19 +64,19 @@ def read_preferences(root: Path) -> Preferences:
         table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError, RecursionError) as error:
         return Preferences(findings=(_finding(f"cannot be read: {error}", "note"),))
-    for key in ("tool", "penstock"):
+    for key in ("tool", "headrace"):
         table = table.get(key, {}) if isinstance(table, dict) else {}
     if not isinstance(table, dict):
-        return Preferences(findings=(_finding("[tool.penstock] must be a table"),))
+        return Preferences(findings=(_finding("[tool.headrace] must be a table"),))
     values: dict[str, Any] = {}
     findings: list[Finding] = []
     for key, value in table.items():
         name = key.replace("-", "_")
         if name not in _CHECKS:
             known = ", ".join(sorted(known.replace("_", "-") for known in _CHECKS))
-            findings.append(_finding(f"[tool.penstock] has no setting {key!r}; there are {known}"))
+            findings.append(_finding(f"[tool.headrace] has no setting {key!r}; there are {known}"))
         elif not (check := _CHECKS[name])[0](value):
-            findings.append(_finding(f"[tool.penstock] {key} must be {check[1]}"))
+            findings.append(_finding(f"[tool.headrace] {key} must be {check[1]}"))
         else:
             values[name] = tuple(value) if isinstance(value, list) else value
     return Preferences(**values, findings=tuple(findings))

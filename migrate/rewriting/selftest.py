@@ -85,7 +85,7 @@ def _invalid(rule: Rule, source: str, expected: str | None) -> str | None:
 
 
 def _run(rule: Rule, source: str) -> list[Change] | str:
-    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         (Path(folder) / "script.py").write_text(source, encoding="utf-8", newline="")
         surveyed = survey(Path(folder))
         if surveyed.errors:

@@ -16,7 +16,7 @@ from .rule import Context, Fix
 from .training_loops import LoopStep, WholeStep, changing, read_step, whole_step
 
 _LINE = 120
-_NAMES = ["train_step", "training_step", "penstock_step", *(f"train_step{number}" for number in range(2, 100))]
+_NAMES = ["train_step", "training_step", "headrace_step", *(f"train_step{number}" for number in range(2, 100))]
 
 
 def training_sites(context: Context) -> list[tuple[CallSite, LoopStep | Refusal, WholeStep | None]]:
@@ -45,7 +45,7 @@ def propose_step(context: Context, step: LoopStep, whole: WholeStep | None, code
 def step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> list[Edit] | Refusal:
     module, positions = context.module, context.positions
     if bound_elsewhere(module):
-        return Refusal("the file uses the name penstock for something else")
+        return Refusal("the file uses the name headrace for something else")
     if not positions.starts_line(step.construct_at):
         return Refusal("the loop shares its line with another statement")
     read = _criterion(context, step)
@@ -163,14 +163,14 @@ def _construction(positions: Positions, place: ast.stmt, name: str, parts: Seque
     indent, newline = positions.indent(place.lineno), positions.newline(place.lineno)
     if deeper:
         indent += "\t" if "\t" in indent else "    "
-    line = f"{name} = penstock.training_step({', '.join(parts)})"
+    line = f"{name} = headrace.training_step({', '.join(parts)})"
     if len(indent) + len(line) <= _LINE:
         return line
     inner = indent + ("\t" if "\t" in indent else "    ")
     together = ", ".join(parts)
     if len(inner) + len(together) > _LINE:
         together = f",{newline}{inner}".join(parts) + ","
-    return f"{name} = penstock.training_step({newline}{inner}{together}{newline}{indent})"
+    return f"{name} = headrace.training_step({newline}{inner}{together}{newline}{indent})"
 
 
 def _free_name(module: Module) -> str:

@@ -31,8 +31,8 @@ if __name__ == "__main__":
     main()
 """
 _GRAPH_SCRIPT = (
-    _SCRIPT.replace("import torch\n", "import penstock\nimport torch\n", 1)
-    .replace("    model.eval()\n", "    model.eval()\n    graph = penstock.compile(model)\n")
+    _SCRIPT.replace("import torch\n", "import headrace\nimport torch\n", 1)
+    .replace("    model.eval()\n", "    model.eval()\n    graph = headrace.compile(model)\n")
     .replace("outputs = model(", "outputs = graph(")
 )
 _FUNCTION = """\
@@ -56,7 +56,7 @@ class EvaluationLoop(Rule):
     Why: the same network runs over and over on batches of one shape; as a graph it runs on the fastest backend that gives
     the same answers.
 
-    Example: `outputs = model(images)` becomes `outputs = graph(images)`, after `graph = penstock.compile(model)`.
+    Example: `outputs = model(images)` becomes `outputs = graph(images)`, after `graph = headrace.compile(model)`.
 
     Fix safety: safe; unsafe where nothing puts the model in evaluation mode. The graph is checked against the model, and
     follows it when its weights change. Models that the same script trains get an evaluation step instead (PS203).
@@ -74,8 +74,8 @@ class EvaluationLoop(Rule):
         (_SCRIPT, _GRAPH_SCRIPT),
         (
             _FUNCTION,
-            _FUNCTION.replace("import torch\n", "import penstock\nimport torch\n", 1)
-            .replace("    net.eval()\n", "    net.eval()\n    graph = penstock.compile(net)\n")
+            _FUNCTION.replace("import torch\n", "import headrace\nimport torch\n", 1)
+            .replace("    net.eval()\n", "    net.eval()\n    graph = headrace.compile(net)\n")
             .replace("(net(images)", "(graph(images)"),
         ),
     )

@@ -56,8 +56,8 @@ if __name__ == "__main__":
     main()
 """
 _GRAPH_ONCE = (
-    _ONCE.replace("import torch\n", "import penstock\nimport torch\n", 1)
-    .replace("    with torch", "    graph = penstock.compile(model)\n    with torch")
+    _ONCE.replace("import torch\n", "import headrace\nimport torch\n", 1)
+    .replace("    with torch", "    graph = headrace.compile(model)\n    with torch")
     .replace("return model(", "return graph(")
 )
 
@@ -68,7 +68,7 @@ class PredictionCall(Rule):
     Why: a service or a batch job calls the same network again and again; as a graph it runs on the fastest backend that gives
     the same answers.
 
-    Example: `scores = model(image)` becomes `scores = graph(image)`, after `graph = penstock.compile(model)`.
+    Example: `scores = model(image)` becomes `scores = graph(image)`, after `graph = headrace.compile(model)`.
 
     Fix safety: safe; unsafe where nothing puts the model in evaluation mode. Where a function gets its model as a parameter and
     classifies one input, the rule only remarks, because a graph made there would be compiled at each call.
@@ -84,15 +84,15 @@ class PredictionCall(Rule):
     INVALID = (
         (
             _SERVICE,
-            _SERVICE.replace("import torch\n", "import penstock\nimport torch\n", 1)
-            .replace("model.eval()\n", "model.eval()\ngraph = penstock.compile(model)\n")
+            _SERVICE.replace("import torch\n", "import headrace\nimport torch\n", 1)
+            .replace("model.eval()\n", "model.eval()\ngraph = headrace.compile(model)\n")
             .replace("model.forward(", "graph("),
         ),
         (
             _CLASS,
-            _CLASS.replace("import torch\n", "import penstock\nimport torch\n", 1)
+            _CLASS.replace("import torch\n", "import headrace\nimport torch\n", 1)
             .replace(
-                "        self.model.eval()\n", "        self.model.eval()\n        self.graph = penstock.compile(self.model)\n"
+                "        self.model.eval()\n", "        self.model.eval()\n        self.graph = headrace.compile(self.model)\n"
             )
             .replace("return self.model(", "return self.graph("),
         ),

@@ -60,11 +60,11 @@ main()
 _STEP = """\
     model.eval()
     with torch.no_grad():
-        eval_step = penstock.evaluation_step(model)
+        eval_step = headrace.evaluation_step(model)
         for images, labels in loader:
             outputs = eval_step(images)
 """
-_STEPPED = _TRAINING[: _TRAINING.index("    model.eval()")].replace("import torch", "import penstock\nimport torch") + _STEP
+_STEPPED = _TRAINING[: _TRAINING.index("    model.eval()")].replace("import torch", "import headrace\nimport torch") + _STEP
 
 
 class EvaluationWhileTraining(Rule):
@@ -75,7 +75,7 @@ class EvaluationWhileTraining(Rule):
     large data set is, the validation of a small one after each epoch may not be and then stays eager.
 
     Example: `outputs = model(images)` becomes `outputs = eval_step(images)`, after
-    `eval_step = penstock.evaluation_step(model)`.
+    `eval_step = headrace.evaluation_step(model)`.
 
     Fix safety: safe. The graph is checked against the model and follows it when its weights change; a model that is in training
     mode, or whose gradients are wanted, is called as it is. An evaluation that runs once, as the test after the last epoch,

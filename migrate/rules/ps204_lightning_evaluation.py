@@ -39,8 +39,8 @@ class Classifier(pl.LightningModule):
 
 pl.Trainer().test(Classifier(), loader)
 """
-_AFTER = _BEFORE.replace("import torch\n", "import penstock\nimport torch\n", 1).replace(
-    "predictions = self.model(images)", "predictions = penstock.evaluation_step(self.model)(images)"
+_AFTER = _BEFORE.replace("import torch\n", "import headrace\nimport torch\n", 1).replace(
+    "predictions = self.model(images)", "predictions = headrace.evaluation_step(self.model)(images)"
 )
 _WHOLE = """\
 import pytorch_lightning as pl
@@ -67,7 +67,7 @@ class LightningEvaluation(Rule):
     Why: the Trainer holds the loops, and the module's steps serve training and evaluation. The evaluation step is the network
     itself where gradients are wanted, and a graph where the Trainer validates, tests or predicts for long enough.
 
-    Example: `self.model(images)` becomes `penstock.evaluation_step(self.model)(images)`.
+    Example: `self.model(images)` becomes `headrace.evaluation_step(self.model)(images)`.
 
     Fix safety: safe. The graph is checked against the network and follows it when its weights change; the module's attributes,
     state dict and checkpoints stay as they are. Modules that are the network themselves are left alone.
@@ -87,7 +87,7 @@ class LightningEvaluation(Rule):
                 continue
             for call in _calls(model.node, f"self.{attribute}"):
                 start, end = context.positions.span(call.func)
-                edits = [Edit(start, end, f"penstock.evaluation_step(self.{attribute})")]
+                edits = [Edit(start, end, f"headrace.evaluation_step(self.{attribute})")]
                 added = import_edit(context)
                 message = f"{model.node.name} evaluates self.{attribute} eagerly"
                 yield self.fix(context, call, message, [*edits, *([added] if added is not None else [])], severity="note")

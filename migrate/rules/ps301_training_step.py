@@ -33,7 +33,7 @@ def train(model, loader, criterion, optimizer, device):
     return total_loss, correct
 """
 _GRAPH_SCRIPT = """\
-import penstock
+import headrace
 import torch
 import torch.nn as nn
 
@@ -43,7 +43,7 @@ from model import Net
 def train(model, loader, criterion, optimizer, device):
     model.train()
     total_loss, correct = 0.0, 0
-    train_step = penstock.training_step(model, criterion, optimizer)
+    train_step = headrace.training_step(model, criterion, optimizer)
     for images, labels in loader:
         images, labels = images.to(device), labels.to(device)
         loss, outputs = train_step(images, labels)
@@ -75,12 +75,12 @@ def train(train_loader, model, criterion, optimizer, epoch, args):
         batch_time.update(time.time() - end)
 """
 _GRAPH_IMAGENET = """\
-import penstock
+import headrace
 import torch
 
 
 def train(train_loader, model, criterion, optimizer, epoch, args):
-    train_step = penstock.training_step(model, criterion, optimizer, clip_grad_norm=args.clip)
+    train_step = headrace.training_step(model, criterion, optimizer, clip_grad_norm=args.clip)
     for i, (images, target) in enumerate(train_loader):
         # compute output
         loss, output = train_step(images, target)
@@ -102,7 +102,7 @@ class TrainingStep(Rule):
 
     Example: `optimizer.zero_grad()`, `outputs = model(images)`, `loss = criterion(outputs, labels)`, `loss.backward()` and
     `optimizer.step()` become `loss, outputs = train_step(images, labels)`, after
-    `train_step = penstock.training_step(model, criterion, optimizer)`.
+    `train_step = headrace.training_step(model, criterion, optimizer)`.
 
     Fix safety: safe. Every step computes what the statements did, in their order; the captured one is compared with eager when
     it is made, and used where it is faster. Loss and outputs come back without history, so statistics stay as they are.

@@ -28,12 +28,12 @@ def train(model, loader, criterion, optimizer, scaler, ema):
         ema.update(model)
 """
 _GRAPH_AMP = """\
-import penstock
+import headrace
 import torch
 
 
 def train(model, loader, criterion, optimizer, scaler, ema):
-    train_step = penstock.training_step(model, criterion, optimizer, update=False, grad_scaler=scaler)
+    train_step = headrace.training_step(model, criterion, optimizer, update=False, grad_scaler=scaler)
     for images, target in loader:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cuda"):
@@ -59,10 +59,10 @@ for step, (images, target) in enumerate(loader):
     meter.update(loss.item() * args.accumulate)
 """
 _GRAPH_ACCUMULATION = """\
-import penstock
+import headrace
 import torch
 
-train_step = penstock.training_step(
+train_step = headrace.training_step(
     net,
     lambda logits, lam, a, b: (lam * criterion(logits, a) + (1 - lam) * criterion(logits, b)) / args.accumulate,
     optimizer,
@@ -97,12 +97,12 @@ def train_one_epoch(model, criterion, optimizer, loader, args, scaler=None):
         metric.update(loss=loss.item(), lr=optimizer.param_groups[0]["lr"])
 """
 _GRAPH_BRANCHES = """\
-import penstock
+import headrace
 import torch
 
 
 def train_one_epoch(model, criterion, optimizer, loader, args, scaler=None):
-    train_step = penstock.training_step(model, criterion, optimizer, update=False, grad_scaler=scaler)
+    train_step = headrace.training_step(model, criterion, optimizer, update=False, grad_scaler=scaler)
     for image, target in loader:
         optimizer.zero_grad()
         with torch.cuda.amp.autocast(enabled=scaler is not None):
@@ -131,7 +131,7 @@ for phase in ["train", "val"]:
         running_loss += loss.item() * inputs.size(0)
 """
 _GRAPH_PHASES = """\
-import penstock
+import headrace
 import torch
 
 for phase in ["train", "val"]:
@@ -139,7 +139,7 @@ for phase in ["train", "val"]:
         optimizer.zero_grad()
         with torch.set_grad_enabled(phase == "train"):
             if phase == "train":
-                train_step = penstock.training_step(model, criterion, optimizer, update=False)
+                train_step = headrace.training_step(model, criterion, optimizer, update=False)
                 loss, outputs = train_step(inputs, labels)
             else:
                 outputs = model(inputs)
@@ -159,7 +159,7 @@ class TrainingPass(Rule):
 
     Example: `outputs = model(images)`, `loss = criterion(outputs, labels)` and `scaler.scale(loss).backward()` become
     `loss, outputs = train_step(images, labels)`, after
-    `train_step = penstock.training_step(model, criterion, optimizer, update=False, grad_scaler=scaler)`.
+    `train_step = headrace.training_step(model, criterion, optimizer, update=False, grad_scaler=scaler)`.
 
     Fix safety: safe. Gradients are added to `.grad` as before; a `zero_grad()` between loss and backward moves before the call.
     Where one forward pass serves training and evaluation, the call stands beside it, under the condition of backward().

@@ -69,7 +69,7 @@ class TrainingLeftEager(Rule):
 
     Example: a loop with two `backward()` of one batch, as sharpness-aware minimisation has, stays as it is.
 
-    Fix safety: there is no fix; write a `penstock.Graph` with `add_optimizer`, or call `penstock.training_step`, by hand.
+    Fix safety: there is no fix; write a `headrace.Graph` with `add_optimizer`, or call `headrace.training_step`, by hand.
     """
 
     code = "PS303"

@@ -27,10 +27,10 @@ _MODE = frozenset(["eval", "train"])
 _MODEL_METHODS = frozenset(
     ["eval", "train", "parameters", "named_parameters", "load_state_dict", "state_dict", "modules", "named_modules", "half"]
 )
-_NOT_MODELS = ("penstock.", "torch.optim", "torch.utils", "torchvision.transforms", "numpy")
+_NOT_MODELS = ("headrace.", "torch.optim", "torch.utils", "torchvision.transforms", "numpy")
 _OTHER_RUNTIMES = frozenset(["compile_model", "InferenceSession", "read_model", "read_network", "load_network", "Interpreter"])
 _NO_GRAD = frozenset(["no_grad", "inference_mode"])
-TRAINING_STEP = "penstock.training_step"
+TRAINING_STEP = "headrace.training_step"
 _EVALUATION = re.compile(r"eval|valid|^val|_val|test|infer|predict|accuracy", re.I)
 
 
@@ -46,7 +46,7 @@ class CallSite:
     trained_here: bool
     """Whether the same function or the same module level also back-propagates through this model."""
     captured: bool = False
-    """Whether it calls a training graph, which `penstock.training_step` made of the model."""
+    """Whether it calls a training graph, which `headrace.training_step` made of the model."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

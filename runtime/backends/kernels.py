@@ -1,4 +1,4 @@
-"""Penstock's own Triton kernels in torch's program: in floats each only where it was measured faster than what torch does
+"""Headrace's own Triton kernels in torch's program: in floats each only where it was measured faster than what torch does
 there; in int8 for every convolution that fits, of which the plan measures the whole."""
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class KernelsBackend:
 
 def _kernels_of(program: ExportedProgram) -> int:
     """How many kernels a program has."""
-    return sum(getattr(node.target, "namespace", "") == "penstock" for node in program.graph.nodes)
+    return sum(getattr(node.target, "namespace", "") == "headrace" for node in program.graph.nodes)
 
 
 def _kernels_in(directory: Path, files: Sequence[str]) -> int:
@@ -156,7 +156,7 @@ def _kernels_in(directory: Path, files: Sequence[str]) -> int:
     try:
         record = json.loads(path.read_text())
         if record["format"] != _FORMAT:
-            raise ValueError(f"its format is {record['format']!r}, and this Penstock reads {_FORMAT}")
+            raise ValueError(f"its format is {record['format']!r}, and this Headrace reads {_FORMAT}")
         sites = [Measured.from_json(item) for item in record["sites"]]
         # Of a convolution in int8 only the tile was chosen: it is one of the kernels that the program had before.
         return int(record["integer"]) + sum(site.chosen for site in sites if site.operator != "conv2d_int8")

@@ -31,7 +31,7 @@ from .state import TrainingState, kind
 from .step import CapturedStep, NotCapturedError, capture_step
 from .surroundings import ScaledBackward, checkpointed, difference, exchanging, random_state, set_random_state
 
-log = logging.getLogger("penstock.training")
+log = logging.getLogger("headrace.training")
 
 _WAYS = ("eager", "captured", "inductor")
 _TURNS = 7  # timed steps of each way before one is chosen

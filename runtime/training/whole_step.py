@@ -13,7 +13,7 @@ from ..config import GraphConfig
 from ..graph import Graph
 
 _HOME = (
-    "_penstock_steps"  # an attribute of the optimiser, so that steps live as long as it; copies and pickles of it leave it out
+    "_headrace_steps"  # an attribute of the optimiser, so that steps live as long as it; copies and pickles of it leave it out
 )
 _KEPT = 4  # steps of one optimiser
 _PLAIN = (bool, int, float, str, bytes, type(None))

@@ -1,6 +1,6 @@
 """Decoding and the model in a loop, with no server around them: what serving is measured against.
 
-    python -m penstock.serving.bench.bare_loop MODELS/NAME TRIAL_SECONDS IMAGE...
+    python -m headrace.serving.bench.bare_loop MODELS/NAME TRIAL_SECONDS IMAGE...
 
 Says {"ready": ...} once it is warm; then, for every line of standard input, which holds a number of seconds,
 {"images_per_second": ...}. Batches are decoded on as many threads as a server has, each while the one before it runs. At the

@@ -1,11 +1,11 @@
 """The service people deploy first, as the yardstick: FastAPI on uvicorn, PyTorch eager in fp32, Pillow, one image at a time.
 
-    python -m penstock.serving.bench.baseline --recipe RECIPE.json --preprocessing PREPROCESSING.json --port 0 --ready-file FILE
+    python -m headrace.serving.bench.baseline --recipe RECIPE.json --preprocessing PREPROCESSING.json --port 0 --ready-file FILE
 
 It is written as tutorials write it, and not slower: `model.eval()`, `torch.no_grad()`, uvicorn's defaults (uvloop and
 httptools), torch's default threads, the process's default allocator, and an `async def` handler, which measured faster than
 a threadpool one. `--framework` has another framework run the model, in the same service. It takes the same request as
-Penstock's own route, an image as the body, and answers in the same shape, so that one client drives both.
+Headrace's own route, an image as the body, and answers in the same shape, so that one client drives both.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class _Server(uvicorn.Server):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="penstock.serving.bench.baseline", description="The naive PyTorch service, for comparison."
+        prog="headrace.serving.bench.baseline", description="The naive PyTorch service, for comparison."
     )
     parser.add_argument("--recipe", type=Path, required=True, help="JSON: how the model is built")
     parser.add_argument("--preprocessing", type=Path, required=True, help="JSON: what Preprocessing.to_json wrote")

@@ -1,6 +1,6 @@
-"""`penstock bench --sweep`: how throughput and latency go with concurrency and batch size, beside what the machine can do.
+"""`headrace bench --sweep`: how throughput and latency go with concurrency and batch size, beside what the machine can do.
 
-The machine's peaks and the model's batches are measured first, alone (`penstock.runtime.roofline`), then the server under each
+The machine's peaks and the model's batches are measured first, alone (`headrace.runtime.roofline`), then the server under each
 concurrency in turn. The knee is the lowest concurrency that reaches 95 % of the most requests per second: beyond it more
 requests at a time only wait longer.
 """
@@ -26,7 +26,7 @@ from .report import latencies, number, result_table, table_of, with_spread
 from .result import BenchResult
 from .run import measure
 from .servers import run_to_end
-from .subject import PENSTOCK, only_model
+from .subject import HEADRACE, only_model
 
 __all__ = ["Capacity", "sweep"]
 
@@ -36,7 +36,7 @@ _ROOFLINE_SECONDS = 1800.0
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """The server under each concurrency, and what `penstock.runtime.roofline` found."""
+    """The server under each concurrency, and what `headrace.runtime.roofline` found."""
 
     bench: BenchResult
     machine: Mapping[str, Any]
@@ -74,7 +74,7 @@ class Capacity:
         return {"served": max(self._rates().values(), default=0.0) / roof, "session": alone / roof}
 
     def _rates(self) -> dict[int, float]:
-        found = {level: self.bench.requests_per_second(PENSTOCK, level) for level in self.bench.concurrency}
+        found = {level: self.bench.requests_per_second(HEADRACE, level) for level in self.bench.concurrency}
         return {level: spread.median for level, spread in found.items() if spread is not None and spread.median > 0}
 
     def to_json(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _machine(folder: Path, logs: Path, seconds: float, console: Console) -> dict
     target, log = logs / "roofline.json", logs / "roofline.log"
     target.unlink(missing_ok=True)
     log.write_bytes(b"")
-    command = [sys.executable, "-m", "penstock.runtime.roofline", str(folder.resolve()), str(target)]
+    command = [sys.executable, "-m", "headrace.runtime.roofline", str(folder.resolve()), str(target)]
     command += ["--seconds", str(min(1.0, seconds))]
     with console.status("measuring what the machine can do"):
         run_to_end(command, log=log, timeout_seconds=_ROOFLINE_SECONDS, tick=lambda: None, what="measuring the machine")
@@ -166,8 +166,8 @@ def _page(found: Capacity) -> str:
     rows = [
         [
             f"{level} (knee)" if level == found.knee else str(level),
-            safe(with_spread(bench.requests_per_second(PENSTOCK, level))).replace("\n", " "),
-            latencies(bench, PENSTOCK, level),
+            safe(with_spread(bench.requests_per_second(HEADRACE, level))).replace("\n", " "),
+            latencies(bench, HEADRACE, level),
         ]
         for level in bench.concurrency
     ]

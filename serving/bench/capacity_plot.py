@@ -7,7 +7,7 @@ from typing import Any
 
 from .plots import COLOURS, GREY, MARKERS, drawn_as, new_figure, whiskers
 from .result import BenchResult, Spread
-from .subject import PENSTOCK
+from .subject import HEADRACE
 
 __all__ = ["capacity_plot"]
 
@@ -19,13 +19,13 @@ def capacity_plot(bench: BenchResult, machine: Mapping[str, Any], knee: int | No
     figure = new_figure(13, 4.4)
     rates, times, batches = figure.subplots(1, 3)
     levels = list(bench.concurrency)
-    points = [(level, spread) for level in levels if (spread := bench.requests_per_second(PENSTOCK, level)) is not None]
+    points = [(level, spread) for level in levels if (spread := bench.requests_per_second(HEADRACE, level)) is not None]
     _line(rates, points, 1, "served")
     if knee is not None:
         rates.axvline(knee, color=GREY, linewidth=0.8, linestyle=":")
         rates.annotate(" knee", (knee, 0), xytext=(3, 6), textcoords="offset points", color=GREY, fontsize=9)
     for number, quantile in enumerate(("p50", "p99")):
-        found = [(level, spread) for level in levels if (spread := bench.latency_ms(PENSTOCK, level, quantile)) is not None]
+        found = [(level, spread) for level in levels if (spread := bench.latency_ms(HEADRACE, level, quantile)) is not None]
         _line(times, found, number + 1, quantile)
     times.set_yscale("log")
     times.yaxis.set_major_formatter("{x:g}")

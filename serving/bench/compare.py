@@ -18,7 +18,7 @@ from .result import WITHIN, Spread
 __all__ = ["Change", "changes", "changes_table", "differences", "read_result"]
 
 # The versions and the machine decide what a rate means; the rest of the environment is told anew in every run.
-_TELLING = ("cpu", "cores", "flags", "gpus", "versions", "penstock")
+_TELLING = ("cpu", "cores", "flags", "gpus", "versions", "headrace")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Change:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """What `penstock bench` wrote as JSON. Raises BenchError for anything else."""
+    """What `headrace bench` wrote as JSON. Raises BenchError for anything else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -50,7 +50,7 @@ def read_result(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise BenchError(f"{path} is not JSON: {error}; give the bench.json or waterfall.json of an earlier run") from error
     if not isinstance(content, dict) or "summary" not in content or "contenders" not in content:
-        raise BenchError(f"{path} is not what penstock bench writes; give the bench.json or waterfall.json of an earlier run")
+        raise BenchError(f"{path} is not what headrace bench writes; give the bench.json or waterfall.json of an earlier run")
     return content
 
 

@@ -20,7 +20,7 @@ FRAMEWORKS = ("torch-compile", "onnxruntime", "openvino")
 class BenchConfig:
     """What to measure. `models` is the model repository; `model` may be left out when it holds one.
 
-    `baseline` is the recipe of the original model (a dict as `migrate` resolves it) or None to measure Penstock alone;
+    `baseline` is the recipe of the original model (a dict as `migrate` resolves it) or None to measure Headrace alone;
     `preprocessing` is the baseline's, by default the model's own. `images` are files or folders; without any, see
     `choose_images`. Every concurrency is measured `rounds` times for `seconds` each, after `warm_up_seconds`. With `restart`
     every round starts the services anew: the spread then holds for other runs too, not only within this one.
@@ -28,7 +28,7 @@ class BenchConfig:
     "grpc", which the baseline does not speak. `processes` of the load generator share the connections.
     `peers` are other services of the same model, measured between the two; those that do not start are left out, with a
     warning; so are `frameworks`, by which the original model is served by hand (see frameworks.py). `services` are measured
-    instead of `penstock serve MODELS`, where they are given.
+    instead of `headrace serve MODELS`, where they are given.
     """
 
     models: Path
@@ -69,7 +69,7 @@ class BenchConfig:
         if self.protocol not in ("http", "grpc"):
             raise ValueError(f"protocol must be 'http' or 'grpc', got {self.protocol!r}")
         if self.protocol == "grpc" and self.baseline is not None:
-            raise ValueError("protocol 'grpc' measures Penstock alone: the baseline service speaks HTTP only")
+            raise ValueError("protocol 'grpc' measures Headrace alone: the baseline service speaks HTTP only")
         if self.frameworks and self.baseline is None:
             raise ValueError("frameworks serve the original model, so they need a baseline")
         if unknown := sorted(set(self.frameworks) - set(FRAMEWORKS)):

@@ -1,4 +1,4 @@
-"""The services of a benchmark: the original repository's behind plain PyTorch, the peers', and Penstock's own."""
+"""The services of a benchmark: the original repository's behind plain PyTorch, the peers', and Headrace's own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from ...runtime.artifact import Artifact
 from .config import BenchConfig
 from .servers import Contender
-from .subject import penstock_service
+from .subject import headrace_service
 
 __all__ = ["BASELINE", "make_contenders"]
 
@@ -22,7 +22,7 @@ def make_contenders(config: BenchConfig, name: str, artifact: Artifact, folder: 
     own = config.services
     if own is None:
         own_path = path if config.protocol == "http" else f"/{name}_classify?k={config.k}"
-        own = (penstock_service(config.models, own_path, protocol=config.protocol),)
+        own = (headrace_service(config.models, own_path, protocol=config.protocol),)
     if config.baseline is None:
         return [*config.peers, *own]
     recipe, preprocessing = folder / "recipe.json", folder / "preprocessing.json"
@@ -33,7 +33,7 @@ def make_contenders(config: BenchConfig, name: str, artifact: Artifact, folder: 
     naive = [
         sys.executable,
         "-m",
-        "penstock.serving.bench.baseline",
+        "headrace.serving.bench.baseline",
         "--recipe",
         str(recipe),
         "--preprocessing",

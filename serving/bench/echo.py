@@ -1,9 +1,9 @@
-"""Two servers that answer without a model, under the settings of `penstock serve`: what HTTP itself costs, and the front end.
+"""Two servers that answer without a model, under the settings of `headrace serve`: what HTTP itself costs, and the front end.
 
-    python -m penstock.serving.bench.echo bare|front MODELS READY.json
+    python -m headrace.serving.bench.echo bare|front MODELS READY.json
 
 Both take a body at /v1/classify/NAME and answer with its length in the form of a classification. "bare" is an ASGI application
-of a few lines; "front" is Penstock's whole front end over a data plane that has its models loaded, and does not run them.
+of a few lines; "front" is Headrace's whole front end over a data plane that has its models loaded, and does not run them.
 """
 
 from __future__ import annotations

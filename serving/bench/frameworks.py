@@ -39,7 +39,7 @@ def _onnxruntime(model: torch.nn.Module, example: torch.Tensor) -> Callable[[tor
     """https://docs.pytorch.org/tutorials/beginner/onnx/export_simple_model_to_onnx_tutorial.html"""
     import onnxruntime
 
-    with tempfile.TemporaryDirectory(prefix="penstock-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
         path = Path(scratch) / "model.onnx"
         program = torch.onnx.export(model, (example,), dynamo=True, verbose=False)
         assert program is not None, "given for dynamo=True"

@@ -1,6 +1,6 @@
 """The load generator: processes of its own, N persistent connections, latencies from the intended start.
 
-    python -m penstock.serving.bench.loadgen REQUEST.json RESULT.json
+    python -m headrace.serving.bench.loadgen REQUEST.json RESULT.json
 
 It shares the machine with the server it measures, so what matters most is that a request costs it little, and the same
 for every server: requests are rendered to bytes once, answers are read after the clock has stopped. REQUEST.json holds a
@@ -49,12 +49,12 @@ def _prepare(request: LoadRequest) -> Callable[[float], LoadResult]:
 def _run_processes(request: LoadRequest) -> LoadResult:
     """One process per share; all begin at the same moment, when the last of them is ready."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-load-")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-load-")))
         targets, workers = [], []
         for number, share in enumerate(request.shares()):
             source, target = folder / f"{number}.request.json", folder / f"{number}.result.json"
             source.write_text(json.dumps(share.to_json()))
-            command = [sys.executable, "-m", "penstock.serving.bench.loadgen", str(source), str(target), "--wait"]
+            command = [sys.executable, "-m", "headrace.serving.bench.loadgen", str(source), str(target), "--wait"]
             worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             stack.callback(_end, worker)
             targets.append(target)
@@ -86,7 +86,7 @@ def _end(worker: subprocess.Popen[str]) -> None:
 def main(arguments: Sequence[str]) -> int:
     wait = arguments[2:] == ["--wait"]  # said by the process that started this one
     if len(arguments) != 2 and not wait:
-        print("usage: python -m penstock.serving.bench.loadgen REQUEST.json RESULT.json", file=sys.stderr)  # noqa: T201
+        print("usage: python -m headrace.serving.bench.loadgen REQUEST.json RESULT.json", file=sys.stderr)  # noqa: T201
         return 2
     source, target = map(Path, arguments[:2])
     try:

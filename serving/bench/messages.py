@@ -12,7 +12,7 @@ Encoding = Literal["body", "form", "v2", "v2-binary"]
 """How an image travels: as the body itself, as the file `image` of a form (`form`), as base64 in the JSON of the Open Inference
 Protocol (`v2`), or as its binary extension has it (`v2-binary`); the last two as the BYTES tensor `image` of shape [1, 1]."""
 CONTENT_TYPES = {".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".bmp": "image/bmp"}
-_BOUNDARY = "penstock-7MA4YWxkTrZu0gW"
+_BOUNDARY = "headrace-7MA4YWxkTrZu0gW"
 
 
 def message(url: str, image: bytes, suffix: str, encoding: Encoding = "body", *, field: str = "image") -> bytes:
@@ -47,7 +47,7 @@ def _encoded(image: bytes, kind: str, encoding: Encoding, field: str) -> tuple[d
 def top1(body: bytes) -> int:
     """The index of the likeliest class in an answer. Raises ValueError when there is none.
 
-    An answer is Penstock's `{"predictions": [{"index": ...}, ...]}`, alone or as the only item of a list, or one of the Open
+    An answer is Headrace's `{"predictions": [{"index": ...}, ...]}`, alone or as the only item of a list, or one of the Open
     Inference Protocol whose output `index` holds the indices, the likeliest first.
     """
     try:

@@ -75,7 +75,7 @@ def speed_notes(measurements: Sequence[Measurement], plan: Plan, *, baseline: st
     if threads and baseline:
         notes.append(f"the baseline does not run with its default threads: {', '.join(threads)} is set")
     if baseline is not None and baseline != plan.device:
-        notes.append(f"the baseline ran on {baseline} and Penstock on {plan.device}")
+        notes.append(f"the baseline ran on {baseline} and Headrace on {plan.device}")
     if repeated := sum(one.repeated > 0 for one in measurements):
         notes.append(
             f"{repeated} of {len(measurements)} measurements were repeated, because other programs kept more than "

@@ -1,9 +1,9 @@
 """What serving costs beside decoding and the model, and the front end beside bare HTTP: both pairs in turn, in one run.
 
-    python -m penstock.serving.bench.overhead MODELS [--model NAME] [--images DIR] [--out FILE]     (make bench-serving)
+    python -m headrace.serving.bench.overhead MODELS [--model NAME] [--images DIR] [--out FILE]     (make bench-serving)
 
-The first pair is a loop of decoding and sessions without a server (`bare_loop`) and `penstock serve` under a closed loop of
-connections; the second a bare ASGI application and Penstock's front end with no model run (`echo`). Each measurement has all
+The first pair is a loop of decoding and sessions without a server (`bare_loop`) and `headrace serve` under a closed loop of
+connections; the second a bare ASGI application and Headrace's front end with no model run (`echo`). Each measurement has all
 cores, the load generator included; what waits is stopped or sleeps. A ratio is the median over rounds of served to bare.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from ...errors import BenchError, PenstockError
+from ...errors import BenchError, HeadraceError
 from ...runtime.artifact import load_artifact
 from ...runtime.atomic import write_aside
 from ...runtime.fingerprint import fingerprint
@@ -31,7 +31,7 @@ from .images import choose_images
 from .loadgen import LoadRequest
 from .rounds import Rounds
 from .servers import Contender, Server, terminate_as_exit
-from .subject import only_model, penstock_service, under_load
+from .subject import headrace_service, only_model, under_load
 
 ECHO_BYTES = 60_000
 GOALS = {"decode and session": 0.85, "echo of 60 kB": 0.75}
@@ -82,7 +82,7 @@ def measure(config: OverheadConfig, console: Console) -> dict[str, Any]:
             return lambda: _under_load(config, started, files)
 
         def echo(kind: str) -> Contender:
-            command = (sys.executable, "-m", "penstock.serving.bench.echo", kind, str(config.models), "{ready}")
+            command = (sys.executable, "-m", "headrace.serving.bench.echo", kind, str(config.models), "{ready}")
             return Contender(name=kind, command=command, path=route)
 
         console.print("starting the bare loop")
@@ -91,7 +91,7 @@ def measure(config: OverheadConfig, console: Console) -> dict[str, Any]:
         pairs = {
             "decode and session": {
                 "bare": lambda: float(loop.measure(config.seconds)["images_per_second"]),
-                "served": server(penstock_service(config.models, route, name="served"), images),
+                "served": server(headrace_service(config.models, route, name="served"), images),
             },
             "echo of 60 kB": {
                 "bare": server(echo("bare"), (str(body),)),
@@ -135,7 +135,7 @@ def table(result: dict[str, Any]) -> Table:
 
 def _bare_loop(config: OverheadConfig, folder: Path, images: Sequence[str]) -> Rounds:
     """The process that decodes and runs without a server."""
-    command = [sys.executable, "-m", "penstock.serving.bench.bare_loop", str(folder), str(config.trial_seconds), *images]
+    command = [sys.executable, "-m", "headrace.serving.bench.bare_loop", str(folder), str(config.trial_seconds), *images]
     return Rounds(command, config.folder / "bare-loop.log", what="the bare loop")
 
 
@@ -168,7 +168,7 @@ def _summary(found: dict[str, list[float]]) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m penstock.serving.bench.overhead",
+        prog="python -m headrace.serving.bench.overhead",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -191,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             trial_seconds=given.trial_seconds,
         )  # fmt: skip
         result = measure(config, console)
-    except (PenstockError, ValueError) as error:
+    except (HeadraceError, ValueError) as error:
         console.print(f"[red]{error}", style="red")
         return 1
     if given.out is not None:

@@ -68,7 +68,7 @@ def waterfall_page(found: Waterfall) -> str:
         ("Steps that are not there", table(["step", "why"], absent)),
         *about(found.bench),
     ]
-    return page(f"{found.bench.model}: from a PyTorch service to Penstock", sections)
+    return page(f"{found.bench.model}: from a PyTorch service to Headrace", sections)
 
 
 def page(title: str, sections: Iterable[tuple[str, str]]) -> str:

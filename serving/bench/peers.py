@@ -22,7 +22,7 @@ from .servers import Contender
 __all__ = ["SESSIONS", "peers_in"]
 
 MANIFEST = "peers.json"
-SESSIONS = ("onnxruntime", "penstock")
+SESSIONS = ("onnxruntime", "headrace")
 
 
 def peers_in(
@@ -30,8 +30,8 @@ def peers_in(
 ) -> tuple[tuple[Contender, ...], dict[str, str]]:
     """The services that are installed, and for the others why they are left out. `names` are those wanted; by default all.
 
-    `model` is the model's folder. With the session "onnxruntime" they run its fp32 graph as that comes, with "penstock" what
-    Penstock compiled, so that the server alone differs. Raises BenchError where the folder does not say what is in it.
+    `model` is the model's folder. With the session "onnxruntime" they run its fp32 graph as that comes, with "headrace" what
+    Headrace compiled, so that the server alone differs. Raises BenchError where the folder does not say what is in it.
     """
     try:
         content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))

@@ -1,6 +1,6 @@
 """NVIDIA's own load generator against our server: runs the real `perf_analyzer`, reads what it measured.
 
-    python -m penstock.serving.bench.perf_analyzer MODELS NAME --perf-analyzer PATH --images DIR
+    python -m headrace.serving.bench.perf_analyzer MODELS NAME --perf-analyzer PATH --images DIR
 
 The tensor model is sent random tensors; with images, its `NAME_classify` companion is sent those. Both over HTTP and gRPC.
 """
@@ -24,7 +24,7 @@ from typing import Any, Literal
 from ...errors import BenchError
 from .images import choose_images
 from .servers import Server, terminate_as_exit
-from .subject import penstock_service
+from .subject import headrace_service
 
 __all__ = ["PerfRow", "PerfRun", "find", "run"]
 
@@ -178,7 +178,7 @@ def _failure(wanted: PerfRun, output: str) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m penstock.serving.bench.perf_analyzer", description=(__doc__ or "").partition("\n")[0]
+        prog="python -m headrace.serving.bench.perf_analyzer", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("models", type=Path, help="a model repository")
     parser.add_argument("model", help="the tensor model in it")
@@ -218,8 +218,8 @@ def _measure(chosen: argparse.Namespace, binary: Path, levels: tuple[int, ...]) 
     rows: list[PerfRow] = []
     with (
         terminate_as_exit(),
-        tempfile.TemporaryDirectory(prefix="penstock-perf-") as name,
-        Server(penstock_service(chosen.models, "/"), folder=Path(name), timeout_seconds=300.0) as server,
+        tempfile.TemporaryDirectory(prefix="headrace-perf-") as name,
+        Server(headrace_service(chosen.models, "/"), folder=Path(name), timeout_seconds=300.0) as server,
     ):
         server.wait_ready()
         protocols: tuple[Protocol, ...] = ("http", "grpc")

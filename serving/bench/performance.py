@@ -1,7 +1,7 @@
-"""The recorded performance, docs/performance.json and .md, out of what `penstock bench` wrote, and the check against it.
+"""The recorded performance, docs/performance.json and .md, out of what `headrace bench` wrote, and the check against it.
 
-    python -m penstock.serving.bench.performance record FOLDER --command "make performance" --out docs/performance
-    python -m penstock.serving.bench.performance check WATERFALL.json --recorded docs/performance*.json
+    python -m headrace.serving.bench.performance record FOLDER --command "make performance" --out docs/performance
+    python -m headrace.serving.bench.performance check WATERFALL.json --recorded docs/performance*.json
 
 FOLDER holds waterfall.json and, if they were measured, sweep.json and bench.json (of --peers). `check` takes the record of its
 machine and model, and ends with status 1 when a step's ratio to the PyTorch service fell below the recorded one beyond both
@@ -62,7 +62,7 @@ def record(folder: Path, command: str) -> dict[str, Any]:
     }
     if (folder / "sweep.json").is_file():
         swept = read_result(folder / "sweep.json")
-        levels = [{"concurrency": item["concurrency"], **item["contenders"]["penstock"]} for item in swept["summary"]]
+        levels = [{"concurrency": item["concurrency"], **item["contenders"]["headrace"]} for item in swept["summary"]]
         found["sweep"] = {"levels": levels, **swept["capacity"]}
     if (folder / "bench.json").is_file():
         peers = read_result(folder / "bench.json")
@@ -70,7 +70,7 @@ def record(folder: Path, command: str) -> dict[str, Any]:
         found["peers"] = {
             "concurrency": level["concurrency"],
             "services": level["contenders"],
-            "penstock_is_faster": level["ratios"],
+            "headrace_is_faster": level["ratios"],
             "left_out": peers["left_out"],
         }
     return found
@@ -115,7 +115,7 @@ def record_of(records: Mapping[Path, Mapping[str, Any]], run: Mapping[str, Any])
 def _waterfall(path: Path) -> dict[str, Any]:
     run = read_result(path)
     if "waterfall" not in run:
-        raise BenchError(f"{path} holds no waterfall; penstock bench --waterfall writes one")
+        raise BenchError(f"{path} holds no waterfall; headrace bench --waterfall writes one")
     return run
 
 
@@ -152,7 +152,7 @@ def _record(given: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m penstock.serving.bench.performance",
+        prog="python -m headrace.serving.bench.performance",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -23,7 +23,7 @@ def markdown(record: Mapping[str, Any]) -> str:
         f"{record['rounds']} interleaved rounds of {record['seconds']:g} s{anew}, in brackets the lowest and the highest; "
         "ratios are taken within a round. How it is measured: [measuring.md](measuring.md). `make bench-check` measures the "
         "ratios again and fails where one fell.\n",
-        "## From a PyTorch service to Penstock\n",
+        "## From a PyTorch service to Headrace\n",
         f"One change at a time, {record['concurrency']} requests at a time. Every step keeps the changes above it.\n",
         *_waterfall(record["waterfall"]),
     ]
@@ -92,11 +92,11 @@ def _peers(peers: Mapping[str, Any]) -> list[str]:
             name,
             f"{_spread(figures['requests_per_second'])}/s",
             _median(figures["p99_ms"]),
-            _spread(peers["penstock_is_faster"].get(name), "x", 2),
+            _spread(peers["headrace_is_faster"].get(name), "x", 2),
         ]
         for name, figures in peers["services"].items()
     ]
-    head = ["service", "requests", "p99, ms", "Penstock is faster"]
+    head = ["service", "requests", "p99, ms", "Headrace is faster"]
     left_out = "".join(f"- {name} is left out: {why}\n" for name, why in peers["left_out"].items())
     return [
         f"{peers['concurrency']} requests at a time. The services run the model's fp32 graph in ONNX Runtime, as "

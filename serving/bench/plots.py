@@ -93,7 +93,7 @@ def drawn_as(figure: Figure, kind: str) -> bytes:
     import matplotlib
 
     data = io.BytesIO()
-    with matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "penstock"}):
+    with matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "headrace"}):
         figure.savefig(data, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     return data.getvalue()
 

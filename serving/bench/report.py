@@ -11,7 +11,7 @@ from rich.table import Table
 
 from .result import BenchResult, Spread
 
-NAMES = {"baseline": "PyTorch baseline", "penstock": "Penstock"}
+NAMES = {"baseline": "PyTorch baseline", "headrace": "Headrace"}
 
 
 def result_table(result: BenchResult) -> RenderableType:
@@ -25,7 +25,7 @@ def result_table(result: BenchResult) -> RenderableType:
         parts = (f"{shown_name(name)} {share:.2%}" for name, share in result.accuracy.items())
         lines.append(f"Top-1 accuracy on these images: {', '.join(parts)}.")
     winners = {f"{choice['backend']} {choice['precision']}" for choice in result.plan["winners"].values()}
-    lines.append(f"Penstock ran {escape(', '.join(sorted(winners)))} on {escape(result.plan['device'])}.")
+    lines.append(f"Headrace ran {escape(', '.join(sorted(winners)))} on {escape(result.plan['device'])}.")
     if result.ok:
         lines.append("No request failed.")
     lines += [f"[{'yellow' if result.ok else 'red'}]Note:[/] {escape(warning)}." for warning in result.warnings]
@@ -73,7 +73,7 @@ def _below(result: BenchResult, title: str) -> Table:
     return table
 
 
-def summary_table(results: Sequence[BenchResult], *, title: str = "PyTorch baseline service vs Penstock") -> Table:
+def summary_table(results: Sequence[BenchResult], *, title: str = "PyTorch baseline service vs Headrace") -> Table:
     """Several models, a row each at the highest concurrency measured: both services, speed-up, top-1 agreement."""
     tops = {max(result.concurrency) for result in results}
     table = table_of(f"{title}, {', '.join(map(str, sorted(tops)))} requests at a time")

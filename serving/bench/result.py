@@ -126,7 +126,7 @@ class BenchResult:
 
     @property
     def agreement(self) -> Agreement | None:
-        """Of the last contender (Penstock) with the first (the baseline); None when only one was measured."""
+        """Of the last contender (Headrace) with the first (the baseline); None when only one was measured."""
         return None if len(self.contenders) < 2 else self.agreement_of(self.contenders[-1])
 
     def agreement_of(self, contender: str) -> Agreement:

@@ -40,7 +40,7 @@ from .result import BenchResult, Measurement
 from .servers import Contender, Server, machine_seconds, own_seconds, terminate_as_exit
 from .subject import only_model, under_load
 
-PACKAGES = ("penstock", "torch", "onnxruntime", "openvino", "numpy", "pillow", "fastapi", "uvicorn", "uvloop", "httptools")
+PACKAGES = ("headrace", "torch", "onnxruntime", "openvino", "numpy", "pillow", "fastapi", "uvicorn", "uvloop", "httptools")
 
 
 def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult:

@@ -1,6 +1,6 @@
 """Twice the sustainable load, for as long as asked: what is answered, how fast the rest is told, what memory does.
 
-    python -m penstock.serving.bench.soak build/photos/models --seconds 3600 --out docs/reliability
+    python -m headrace.serving.bench.soak build/photos/models --seconds 3600 --out docs/reliability
 
 Writes OUT.json and OUT.md. The exit status is 0 when everything held that the table says must hold, else 1.
 """
@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...errors import BenchError, PenstockError
+from ...errors import BenchError, HeadraceError
 from ...runtime.artifact import model_names
 from ...runtime.atomic import write_aside
 from ...runtime.fingerprint import fingerprint
@@ -28,7 +28,7 @@ from .images import choose_images
 from .load import LoadRequest, LoadResult
 from .loadgen import run
 from .servers import Server, terminate_as_exit
-from .subject import only_model, penstock_service
+from .subject import headrace_service, only_model
 from .sweep import Sweep, find_sustainable, goodput
 
 __all__ = ["Check", "Slice", "Soak", "checks", "markdown"]
@@ -191,7 +191,7 @@ def soak(
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m penstock.serving.bench.soak", description=(__doc__ or "").partition("\n")[0]
+        prog="python -m headrace.serving.bench.soak", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("models", type=Path, help="a model repository")
     parser.add_argument("--model", help="the tensor model in it, where there are several")
@@ -208,10 +208,10 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--seconds, --step-seconds, --start-rate and --deadline-ms must be positive")
     try:
         done = _measure(chosen)
-    except PenstockError as error:
+    except HeadraceError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 2
-    command = " ".join(["python -m penstock.serving.bench.soak", *arguments])
+    command = " ".join(["python -m headrace.serving.bench.soak", *arguments])
     machine = str(fingerprint().get("cpu", "an unknown processor"))
     when = datetime.now(UTC).strftime("%Y-%m-%d")
     page = markdown(done, command=command, machine=machine, when=when)
@@ -227,12 +227,12 @@ def _measure(chosen: argparse.Namespace) -> Soak:
     model = chosen.model or only_model(chosen.models)
     if model not in (names := model_names(chosen.models)):
         raise BenchError(f"{chosen.models} holds {', '.join(names) or 'no models'}; choose one with --model")
-    with terminate_as_exit(), tempfile.TemporaryDirectory(prefix="penstock-soak-") as name:
+    with terminate_as_exit(), tempfile.TemporaryDirectory(prefix="headrace-soak-") as name:
         folder = Path(name)
         images = choose_images(
             chosen.images, repository=None, model=chosen.models / model, synthetic_into=folder / "images", limit=256
         )
-        contender = penstock_service(chosen.models, f"/v1/classify/{model}")
+        contender = headrace_service(chosen.models, f"/v1/classify/{model}")
         with Server(contender, folder=folder, timeout_seconds=600.0) as server:
             server.wait_ready()
             return soak(

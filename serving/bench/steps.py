@@ -1,4 +1,4 @@
-"""The steps from a plain PyTorch service to Penstock, one change at a time, each a service that can be started."""
+"""The steps from a plain PyTorch service to Headrace, one change at a time, each a service that can be started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import BenchError
 from ..config import ServeConfig
 from .servers import Contender, run_to_end
-from .subject import penstock_service
+from .subject import headrace_service
 
 __all__ = ["FIRST", "Step", "make_steps", "write_forms"]
 
@@ -43,7 +43,7 @@ class Step:
 
 # Forms of the model (runtime/variants.py) in order, with the title of the change that each is.
 _FORMS = {
-    "unbatched": ("server", "Penstock's server: images decoded beside the model"),
+    "unbatched": ("server", "Headrace's server: images decoded beside the model"),
     "eager": ("batching", "dynamic batching"),
     "graph": ("graph", "graph captured, constants and normalisations folded"),
     "layout": ("layout", "layout: channels last"),
@@ -76,7 +76,7 @@ def make_steps(forms: Sequence[Mapping[str, Any]], path: str, *, frontends: int 
 
     def add(name: str, title: str, runs: str, *more: str) -> None:
         assert models is not None, "the first form is written, or nothing is measured"
-        service = penstock_service(models, path, name=name, options=(*options, *more))
+        service = headrace_service(models, path, name=name, options=(*options, *more))
         steps.append(Step(name=name, title=title, runs=runs, contender=service))
 
     def take(form: str, name: str, title: str, *more: str) -> None:
@@ -137,7 +137,7 @@ def write_forms(
         if said:
             tell(said[-1].split(" ", 2)[-1])
 
-    command = [sys.executable, "-P", "-m", "penstock.runtime.worker", str(asked), str(answered)]
+    command = [sys.executable, "-P", "-m", "headrace.runtime.worker", str(asked), str(answered)]
     run_to_end(command, log=log, timeout_seconds=_BUILD_SECONDS, tick=tick, what="writing the forms of the model")
     answer = json.loads(answered.read_text())
     if not answer["ok"]:

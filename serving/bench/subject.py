@@ -1,4 +1,4 @@
-"""What a benchmark measures: a model of a repository, served by `penstock serve`, under the load generator."""
+"""What a benchmark measures: a model of a repository, served by `headrace serve`, under the load generator."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ...runtime.artifact import model_names
 from .load import LoadRequest, LoadResult
 from .servers import Contender, Server, run_to_end
 
-__all__ = ["PENSTOCK", "only_model", "penstock_service", "under_load"]
+__all__ = ["HEADRACE", "headrace_service", "only_model", "under_load"]
 
-PENSTOCK = "penstock"
+HEADRACE = "headrace"
 
 
 def only_model(models: Path) -> str:
     """The name of the model in a repository that holds one. Raises BenchError for none, AmbiguousError for several."""
     names = model_names(models)
     if not names:
-        raise BenchError(f"no model in {models}; `penstock migrate REPO --out DIR` writes DIR/models")
+        raise BenchError(f"no model in {models}; `headrace migrate REPO --out DIR` writes DIR/models")
     if len(names) > 1:
         raise AmbiguousError(f"{models} holds {len(names)} models", candidates=names, flag="--model")
     return names[0]
 
 
-def penstock_service(
-    models: Path, path: str, *, name: str = PENSTOCK, protocol: str = "http", options: Sequence[str] = ()
+def headrace_service(
+    models: Path, path: str, *, name: str = HEADRACE, protocol: str = "http", options: Sequence[str] = ()
 ) -> Contender:
-    """`penstock serve` of a repository on free ports, with more options; `path` is the route that is measured."""
-    command = [sys.executable, "-m", "penstock", "serve", str(models.resolve()), "--ready-file", "{ready}"]
+    """`headrace serve` of a repository on free ports, with more options; `path` is the route that is measured."""
+    command = [sys.executable, "-m", "headrace", "serve", str(models.resolve()), "--ready-file", "{ready}"]
     command += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", *options]
     return Contender(name=name, command=tuple(command), path=path, protocol=protocol)
 
@@ -49,7 +49,7 @@ def under_load(server: Server, request: LoadRequest, *, folder: Path, tick: Call
         limit = request.timeout_seconds * len(request.images)
     server.resume()
     try:
-        command = [sys.executable, "-m", "penstock.serving.bench.loadgen", str(source), str(target)]
+        command = [sys.executable, "-m", "headrace.serving.bench.loadgen", str(source), str(target)]
         run_to_end(command, log=folder / "loadgen.log", timeout_seconds=limit, tick=tick)
         server.check_alive()
     finally:

@@ -1,6 +1,6 @@
 """The highest rate of Poisson traffic that a service sustains: 99 % of all requests answered within a limit.
 
-python -m penstock.serving.bench.sweep http://127.0.0.1:8000/v1/classify/resnet50 IMAGES... --p99-ms 15
+python -m headrace.serving.bench.sweep http://127.0.0.1:8000/v1/classify/resnet50 IMAGES... --p99-ms 15
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def find_sustainable(
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m penstock.serving.bench.sweep", description=(__doc__ or "").partition("\n")[0]
+        prog="python -m headrace.serving.bench.sweep", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("url", help="http://HOST:PORT/v1/classify/MODEL, or grpc://HOST:PORT/MODEL_classify")
     parser.add_argument("images", type=Path, nargs="+", help="image files or folders to send")

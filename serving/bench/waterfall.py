@@ -1,4 +1,4 @@
-"""The waterfall: from a plain PyTorch service to Penstock, one change at a time, all measured in turn in one run.
+"""The waterfall: from a plain PyTorch service to Headrace, one change at a time, all measured in turn in one run.
 
 Every step is a server of its own that runs beside the others, stopped (SIGSTOP) while one of them is measured, so that each
 ratio is taken within a round. A step that this model does not have is named with the reason.

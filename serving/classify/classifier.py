@@ -27,7 +27,7 @@ from .images import Image
 
 __all__ = ["Classifier", "ModelIdentity", "identify", "load", "model_folder"]
 
-log = logging.getLogger("penstock.classify")
+log = logging.getLogger("headrace.classify")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ def model_folder(path: Path) -> Path:
         return path if target is None else path.parent / target
     names = model_names(path)
     if not names:
-        raise ClassifyError(f"no model in {path}; `penstock migrate REPO --out DIR` writes DIR/models")
+        raise ClassifyError(f"no model in {path}; `headrace migrate REPO --out DIR` writes DIR/models")
     if len(names) > 1:
         raise AmbiguousError(
             f"{path} holds {len(names)} models", candidates=[str(path / name) for name in names], flag="--model"
@@ -63,7 +63,7 @@ def model_folder(path: Path) -> Path:
 
 def identify(artifact: Artifact) -> ModelIdentity:
     """Tells this model from any other, and from itself with other plans."""
-    parts = (artifact.path / "penstock.json", artifact.path.parent / "config.pbtxt")
+    parts = (artifact.path / "headrace.json", artifact.path.parent / "config.pbtxt")
     digest = hashlib.sha256(b"\0".join(part.read_bytes() for part in parts)).hexdigest()
     return ModelIdentity(name=artifact.name, version=artifact.version, digest=digest)
 
@@ -73,7 +73,7 @@ def load(config: ClassifyConfig) -> Artifact:
     artifact = load_artifact(model_folder(config.model))
     if artifact.preprocessing is None:
         raise ClassifyError(
-            f"{artifact.name} does not say how an image becomes its input; package it with its preprocessing (penstock migrate)"
+            f"{artifact.name} does not say how an image becomes its input; package it with its preprocessing (headrace migrate)"
         )
     if len(artifact.signature.inputs) != 1:
         raise ClassifyError(f"{artifact.name} has {len(artifact.signature.inputs)} inputs; an image can only be one")

@@ -127,7 +127,7 @@ class _Cluster:
             import ray
             import ray.data
         except ImportError as error:
-            raise ClassifyError(f"--ray needs Ray Data ({error}): pip install 'penstock[ray]'") from None
+            raise ClassifyError(f"--ray needs Ray Data ({error}): pip install 'headrace[ray]'") from None
         self._ray: Any = ray
         self._ours = not ray.is_initialized()
         if self._ours:

@@ -20,7 +20,7 @@ _REMOTE_READERS, _LOCAL_READERS = 32, 4
 
 @dataclass(frozen=True, kw_only=True)
 class ClassifyConfig:
-    """One run of `penstock classify`.
+    """One run of `headrace classify`.
 
     `source` is a folder, a tar archive, a Parquet file, a list of paths, or the address of one of these in an object store.
     `model` is a model's folder, or a repository that holds one model. `out` is a folder of this machine; one Parquet file per

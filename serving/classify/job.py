@@ -2,10 +2,10 @@
 
 OUT/part-000000.parquet ...   the shards that are done; nothing else says so
 OUT/_summary.json             there when all are
-OUT/.penstock/job.json        what the job is: source, model, options
-OUT/.penstock/plan/           the shards
-OUT/.penstock/aside-...       output files that are being written
-OUT/.penstock/lock            held while somebody works on the job; the kernel lets go of it
+OUT/.headrace/job.json        what the job is: source, model, options
+OUT/.headrace/plan/           the shards
+OUT/.headrace/aside-...       output files that are being written
+OUT/.headrace/lock            held while somebody works on the job; the kernel lets go of it
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .plan import Plan, Shard, read_plan, write_plan
 __all__ = ["SUMMARY", "Job", "open_job"]
 
 SUMMARY = "_summary.json"
-_STATE, _JOB, _PLAN, _NEW_PLAN, _LOCK, _ASIDE = ".penstock", "job.json", "plan", "plan-new", "lock", "aside-"
+_STATE, _JOB, _PLAN, _NEW_PLAN, _LOCK, _ASIDE = ".headrace", "job.json", "plan", "plan-new", "lock", "aside-"
 _FORMAT = 1
 _OUTPUT = re.compile(r"part-\d{6,}\.parquet")
 
@@ -120,7 +120,7 @@ def _begin(config: ClassifyConfig, model: ModelIdentity, tell: Callable[[int], N
 def _change(before: dict[str, Any], now: dict[str, Any], old: Plan, new: Plan) -> str | None:
     """What is not as it was, in words."""
     if before.get("format") != now["format"]:
-        return "another version of Penstock, which keeps its jobs in another form"
+        return "another version of Headrace, which keeps its jobs in another form"
     if before["source"] != now["source"]:
         return f"the source was {before['source']}"
     if before["model"] != now["model"]:
@@ -169,7 +169,7 @@ def _alone(state: Path, out: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ClassifyError(f"another penstock classify is at work on {out}; wait for it, or name another --out") from None
+            raise ClassifyError(f"another headrace classify is at work on {out}; wait for it, or name another --out") from None
         yield
     finally:
         os.close(handle)

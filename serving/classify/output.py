@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-_JOB, _SHARD, _ERRORS = "penstock.job", "penstock.shard", "penstock.errors"
+_JOB, _SHARD, _ERRORS = "headrace.job", "headrace.shard", "headrace.errors"
 # Rows are held in memory until so many are there, whatever a shard has.
 _ROW_GROUP = 4096
 

@@ -63,7 +63,7 @@ def scored(
     ahead = classifier.instances + 1
     with contextlib.ExitStack() as stack:
         readers, decoders, sessions = (
-            stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix=f"penstock-{name}"))
+            stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix=f"headrace-{name}"))
             for name, threads in (
                 (READ, config.reading_threads),
                 (DECODE, config.decoders),

@@ -12,7 +12,7 @@ from .wire import Message, Reader, WireError, encode
 
 __all__ = ["Channel"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 _READ_BYTES = 1 << 16
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from ...errors import (
     ExecutionError,
+    HeadraceError,
     InputError,
     NotFoundError,
     OverloadedError,
-    PenstockError,
     RequestError,
     TooLargeError,
     UnsupportedError,
@@ -144,7 +144,7 @@ class Connection:
         """Have the engine refuse it unless it runs; the answer comes through the ticket."""
         self.channel.send(Expire(ticket.number))
 
-    def refuse(self, ticket: RemoteTicket, error: PenstockError) -> None:
+    def refuse(self, ticket: RemoteTicket, error: HeadraceError) -> None:
         """Answer with an error here, and give up the place there."""
         if self._claim(ticket):
             self.channel.send(Refuse(ticket.number))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...errors import ExecutionError, OverloadedError, PenstockError, RequestError
+from ...errors import ExecutionError, HeadraceError, OverloadedError, RequestError
 from ..batcher import Batcher, Rows, Ticket
 from ..models import Model, TensorModel
 from ..statistics import FAILURES
@@ -39,7 +39,7 @@ from .wire import (
 
 __all__ = ["Desk", "Served"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 
 class Served(NamedTuple):
@@ -110,7 +110,7 @@ class Desk:
                     job.batcher.expire(job.ticket)
             case Refuse(number):
                 if job := self._jobs.get(number):
-                    job.batcher.refuse(job.ticket, PenstockError("the front end refused it"))
+                    job.batcher.refuse(job.ticket, HeadraceError("the front end refused it"))
             case Count(number, what, rows, ns):
                 if served := self._models.get(number):
                     _count(served.model, what, rows, ns)

@@ -13,7 +13,7 @@ from typing import Any
 
 import uvloop
 
-from ...errors import ArtifactError, ExecutionError, OverloadedError, PenstockError, RequestError
+from ...errors import ArtifactError, ExecutionError, HeadraceError, OverloadedError, RequestError
 from ..announce import say
 from ..batcher import Batcher
 from ..config import ServeConfig
@@ -32,7 +32,7 @@ from .wire import Catalogue, Control, Settled
 
 __all__ = ["Engine"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 _NAMED, _FAILURE_LENGTH = 100, 8000
 _SEEN_SECONDS = 5.0
@@ -69,7 +69,7 @@ class Engine:
             failure = ""
             try:
                 await self._loop.run_in_executor(None, self._repository.load, say)
-            except PenstockError as error:
+            except HeadraceError as error:
                 failure = str(error)
             self._loaded = True
             self._report(failure)
@@ -217,7 +217,7 @@ class Engine:
 
 
 def main() -> None:
-    """What the supervisor starts as `python -m penstock.serving.processes.engine`."""
+    """What the supervisor starts as `python -m headrace.serving.processes.engine`."""
     control, start, descriptors = begin(sys.argv)
     metrics = socket.socket(fileno=descriptors[0]) if descriptors else None
     config = config_from_json(start["config"])

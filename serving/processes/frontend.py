@@ -100,7 +100,7 @@ def _share_of(config: ServeConfig) -> ServeConfig:
 
 
 def main() -> None:
-    """What the supervisor starts as `python -m penstock.serving.processes.frontend`."""
+    """What the supervisor starts as `python -m headrace.serving.processes.frontend`."""
     control, start, _ = begin(sys.argv)
     config = config_from_json(start["config"])
     with log_output(config.log_format) as log_settings, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from ...errors import PenstockError
+from ...errors import HeadraceError
 from ..config import ServeConfig
 from ..endpoints import listen
 
@@ -12,7 +12,7 @@ __all__ = ["Ports"]
 
 
 class Ports:
-    """The reserved ports of the front ends, and the listening socket of the metrics. Raises PenstockError when one is taken.
+    """The reserved ports of the front ends, and the listening socket of the metrics. Raises HeadraceError when one is taken.
 
     Front ends share their ports by SO_REUSEPORT: the kernel then divides connections evenly, where processes that accept from
     one socket leave most of a burst to whichever wakes first, and gRPC's library takes no socket from outside anyway. That
@@ -59,7 +59,7 @@ def _reserve(host: str, port: int, name: str) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     except OSError as error:
         bound.close()
-        raise PenstockError(
+        raise HeadraceError(
             f"cannot listen on {host}:{port}: {error.strerror}; choose another with --{name}-port, or 0 for any free one"
         ) from error
     return bound

@@ -27,7 +27,7 @@ from .wire import AskStatistics, Catalogue, Control, Message, Released, Seen, Se
 
 __all__ = ["RemoteRepository"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 _STATISTICS_SECONDS = 10.0
 

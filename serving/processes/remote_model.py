@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
-from ...errors import InputError, PenstockError
+from ...errors import HeadraceError, InputError
 from ...specs import Signature
 from ..batcher import Ticket
 from ..latency import LatencyTable
@@ -54,7 +54,7 @@ class RemoteQueue:
         assert isinstance(ticket, RemoteTicket)
         self._connection.expire(ticket)
 
-    def refuse(self, ticket: Ticket, error: PenstockError) -> None:
+    def refuse(self, ticket: Ticket, error: HeadraceError) -> None:
         """See `RequestQueue.refuse`."""
         assert isinstance(ticket, RemoteTicket)
         self._connection.refuse(ticket, error)

@@ -1,4 +1,4 @@
-"""What `penstock serve` is when it has front ends: it starts the other processes, again if need be, and stops them."""
+"""What `headrace serve` is when it has front ends: it starts the other processes, again if need be, and stops them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import Any
 
-from ...errors import ArtifactError, PenstockError
+from ...errors import ArtifactError, HeadraceError
 from ..access import load_access
 from ..announce import say, serving_line, write_ready
 from ..config import ServeConfig
@@ -50,7 +50,7 @@ class _Process:
 class Supervisor:
     """Binds the ports, keeps one engine and the front ends running, and connects each front end with the engine.
 
-    Raises PenstockError when a port is taken, or a file of tokens or certificates cannot be used.
+    Raises HeadraceError when a port is taken, or a file of tokens or certificates cannot be used.
     """
 
     def __init__(self, config: ServeConfig) -> None:
@@ -71,7 +71,7 @@ class Supervisor:
     async def run(self) -> None:
         """Serve until a signal.
 
-        Raises ArtifactError when no model can be served, and PenstockError when a process ends before all serve.
+        Raises ArtifactError when no model can be served, and HeadraceError when a process ends before all serve.
         """
         loop = asyncio.get_running_loop()
         self._failed = loop.create_future()
@@ -116,7 +116,7 @@ class Supervisor:
             if self._stop.is_set():
                 return
             if not self._serving.is_set():
-                self._fail(PenstockError(f"{name} ended while the server was starting ({_ended(status)}); its output says why"))
+                self._fail(HeadraceError(f"{name} ended while the server was starting ({_ended(status)}); its output says why"))
                 return
             settled = time.monotonic() - begin > _SETTLED_SECONDS
             delay = 0.0 if settled else min(_LONGEST_DELAY, max(_FIRST_DELAY, 2 * delay))
@@ -130,7 +130,7 @@ class Supervisor:
             running = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                f"penstock.serving.processes.{module}",
+                f"headrace.serving.processes.{module}",
                 str(theirs.fileno()),
                 str(os.getpid()),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -178,7 +178,7 @@ class Supervisor:
         if self._config.ready_file is not None:
             write_ready(self._config.ready_file, {**self._ports.numbers, "pid": os.getpid()})
 
-    def _fail(self, error: PenstockError) -> None:
+    def _fail(self, error: HeadraceError) -> None:
         if self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
 

@@ -14,7 +14,7 @@ __all__ = ["Cluster", "reason_of"]
 
 _CONTROLLER, _NAMESPACE = "SERVE_CONTROLLER_ACTOR", "serve"
 # An error of ours as Python's traceback ends with it, with the lines that belong to its message.
-_OURS = re.compile(r".*penstock\.errors\.\w+: (.*)", re.DOTALL)
+_OURS = re.compile(r".*headrace\.errors\.\w+: (.*)", re.DOTALL)
 
 
 class Cluster:
@@ -28,7 +28,7 @@ class Cluster:
             import ray
             from ray import serve
         except ImportError as error:
-            raise ClusterError(f"--ray needs Ray Serve ({error}): pip install 'penstock[ray]'") from None
+            raise ClusterError(f"--ray needs Ray Serve ({error}): pip install 'headrace[ray]'") from None
         self.ray: Any = ray
         self.serve: Any = serve
         self._ours = not ray.is_initialized()

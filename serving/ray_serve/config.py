@@ -1,4 +1,4 @@
-"""How a deployment on a cluster is set up, and which options of `penstock serve` mean nothing there."""
+"""How a deployment on a cluster is set up, and which options of `headrace serve` mean nothing there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..config import ServeConfig
 
 __all__ = ["RayConfig", "check_options", "replica_config"]
 
-# Options of `penstock serve` that mean nothing on a cluster, and what there is instead.
+# Options of `headrace serve` that mean nothing on a cluster, and what there is instead.
 _NOT_ON_A_CLUSTER = {
     "grpc_port": "gRPC is not offered there; clients speak HTTP, or to a server without --ray",
     "metrics_port": "every node of a Ray cluster exports its own metrics; see docs/ray.md",
@@ -76,7 +76,7 @@ class RayConfig:
 
 
 def check_options(given: Collection[str], *, ray: bool) -> None:
-    """Refuse options of `penstock serve`, by their parameters' names, that the way it runs would ignore. Raises ValueError."""
+    """Refuse options of `headrace serve`, by their parameters' names, that the way it runs would ignore. Raises ValueError."""
     if ray:
         for name, instead in _NOT_ON_A_CLUSTER.items():
             if name in given:

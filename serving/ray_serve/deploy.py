@@ -1,4 +1,4 @@
-"""`penstock serve --ray`: deploy on a cluster, say when it serves, stay, and take it away again."""
+"""`headrace serve --ray`: deploy on a cluster, say when it serves, stay, and take it away again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .signals import Signals, StoppedError
 __all__ = ["serve_on_ray"]
 
 # Applications of their own: an application ends all of its deployments at once, and the ingress must be empty first.
-_INGRESS, _ENGINES = "penstock", "penstock-engines"
+_INGRESS, _ENGINES = "headrace", "headrace-engines"
 _DEPLOYMENT = "Engine"
 # Requests that one replica of the ingress passes on at a time; it waits for nearly all of them.
 _INGRESS_REQUESTS = 1024
@@ -151,7 +151,7 @@ class _Deployed:
                     if text := self._cluster.trouble(name):
                         say(f"still waiting: {reason_of(text).splitlines()[0]}")
 
-        thread = threading.Thread(target=tell, name="penstock-waiting", daemon=True)
+        thread = threading.Thread(target=tell, name="headrace-waiting", daemon=True)
         thread.start()
         try:
             yield

@@ -19,7 +19,7 @@ from .resident import Resident
 
 __all__ = ["Engine"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 # A model that cannot be loaded is not tried again for so long: each attempt costs seconds, and a place of one that serves.
 _RETRY_SECONDS = 30.0
@@ -87,7 +87,7 @@ class Engine:
         finally:
             if resident is not None:
                 resident.uses.leave()
-        return reply._replace(headers=[*reply.headers, (b"penstock-replica", self._replica)])
+        return reply._replace(headers=[*reply.headers, (b"headrace-replica", self._replica)])
 
     async def index(self) -> list[dict[str, str]]:
         """The repository extension's list of this replica."""

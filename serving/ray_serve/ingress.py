@@ -20,7 +20,7 @@ from .relay import Relay
 
 __all__ = ["Ingress"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 
 class Ingress:

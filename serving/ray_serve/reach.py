@@ -41,7 +41,7 @@ def _answers(url: str) -> bool:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{url}/v2/health/ready", timeout=5) as answer:
-            return "penstock-replica" in answer.headers
+            return "headrace-replica" in answer.headers
     except OSError:  # also what urllib raises for statuses above 399
         return False
 

@@ -10,7 +10,7 @@ from ..uses import Uses
 
 __all__ = ["Resident"]
 
-log = logging.getLogger("penstock.serving")
+log = logging.getLogger("headrace.serving")
 
 
 class Resident:

@@ -23,10 +23,10 @@ def families_of(models: Path) -> dict[str, str]:
     In order of the tensor models' names. Raises ArtifactError when there is none.
     """
     if not models.is_dir():
-        raise ArtifactError(f"{models} is not a folder; give the models folder that penstock migrate or compile wrote")
+        raise ArtifactError(f"{models} is not a folder; give the models folder that headrace migrate or compile wrote")
     found = {name: family for family, members in scan(models).items() if members.tensor for name in members.names(family)}
     if not found:
-        raise ArtifactError(f"{models} holds no models; write one with penstock migrate or penstock compile")
+        raise ArtifactError(f"{models} holds no models; write one with headrace migrate or headrace compile")
     return found
 
 

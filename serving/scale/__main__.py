@@ -1,9 +1,9 @@
 """How many machines for how many images: stages measured, simulated, and multiplied.
 
-python -m penstock.serving.scale measure MODELS --images DIR --out docs/stages.json     (make stages; a quiet machine)
-python -m penstock.serving.scale validate       the simulation beside the served figures of the same minutes
-python -m penstock.serving.scale predict        clusters, as JSON
-python -m penstock.serving.scale docs           docs/scale.md, .json and .png
+python -m headrace.serving.scale measure MODELS --images DIR --out docs/stages.json     (make stages; a quiet machine)
+python -m headrace.serving.scale validate       the simulation beside the served figures of the same minutes
+python -m headrace.serving.scale predict        clusters, as JSON
+python -m headrace.serving.scale docs           docs/scale.md, .json and .png
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...errors import PenstockError
+from ...errors import HeadraceError
 from ...runtime.atomic import write_aside
 from .gpu import figures
 from .sizing import Demand
@@ -36,7 +36,7 @@ def _measure(given: argparse.Namespace) -> int:
         seconds=given.seconds,
         stage_seconds=given.stage_seconds,
     )
-    command = " ".join(["python -m penstock.serving.scale", *given.arguments])
+    command = " ".join(["python -m headrace.serving.scale", *given.arguments])
     found = measure(config, command=command, progress=lambda line: print(line, file=sys.stderr, flush=True))  # noqa: T201
     write_aside(given.out, (json.dumps(found, indent=1) + "\n").encode())
     return 0
@@ -84,7 +84,7 @@ def _demand(given: argparse.Namespace) -> Demand:
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(
-        prog="python -m penstock.serving.scale", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m headrace.serving.scale", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     tasks = parser.add_subparsers(required=True)
     measuring = tasks.add_parser("measure", help="measure the stages and the server in the same minutes")
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given.arguments = arguments
     try:
         return int(given.task(given))
-    except (PenstockError, ValueError) as error:
+    except (HeadraceError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return 2
 

@@ -79,7 +79,7 @@ def from_bench(path: Path, *, model: str = "resnet50") -> GpuFigures | None:
     short = {batch: taken for batch, taken in seconds.items() if taken <= P99 / 2} or seconds
     return GpuFigures(
         device=found["device"],
-        source=f"{path.name}, `{found['command']}` on {found['date']}: Penstock's plan, or else the fastest way to run a batch",
+        source=f"{path.name}, `{found['command']}` on {found['date']}: Headrace's plan, or else the fastest way to run a batch",
         seconds=dict(sorted(seconds.items())),
         online=max(batch / taken for batch, taken in short.items()),
         ours=True,

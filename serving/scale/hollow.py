@@ -1,9 +1,9 @@
 """A server that does all that a request needs apart from decoding and the model: what is left is what handling one costs.
 
-    python -m penstock.serving.scale.hollow MODELS READY.json
+    python -m headrace.serving.scale.hollow MODELS READY.json
 
 Its models' images stay undecoded and their sessions answer zeros at once; HTTP, the data plane, the pool, the batcher and what
-is between them are those of `penstock serve`.
+is between them are those of `headrace serve`.
 """
 
 from __future__ import annotations

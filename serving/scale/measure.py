@@ -24,7 +24,7 @@ from ..bench.images import choose_images
 from ..bench.load import SERVER_SHARE, LoadRequest, LoadResult
 from ..bench.rounds import Rounds
 from ..bench.servers import Contender, Server, terminate_as_exit
-from ..bench.subject import only_model, penstock_service, under_load
+from ..bench.subject import headrace_service, only_model, under_load
 from .stages import FORMAT
 from .summary import Found, served_of, server_profile, stages_of
 
@@ -61,7 +61,7 @@ def measure(config: MeasureConfig, *, command: str, progress: Callable[[str], No
     name = config.model or only_model(config.models)
     load_artifact(config.models / name)  # whether it can be read, before anything is started
     with terminate_as_exit(), ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-stages-")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-stages-")))
         chosen = choose_images(
             config.images, repository=None, model=config.models / name, synthetic_into=folder / "images", limit=128
         )
@@ -69,12 +69,12 @@ def measure(config: MeasureConfig, *, command: str, progress: Callable[[str], No
         progress("starting the stages, the hollow server and the server")
         probe = stack.enter_context(_probe(config.models / name, files, folder / "probe.log"))
         route = f"/v1/classify/{name}"
-        hollow_command = (sys.executable, "-m", "penstock.serving.scale.hollow", str(config.models.resolve()), "{ready}")
+        hollow_command = (sys.executable, "-m", "headrace.serving.scale.hollow", str(config.models.resolve()), "{ready}")
         hollow, server = (
             stack.enter_context(Server(contender, folder=folder, timeout_seconds=config.start_seconds))
             for contender in (
                 Contender(name="hollow", command=hollow_command, path=route),
-                penstock_service(config.models, route),
+                headrace_service(config.models, route),
             )
         )
         for one in (hollow, server):
@@ -139,5 +139,5 @@ def _loaded(server: Server, request: LoadRequest, folder: Path) -> tuple[LoadRes
 
 def _probe(folder: Path, files: Sequence[str], log: Path) -> Rounds:
     """The process that measures stages."""
-    command = [sys.executable, "-m", "penstock.serving.scale.probe", str(folder.resolve()), *files]
+    command = [sys.executable, "-m", "headrace.serving.scale.probe", str(folder.resolve()), *files]
     return Rounds(command, log, what="measuring the stages")

@@ -50,7 +50,7 @@ def _question(recorded: Recorded, predicted: Mapping[str, Any], gpu: GpuFigures,
     few, small = predicted["gpu"]["machines"] or "no number of", predicted["cpu"]["machines"]
     return [
         "# How many machines\n",
-        f"Written by `python -m penstock.serving.scale docs` from [stages.json](stages.json): `{recorded.data['command']}`, "
+        f"Written by `python -m headrace.serving.scale docs` from [stages.json](stages.json): `{recorded.data['command']}`, "
         f"{recorded.data['date']}, {recorded.machine}. GPUs: {gpu.device}, {gpu.source}.\n",
         f"**{images} million images a day are {number(demand.mean_rate)} a second on average, {number(demand.peak_rate)} at a "
         f"peak of {demand.peak:g} times that.** 400 GPUs do not notice: {NODES} machines of eight decode and classify about "
@@ -88,7 +88,7 @@ def _validation(compared: Sequence[Comparison], from_means: Sequence[Comparison]
     means_held = sum(one.holds for one in from_means if one.must_hold)
     return [
         "## The simulation beside the machine\n",
-        "`python -m penstock.serving.scale validate`: the same traffic through a discrete-event simulation (simpy) of the load "
+        "`python -m headrace.serving.scale validate`: the same traffic through a discrete-event simulation (simpy) of the load "
         "generator, the event loop, the decoders, the batcher's own policy and the engine, on cores that slow each other down "
         "as measured. Nothing is fitted to the served figures; both were measured in turn in the same minutes, on the same "
         "cores.\n",

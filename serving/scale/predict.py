@@ -20,7 +20,7 @@ __all__ = ["FRONT_ENDS", "HOST", "NODES", "Episode", "gpu_node", "gpu_server", "
 # A usual machine of eight GPUs: 112 cores (two processors of 56, as in NVIDIA's DGX H200), of which each GPU's server has an
 # eighth, and 200 Gbit/s of network for requests, an assumption: its cards could do more, its place in the network may do less.
 HOST: Mapping[str, Any] = {"gpus": 8, "cores": 112, "network": 200e9 / 8}
-# Event loops per GPU's server (`penstock serve --frontends`).
+# Event loops per GPU's server (`headrace serve --frontends`).
 FRONT_ENDS = 4
 # Targets for p99 in seconds: of the machine that was measured, and of GPUs.
 CPU_LIMIT, GPU_LIMITS = 0.25, (0.015, 0.025, 0.05)

@@ -1,6 +1,6 @@
 """How long decoding and batches take on this machine, each alone and beside each other, with no server around them.
 
-    python -m penstock.serving.scale.probe MODELS/NAME IMAGE...
+    python -m headrace.serving.scale.probe MODELS/NAME IMAGE...
 
 Says {"ready": ...} once it is warm; then, for every line of standard input, which holds a number of seconds, about that long
 later what it measured. Between them it sleeps, so that it takes nothing from a server that is measured meanwhile.

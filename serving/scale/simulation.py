@@ -109,7 +109,7 @@ class Result:
 def environment() -> Environment:
     """Virtual time. Raises BenchError where simpy is not installed."""
     if find_spec("simpy") is None:
-        raise BenchError("the simulation of many machines needs simpy; install it with: pip install 'penstock[scale]'")
+        raise BenchError("the simulation of many machines needs simpy; install it with: pip install 'headrace[scale]'")
     import simpy
 
     return simpy.Environment()

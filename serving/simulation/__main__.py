@@ -1,4 +1,4 @@
-"""Compare batching policies in virtual time: `python -m penstock.serving.simulation --help`."""
+"""Compare batching policies in virtual time: `python -m headrace.serving.simulation --help`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .traffic import read_trace
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m penstock.serving.simulation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m headrace.serving.simulation", description=__doc__)
     parser.add_argument("--target-ms", type=float, default=15.0, help="answer 99 %% of the requests within this (default 15)")
     parser.add_argument("--requests", type=int, default=30_000, help="requests per simulated run (default 30000)")
     parser.add_argument("--seed", type=int, default=0)
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     sys.stdout.write(markdown(outcomes))
     if chosen.out is not None:
         result = {
-            "command": f"python -m penstock.serving.simulation --requests {chosen.requests} --out docs/{chosen.out.name}",
+            "command": f"python -m headrace.serving.simulation --requests {chosen.requests} --out docs/{chosen.out.name}",
             "traffic": [*traffic],
             "target_ms": chosen.target_ms,
             "requests": chosen.requests,

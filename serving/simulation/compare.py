@@ -1,9 +1,9 @@
 """The policy beside those of other servers, over kinds of traffic: how much load each carries within a latency target.
 
-    python -m penstock.serving.simulation --out docs/batching
+    python -m headrace.serving.simulation --out docs/batching
 
 The rivals' settings (a window, a size, a time-out, an objective) are chosen for each kind of traffic after the fact, the
-best of those tried; Penstock's policy has the same settings everywhere. For all alike, a request whose deadline passes while
+best of those tried; Headrace's policy has the same settings everywhere. For all alike, a request whose deadline passes while
 it waits is dropped then, and the client counts it as lost.
 """
 
@@ -100,11 +100,11 @@ class Contender:
 
 
 def contenders(machine: Machine, target: float) -> list[Contender]:
-    """Penstock's policy, and every rival with every setting to try for a latency target in seconds."""
+    """Headrace's policy, and every rival with every setting to try for a latency target in seconds."""
     table = LatencyTable(machine.profile)
     sizes = [bucket for bucket in table.buckets if table.seconds(bucket) <= target][-3:]
     return [
-        Contender("penstock", "", BatchPolicy),
+        Contender("headrace", "", BatchPolicy),
         *_windows(table, target),
         *(
             Contender("AIMD", f"{1e3 * objective:g} ms", partial(AdditiveIncrease, objective=objective))

@@ -79,7 +79,7 @@ DOCUMENTED: dict[str, Documented] = {
     "deadlines": Documented(
         title="Deadlines",
         reason="A request's timeout counts in Triton while it waits in the queue, and only where the queue policy lets "
-        "requests override it, as `penstock triton write` does. In the embedded server it covers the whole way to the answer, "
+        "requests override it, as `headrace triton write` does. In the embedded server it covers the whole way to the answer, "
         "and what cannot be in time is refused at once; but its decoder alone, which has no queue, has no deadline.",
         matches=("error/no time",),
         statuses=(("503", "200"), ("200", "503")),
@@ -102,7 +102,7 @@ DOCUMENTED: dict[str, Documented] = {
         title="Precision",
         reason="The plan lets the embedded server compute in a lower precision, as far as its own parity gate allows; Triton "
         "runs the portable graph in fp32 unless the plan's graph is one for ONNX Runtime. Outputs for noise may differ by up "
-        "to a fifth of the largest, and classes change places; `penstock triton write` says which models these are.",
+        "to a fifth of the largest, and classes change places; `headrace triton write` says which models these are.",
         matches=(),
     ),
     "digests": Documented(

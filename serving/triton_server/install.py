@@ -36,7 +36,7 @@ _GLIBC = (2, 35)
 _PYTHONS = (
     (3, 11),
     (3, 12),
-)  # of those that the wheel has a stub for, the ones that Penstock runs on and numpy 1 has wheels for
+)  # of those that the wheel has a stub for, the ones that Headrace runs on and numpy 1 has wheels for
 _STAMP = "triton.json"
 _STUB = "triton_python_backend_stub"
 
@@ -70,7 +70,7 @@ def find(folder: Path) -> Installed:
     if (ready := installed(folder)) is not None:
         return ready
     raise TritonError(
-        "there is no tritonserver on PATH and none installed; `penstock triton install` gets one from the package index, "
+        "there is no tritonserver on PATH and none installed; `headrace triton install` gets one from the package index, "
         "or use NVIDIA's image nvcr.io/nvidia/tritonserver"
     )
 
@@ -143,7 +143,7 @@ def obstacle() -> str | None:
         return f"it needs glibc {needed} or newer, this is {name or 'another C library'} {version}; use NVIDIA's image"
     if sys.version_info[:2] not in _PYTHONS:
         known = ", ".join(f"{major}.{minor}" for major, minor in _PYTHONS)
-        return f"its Python backend is for {known}, this is {_python()}; run penstock with one of those"
+        return f"its Python backend is for {known}, this is {_python()}; run headrace with one of those"
     if _libpython() is None:
         return (
             f"its Python backend needs the shared library of Python {_python()}, which this Python was built without; "

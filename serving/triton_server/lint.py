@@ -23,7 +23,7 @@ def lint(models: Path, *, gpus: int | None = None) -> list[Finding]:
     ArtifactError when there is no such folder, or no model in it.
     """
     if not models.is_dir():
-        raise ArtifactError(f"{models} is not a folder; give the models folder that penstock migrate or compile wrote")
+        raise ArtifactError(f"{models} is not a folder; give the models folder that headrace migrate or compile wrote")
     repository = read_repository(models, gpus=len(gpus_here()) if gpus is None else gpus)
     if not repository.models and not repository.unreadable:
         raise ArtifactError(f"{models} holds no models; give the folder whose folders have a config.pbtxt each")

@@ -63,12 +63,12 @@ def _backend(model: ModelFolder) -> Iterator[Finding]:
         guessed = [key for key, file in DEFAULT_FILES.items() if file and any(model.folder.glob(f"*/{file}"))]
         report, then = (warning, f"Triton guesses {guessed[0]}") if guessed else (error, "no file tells which it is")
         yield report("TR006", name, "backend", f'neither backend nor platform is given; {then}; write backend: "onnxruntime"')
-    elif backend == "penstock":
+    elif backend == "headrace":
         yield error(
             "TR006",
             name,
             "backend",
-            "the model has no ONNX graph, only the embedded server runs it; its penstock.json says why under no_portable_graph",
+            "the model has no ONNX graph, only the embedded server runs it; its headrace.json says why under no_portable_graph",
         )
     elif model.is_ensemble:
         if model.config.backend:

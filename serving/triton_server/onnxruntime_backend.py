@@ -1,6 +1,6 @@
 """Triton's `onnxruntime` backend where the real one is not at hand: a Python-based backend that runs ONNX Runtime's own wheel.
 
-`penstock triton install` copies this file as BACKENDS/onnxruntime/model.py, after which Triton takes it for every model with
+`headrace triton install` copies this file as BACKENDS/onnxruntime/model.py, after which Triton takes it for every model with
 `backend: "onnxruntime"`. It needs only numpy and onnxruntime, and `triton_python_backend_utils`, which Triton provides.
 
 It reads of a config what the real backend reads on a CPU: the file's name, the parameters `intra_op_thread_count`,
@@ -29,7 +29,7 @@ class TritonPythonModel:
 
     @staticmethod
     def auto_complete_config(config: Any) -> Any:
-        """Nothing is completed: a config of Penstock's says everything."""
+        """Nothing is completed: a config of Headrace's says everything."""
         return config
 
     def initialize(self, args: dict[str, str]) -> None:

@@ -95,7 +95,7 @@ def _plan(artifact: Artifact, settings: Settings) -> tuple[Plan | None, list[str
             cpu, gpus = plan.fingerprint.get("cpu"), plan.fingerprint.get("gpus") or ()
             where = ", ".join(map(str, gpus)) if device == "cuda" and gpus else cpu
             return plan, [f"settings from the plan measured on {where}; measure on the serving machine for others"]
-    return None, [f"no plan was measured for {device}: ONNX Runtime's own settings; penstock tune measures there"]
+    return None, [f"no plan was measured for {device}: ONNX Runtime's own settings; headrace tune measures there"]
 
 
 def _file_of_plan(config: Any, plan: Plan, settings: Settings) -> list[str]:

@@ -30,7 +30,7 @@ _LAUNCHER = (
     "os.getppid() == int(sys.argv[1]) or os._exit(1); os.execv(sys.argv[2], sys.argv[2:])"
 )
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  where Linux keeps POSIX shared memory
-_PREFIX = "penstock_triton_"
+_PREFIX = "headrace_triton_"
 _TAIL_LINES = 12
 _TROUBLE, _WORDS = ("E", "error:", "Signal"), ("unrecognized option", "Failed to")
 _OLDEST, _NEWEST = (2, 40), (3, 0)  # 2.40 is the first with --load-model=*; nobody knows what a version 3 would be
@@ -70,7 +70,7 @@ class TritonServer:
 
     def __enter__(self) -> TritonServer:
         if not self.models.is_dir():
-            raise TritonError(f"{self.models} is not a folder; give the models folder that penstock migrate or compile wrote")
+            raise TritonError(f"{self.models} is not a folder; give the models folder that headrace migrate or compile wrote")
         _clear_stale()
         self.ports = {name: _port(self.settings, name) for name in _PORTS}
         with self.log.open("wb") as log:
@@ -178,13 +178,13 @@ class TritonServer:
             oldest, newest = (".".join(map(str, one)) for one in (_OLDEST, _NEWEST))
             raise TritonError(
                 f"{self._installed.binary} is Triton {self.version}; versions from {oldest} to below {newest} are known "
-                "to work. Put another first on PATH, or take it from PATH and use `penstock triton install`"
+                "to work. Put another first on PATH, or take it from PATH and use `headrace triton install`"
             )
         index = self.index()
         if not any(row["state"] == "READY" for row in index):
             reasons = "\n".join(f"  {row['name']}: {row['reason'] or 'see the log'}" for row in index) or "  it has no models"
             raise TritonError(
-                f"Triton can serve none of the models in {self.models}; `penstock triton lint` says more:\n{reasons}"
+                f"Triton can serve none of the models in {self.models}; `headrace triton lint` says more:\n{reasons}"
             )
 
     def _why_it_ended(self, status: int) -> str:
@@ -192,12 +192,12 @@ class TritonServer:
         if "unrecognized option" in text:
             return (
                 f"{self._installed.binary} does not know an option: it is older than 2.40, or --argument gives one that it "
-                f"has not. Put a newer one first on PATH, or use `penstock triton install`\n{self.tail()}"
+                f"has not. Put a newer one first on PATH, or use `headrace triton install`\n{self.tail()}"
             )
         if "Address already in use" in text:
             return "a port was taken in the meantime; choose others with --http-port, --grpc-port and --metrics-port, or 0"
         if "error while loading shared libraries" in text:
-            return f"{self._installed.binary} misses a library; install Triton again with `penstock triton install`"
+            return f"{self._installed.binary} misses a library; install Triton again with `headrace triton install`"
         return f"Triton ended with status {status} before it served; its log, {self.log}, ends:\n{self.tail()}"
 
     def _address(self, name: str) -> str:
@@ -238,7 +238,7 @@ def _remove_shared_memory(prefix: str) -> None:
 
 
 def _clear_stale() -> None:
-    """Remove what a Triton left whose penstock was killed."""
+    """Remove what a Triton left whose headrace was killed."""
     owners = {path.name.removeprefix(_PREFIX).split("_")[0] for path in _SHARED_MEMORY.glob(f"{_PREFIX}*")}
     for owner in owners:
         if owner.isdecimal() and not Path(f"/proc/{owner}").exists():

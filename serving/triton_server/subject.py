@@ -66,7 +66,7 @@ class Repository:
 
 
 def read_repository(root: Path, *, gpus: int) -> Repository:
-    """Every folder with a `config.pbtxt`; hidden ones, which `penstock` writes aside, are none."""
+    """Every folder with a `config.pbtxt`; hidden ones, which `headrace` writes aside, are none."""
     models, unreadable = {}, {}
     for folder in sorted(root.iterdir()):
         if not folder.is_dir() or folder.name.startswith(".") or not (folder / FILE).is_file():

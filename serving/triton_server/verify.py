@@ -26,7 +26,7 @@ __all__ = ["Verification", "compare", "compare_answers", "verify"]
 
 _START_SECONDS = 300.0
 _READY = "READY"
-_MANIFEST = "penstock.json"  # in each version that Penstock packaged
+_MANIFEST = "headrace.json"  # in each version that Headrace packaged
 _LOSSY_TOLERANCE = 0.2
 
 
@@ -111,7 +111,7 @@ def embedded(models: Path, folder: Path) -> Iterator[dict[str, str]]:
     command = [
         sys.executable,
         "-m",
-        "penstock",
+        "headrace",
         "serve",
         str(models),
         "--http-port",
@@ -129,7 +129,7 @@ def embedded(models: Path, folder: Path) -> Iterator[dict[str, str]]:
         while not ready.exists():
             if process.poll() is not None or time.monotonic() > end:
                 last = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-12:])
-                raise TritonError(f"the embedded server does not serve {models}; penstock serve says why:\n{last}")
+                raise TritonError(f"the embedded server does not serve {models}; headrace serve says why:\n{last}")
             time.sleep(0.05)
         ports = json.loads(ready.read_text(encoding="utf-8"))
         yield {name: f"127.0.0.1:{ports[name]}" for name in ("http", "grpc")}

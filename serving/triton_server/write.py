@@ -17,7 +17,7 @@ from .subject import ModelFolder, Repository, read_repository
 
 __all__ = ["Written", "write"]
 
-_MANIFEST = "penstock.json"  # in a version that Penstock packaged
+_MANIFEST = "headrace.json"  # in a version that Headrace packaged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Written:
 def write(models: Path, out: Path, settings: Settings) -> list[Written]:
     """Write every model that Triton can run into `out`, which may hold earlier ones; each is replaced as a whole.
 
-    Tensor models get the plan's settings, decoders theirs; ensembles and models that Penstock did not package are copied as
+    Tensor models get the plan's settings, decoders theirs; ensembles and models that Headrace did not package are copied as
     they are. The embedded server reads the result too. A model without an ONNX graph is left out, with its companions.
     Raises ArtifactError where lint finds what Triton would refuse, a file is damaged, or nothing remains.
     """
@@ -64,9 +64,9 @@ def write(models: Path, out: Path, settings: Settings) -> list[Written]:
 def _left_out(repository: Repository) -> dict[str, str]:
     """Models that Triton cannot run, and those that are of no use without them."""
     reasons = {
-        name: "it has no ONNX graph, and Triton has no backend for torch.export's; only penstock serve runs it"
+        name: "it has no ONNX graph, and Triton has no backend for torch.export's; only headrace serve runs it"
         for name, model in repository.models.items()
-        if model.backend == "penstock"
+        if model.backend == "headrace"
     }
     for name, model in repository.models.items():
         steps = [step.model_name for step in model.config.ensemble_scheduling.step]
@@ -94,7 +94,7 @@ def _write_model(model: ModelFolder, folder: Path, settings: Settings) -> list[s
         notes = decoder_settings(config, settings, folder / "warmup")
     elif not model.is_ensemble:
         config.CopyFrom(model.config)
-        notes = ["Penstock did not package it; it is copied as it is"]
+        notes = ["Headrace did not package it; it is copied as it is"]
     (folder / FILE).write_text(to_text(config), encoding="utf-8")
     return notes
 

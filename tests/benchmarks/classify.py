@@ -1,4 +1,4 @@
-"""`make bench-classify`: how busy `penstock classify` keeps the session, and what memory it takes over many images.
+"""`make bench-classify`: how busy `headrace classify` keeps the session, and what memory it takes over many images.
 
 First the given model on real JPEG photos, repeated in a list of paths until a round takes about --seconds: the share of the
 time that each stage works, and the stage that limits, of every round. Then a model that costs nothing on --many small JPEGs,
@@ -26,8 +26,8 @@ import psutil
 from onnx import TensorProto, helper
 from PIL import Image
 
-from penstock.runtime.package import write_package
-from penstock.specs import Preprocessing, Resize, Signature, TensorSpec
+from headrace.runtime.package import write_package
+from headrace.specs import Preprocessing, Resize, Signature, TensorSpec
 
 SIDE, DISTINCT, PER_SHARD = 32, 100, 1000
 WANTED_BUSY = 0.9
@@ -67,7 +67,7 @@ def main() -> None:
 
 def command(source: Path, model: Path, out: Path) -> list[str]:
     options = ["--model", str(model), "--out", str(out), "--format", "json"]
-    return [sys.executable, "-m", "penstock", "classify", str(source), *options]
+    return [sys.executable, "-m", "headrace", "classify", str(source), *options]
 
 
 def busy(arguments: argparse.Namespace, folder: Path) -> list[dict]:
@@ -81,7 +81,7 @@ def busy(arguments: argparse.Namespace, folder: Path) -> list[dict]:
         source.write_text("".join(f"{photos[number % len(photos)]}\n" for number in range(count)))
         done = subprocess.run(command(source, arguments.models, folder / name), stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
-            sys.exit(f"penstock classify ended with {done.returncode}")
+            sys.exit(f"headrace classify ended with {done.returncode}")
         return json.loads(done.stdout)
 
     rate = run(200, "first")["images_per_second"]

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from penstock.serving.fast_preprocessing import DECODINGS, FastPreprocessor, make_preprocessor
-from penstock.specs import CenterCrop, Preprocessing, Resize
+from headrace.serving.fast_preprocessing import DECODINGS, FastPreprocessor, make_preprocessor
+from headrace.specs import CenterCrop, Preprocessing, Resize
 
 ROOT = Path(__file__).resolve().parents[2]
 # (width, height) of the photos, and how many of each class: nothing, a half and a quarter may be decoded of them.

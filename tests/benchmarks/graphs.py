@@ -1,7 +1,7 @@
 """`make bench-graphs`: what graph mode gains over PyTorch eager, per model, batch size and precision allowed.
 
 All figures of a line come from one process and take turns. The baseline is eager fp32 in its default memory format, with an
-allocator that keeps large blocks (glibc's defaults would slow it down by up to 1.8x), on as many threads as Penstock uses.
+allocator that keeps large blocks (glibc's defaults would slow it down by up to 1.8x), on as many threads as Headrace uses.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "docs" / "bench-graphs.json")
     arguments = parser.parse_args()
     if any(name not in os.environ for name in ALLOCATOR):  # the allocator reads them when a process starts
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ALLOCATOR, "PENSTOCK_CACHE": "off"})
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ALLOCATOR, "HEADRACE_CACHE": "off"})
     batches = tuple(int(part) for part in arguments.batches.split(","))
     sys.path.insert(0, str(Path(__file__).parent))
     from rich.console import Console
     from zoo_models import photos
 
-    from penstock.runtime.fingerprint import fingerprint
+    from headrace.runtime.fingerprint import fingerprint
 
     console = Console(soft_wrap=True)
     data = photos()
@@ -65,15 +65,15 @@ def measured(name, data, batches, console):
     import torch
     from zoo_models import build
 
-    from penstock.runtime import backends
-    from penstock.runtime.capture import capture
-    from penstock.runtime.config import GraphConfig
-    from penstock.runtime.measure import measure
-    from penstock.runtime.passes import run_passes
-    from penstock.runtime.session import Target
-    from penstock.runtime.source import CapturedSource
-    from penstock.runtime.torch_session import TorchSession
-    from penstock.runtime.tune import tune
+    from headrace.runtime import backends
+    from headrace.runtime.capture import capture
+    from headrace.runtime.config import GraphConfig
+    from headrace.runtime.measure import measure
+    from headrace.runtime.passes import run_passes
+    from headrace.runtime.session import Target
+    from headrace.runtime.source import CapturedSource
+    from headrace.runtime.torch_session import TorchSession
+    from headrace.runtime.tune import tune
 
     model = build(name, data)
     images, labels = data["test"], data["test_labels"]
@@ -154,9 +154,9 @@ def measured(name, data, batches, console):
 
 def afresh(plan, batch, rows, directory):
     """The chosen candidate's time over that of the best which passed or was not refused, all measured again in turn."""
-    from penstock.runtime import backends
-    from penstock.runtime.measure import measure
-    from penstock.runtime.plan import Choice
+    from headrace.runtime import backends
+    from headrace.runtime.measure import measure
+    from headrace.runtime.plan import Choice
 
     chosen = plan.choice(batch)
     files = {"int8": "model-int8.onnx"}
@@ -189,7 +189,7 @@ def cold_start(captured, plan, directory, console):
     import shutil
     import statistics
 
-    from penstock.runtime.artifact import write_artifact
+    from headrace.runtime.artifact import write_artifact
 
     with tempfile.TemporaryDirectory() as place:
         files = Path(place) / "files"
@@ -200,7 +200,7 @@ def cold_start(captured, plan, directory, console):
             Path(place) / "resnet50", name="resnet50", files_from=files, signature=captured.signature,
             parity=plan.worst_parity(), plans=[plan], provenance={},
         )  # fmt: skip
-        code = "import sys, torch, penstock;graph = penstock.load(sys.argv[1]); print(graph(torch.zeros(1, 3, 224, 224)).shape)"
+        code = "import sys, torch, headrace;graph = headrace.load(sys.argv[1]); print(graph(torch.zeros(1, 3, 224, 224)).shape)"
         times = []
         for _ in range(5):
             begin = time.perf_counter()
@@ -216,13 +216,13 @@ def peak(result, batches, console):
     import torch
     from torch import nn
 
-    from penstock.runtime import backends
-    from penstock.runtime.calibration import Calibration
-    from penstock.runtime.capture import capture
-    from penstock.runtime.measure import measure
-    from penstock.runtime.portable import write_onnx
-    from penstock.runtime.quantise import write_int8
-    from penstock.runtime.session import Target
+    from headrace.runtime import backends
+    from headrace.runtime.calibration import Calibration
+    from headrace.runtime.capture import capture
+    from headrace.runtime.measure import measure
+    from headrace.runtime.portable import write_onnx
+    from headrace.runtime.quantise import write_int8
+    from headrace.runtime.session import Target
 
     best, shape = 0.0, ""
     for channels, side, kernel in ((512, 28, 1), (1024, 14, 1), (256, 28, 3), (512, 14, 3)):

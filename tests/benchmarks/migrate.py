@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.migrate.rewriting.rewrite import rewrite
-from penstock.migrate.survey.survey import survey
+from headrace.migrate.rewriting.rewrite import rewrite
+from headrace.migrate.survey.survey import survey
 
 CORPUS = Path(__file__).resolve().parents[1] / "migrate/corpus"
 GOAL_LINES, GOAL_SECONDS = 2000, 15.0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from penstock.kernels import _launch
+from headrace.kernels import _launch
 
 HERE = Path(__file__).parent
 SCRIPT = HERE / "gpu"
@@ -145,9 +145,9 @@ def test_services_are_compared(tmp_path):
     assert served["in_process"]["images_per_second"] > 0
     http = served["http"]
     assert {record["status"] for record in http["services"].values()} == {"ran"}
-    assert {"baseline", "penstock"} <= set(http["concurrency"]["4"])
+    assert {"baseline", "headrace"} <= set(http["concurrency"]["4"])
     assert http["ratio"] > 0
-    assert http["services"]["penstock-exact"]["top1_agreement"] > 0.9
+    assert http["services"]["headrace-exact"]["top1_agreement"] > 0.9
 
 
 def test_decoders_are_compared(tmp_path):
@@ -240,7 +240,7 @@ def test_a_section_may_use_what_others_left(gpu, tmp_path, monkeypatch):
 
 
 def test_a_wrong_kernel_is_a_failure(gpu, tmp_path, monkeypatch):
-    from penstock import kernels
+    from headrace import kernels
 
     run_of = kernels.discover()["add_relu"].operators["add_relu"]
     off = types.SimpleNamespace(
@@ -276,4 +276,4 @@ def test_wheels_are_unpacked(gpu, tmp_path):
     into = gpu.packages.unpacked(tmp_path, tmp_path / "into")
     assert (into / "one" / "__init__.py").exists()
     assert gpu.packages.unpacked(into, tmp_path / "unused") == into
-    assert gpu.packages.lacking({"penstock": "penstock", "nowhere.at_all": "nowhere"}) == ["nowhere"]
+    assert gpu.packages.lacking({"headrace": "headrace", "nowhere.at_all": "nowhere"}) == ["nowhere"]

@@ -41,7 +41,7 @@ def main() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from penstock.runtime.fingerprint import fingerprint
+    from headrace.runtime.fingerprint import fingerprint
 
     console = Console(soft_wrap=True)
     table = Table("model", "optimiser", "accumulate", "eager ms", "graph ms", "ratio", "trace", title="one update")
@@ -92,9 +92,9 @@ def measured(name: str, optimizer: str, accumulate: int, data: list, seconds: fl
     import torch
     from torch import nn
 
-    import penstock
+    import headrace
 
-    class TrainStep(penstock.Graph):
+    class TrainStep(headrace.Graph):
         def __init__(self, model, optimizer):
             super().__init__()
             self.model = model

@@ -14,9 +14,9 @@ import typer
 from dockerfile_parse import DockerfileParser
 from onnx import TensorProto, helper, numpy_helper
 
-from penstock.cli import app
-from penstock.runtime.package import write_package
-from penstock.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
+from headrace.cli import app
+from headrace.runtime.package import write_package
+from headrace.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
 
 DOCKER = Path(__file__).parents[2] / "docker"
 SIDE = 8
@@ -57,7 +57,7 @@ def models(tmp_path_factory) -> Path:
 
 
 class Server:
-    """`penstock serve` with free ports."""
+    """`headrace serve` with free ports."""
 
     def __init__(self, models: Path, folder: Path) -> None:
         ready = folder / "ready.json"
@@ -65,7 +65,7 @@ class Server:
         limits = ["--threads=1", "--instances=1", "--response-cache-bytes=1000000"]
         self.log = folder / "log.txt"
         with self.log.open("wb") as log:
-            command = [sys.executable, "-m", "penstock", "serve", str(models), f"--ready-file={ready}", *ports, *limits]
+            command = [sys.executable, "-m", "headrace", "serve", str(models), f"--ready-file={ready}", *ports, *limits]
             self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         end = time.monotonic() + 180
         while not ready.exists():

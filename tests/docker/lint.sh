@@ -39,7 +39,7 @@ fi
 
 echo "Prometheus"
 if command -v promtool > /dev/null; then
-    promtool check config docker/prometheus/penstock.yml docker/prometheus/triton.yml
+    promtool check config docker/prometheus/headrace.yml docker/prometheus/triton.yml
 else
     echo "  promtool is not on PATH (it comes with Prometheus): its configuration was not checked"
 fi

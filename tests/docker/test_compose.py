@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from penstock.serving.config import ServeConfig
+from headrace.serving.config import ServeConfig
 
-FILES = {"compose.yaml": "penstock", "compose.triton.yaml": "triton"}
-TARGETS = {"/models", "/var/cache/penstock", "/prometheus", "/var/lib/grafana"}  # not from this folder
+FILES = {"compose.yaml": "headrace", "compose.triton.yaml": "triton"}
+TARGETS = {"/models", "/var/cache/headrace", "/prometheus", "/var/lib/grafana"}  # not from this folder
 
 
 @pytest.fixture(params=FILES)
@@ -59,8 +59,8 @@ def test_the_server_is_given_the_time_that_draining_takes(services, name, stages
 
 def test_the_command_is_one_that_the_command_line_takes(docker, parse_serve):
     services = yaml.safe_load((docker / "compose.yaml").read_text())["services"]
-    settings = parse_serve(services["penstock"]["command"])
-    (models,) = [volume["target"] for volume in services["penstock"]["volumes"] if volume["type"] == "bind"]
+    settings = parse_serve(services["headrace"]["command"])
+    (models,) = [volume["target"] for volume in services["headrace"]["volumes"] if volume["type"] == "bind"]
     assert (str(settings["models"]), settings["host"]) == (models, "0.0.0.0")
 
 

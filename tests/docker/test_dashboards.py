@@ -78,7 +78,7 @@ def queries(content):
     return [target["expr"] for panel in content["panels"] for target in panel["targets"]]
 
 
-@pytest.mark.parametrize("name", ["penstock", "triton"])
+@pytest.mark.parametrize("name", ["headrace", "triton"])
 def test_dashboards(docker, exposed, name):
     known = triton() if name == "triton" else exposed
     content = dashboard(docker, name)
@@ -91,12 +91,12 @@ def test_dashboards(docker, exposed, name):
 
 def test_the_dashboard_shows_what_it_is_asked_for(docker):
     """Requests, p50 and p99, queue time, batch size, what was refused, memory, and how busy the instances are."""
-    asked = " ".join(queries(dashboard(docker, "penstock")))
-    latency = "sum by (le, model) (rate(penstock_request_latency_seconds_bucket"
+    asked = " ".join(queries(dashboard(docker, "headrace")))
+    latency = "sum by (le, model) (rate(headrace_request_latency_seconds_bucket"
     wanted = (
         "nv_inference_request_success", f"histogram_quantile(0.5, {latency}", f"histogram_quantile(0.99, {latency}",
-        "nv_inference_request_failure", "nv_inference_queue_duration_us", "penstock_batch_size_bucket",
-        "process_resident_memory_bytes", "penstock_busy_seconds_total",
+        "nv_inference_request_failure", "nv_inference_queue_duration_us", "headrace_batch_size_bucket",
+        "process_resident_memory_bytes", "headrace_busy_seconds_total",
     )  # fmt: skip
     assert [text for text in wanted if text not in asked] == []
 
@@ -125,13 +125,13 @@ def test_the_rule_of_the_autoscaler(docker, exposed):
 
 
 def test_a_name_that_nobody_exposes_is_found(exposed):
-    with pytest.raises(AssertionError, match="penstock_batch_sizes"):
-        check("sum by (model) (rate(penstock_batch_sizes_count[5m])) / up", exposed)
+    with pytest.raises(AssertionError, match="headrace_batch_sizes"):
+        check("sum by (model) (rate(headrace_batch_sizes_count[5m])) / up", exposed)
     with pytest.raises(AssertionError, match="colour"):
         check("sum by (colour) (up)", exposed)
 
 
-@pytest.mark.parametrize("name", ["penstock", "triton"])
+@pytest.mark.parametrize("name", ["headrace", "triton"])
 def test_panels_do_not_overlap_and_say_what_they_show(docker, name):
     content = dashboard(docker, name)
     panels = content["panels"]

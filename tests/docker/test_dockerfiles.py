@@ -66,7 +66,7 @@ def test_caches_lie_where_the_image_may_write(stages):
     instructions = final(stages("Dockerfile"), "cuda")
     values = dict(re.findall(r"(\w+)=(\S+)", " ".join(value for instruction, value in instructions if instruction == "ENV")))
     caches = {name for name in values if name == "HOME" or "CACHE" in name or name.endswith("CONFIGDIR")}
-    assert {"HOME", "PENSTOCK_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME"} <= caches
+    assert {"HOME", "HEADRACE_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME"} <= caches
     made = " ".join(value for instruction, value in instructions if instruction == "RUN")
     for name in caches:
         assert values[name] == "/tmp" or values[name].startswith("/tmp/") or f"--mode=1777 {values[name]}" in made, name
@@ -103,13 +103,13 @@ def test_install_says_how_it_is_used(tmp_path):
 
 def test_install_names_what_is_missing(tmp_path):
     ended = install("wheels", "cpu", tmp_path / "wheels", cwd=tmp_path)
-    assert (ended.returncode, "run it in a checkout of penstock" in ended.stderr) == (2, True)
+    assert (ended.returncode, "run it in a checkout of headrace" in ended.stderr) == (2, True)
     ended = install("venv", "cpu", tmp_path / "wheels", tmp_path / "venv", cwd=tmp_path)
     assert (ended.returncode, f"run 'install.sh wheels cpu {tmp_path}/wheels' first" in ended.stderr) == (2, True)
 
 
 def test_the_environment_takes_wheels_from_the_folder_alone(tmp_path):
-    """Not from the network, whatever pip's settings say: a folder without penstock's wheel is an error."""
+    """Not from the network, whatever pip's settings say: a folder without headrace's wheel is an error."""
     (tmp_path / "wheels").mkdir()
     environment = {**os.environ, "PYTHON": sys.executable, "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
     ended = subprocess.run(
@@ -120,5 +120,5 @@ def test_the_environment_takes_wheels_from_the_folder_alone(tmp_path):
         check=False,
     )
     assert ended.returncode != 0
-    assert "No matching distribution found for penstock[cpu]" in ended.stderr
+    assert "No matching distribution found for headrace[cpu]" in ended.stderr
     assert "127.0.0.1" not in ended.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from penstock.serving.config import ServeConfig
+from headrace.serving.config import ServeConfig
 
 USERS = {"cpu": "Dockerfile", "gpu": "Dockerfile", "triton": "triton.Dockerfile"}
 STAGES = {"cpu": "cpu", "gpu": "cuda", "triton": "triton"}
@@ -123,7 +123,7 @@ def test_pods_may_do_nothing_but_serve(objects, pod, container, stages):
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
     assert mounts["/models"]["readOnly"] is True
     extra = {"/dev/shm"} if objects["overlay"] == "triton" else set()
-    assert set(mounts) == {"/models", "/tmp", "/var/cache/penstock"} | extra
+    assert set(mounts) == {"/models", "/tmp", "/var/cache/headrace"} | extra
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
     assert all("sizeLimit" in volume["emptyDir"] for volume in volumes.values() if "emptyDir" in volume)
@@ -138,4 +138,4 @@ def test_overlays_say_what_they_need(objects, container):
     limits, requests = container["resources"]["limits"], container["resources"]["requests"]
     assert requests.items() <= limits.items(), "threads are counted by the limit, so that less would be granted than used"
     assert ("nvidia.com/gpu" in limits) == (objects["overlay"] != "cpu")
-    assert container["image"] == f"penstock:{STAGES[objects['overlay']]}"
+    assert container["image"] == f"headrace:{STAGES[objects['overlay']]}"

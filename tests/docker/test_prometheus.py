@@ -25,11 +25,11 @@ class Prometheus:
     """A process of it, which scrapes each second."""
 
     def __init__(self, docker, server, folder):
-        config = yaml.safe_load((docker / "prometheus" / "penstock.yml").read_text())
+        config = yaml.safe_load((docker / "prometheus" / "headrace.yml").read_text())
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         config["rule_files"] = [str(docker / "prometheus" / name) for name in config["rule_files"]]
         (job,) = config["scrape_configs"]
-        job["static_configs"] = [{"targets": [server.metrics], "labels": {"namespace": "default", "pod": "penstock-0"}}]
+        job["static_configs"] = [{"targets": [server.metrics], "labels": {"namespace": "default", "pod": "headrace-0"}}]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -79,7 +79,7 @@ def prometheus(docker, server, tmp_path_factory):
 
 
 def test_every_query_of_the_dashboard_is_answered(docker, prometheus):
-    content = json.loads((docker / "grafana" / "dashboards" / "penstock.json").read_text())
+    content = json.loads((docker / "grafana" / "dashboards" / "headrace.json").read_text())
     until = time.monotonic() + SECONDS
     for panel in content["panels"]:
         for target in panel["targets"]:
@@ -103,9 +103,9 @@ def test_the_alerts_are_evaluated_and_none_fires(prometheus):
 
 def test_the_autoscalers_rule_gives_one_value_per_pod(docker, prometheus):
     (rule,) = yaml.safe_load((docker / "kubernetes/monitoring/prometheus-adapter.yaml").read_text())["rules"]["custom"]
-    query = rule["metricsQuery"].replace("<<.LabelMatchers>>", 'namespace="default",pod=~"penstock-0"')
+    query = rule["metricsQuery"].replace("<<.LabelMatchers>>", 'namespace="default",pod=~"headrace-0"')
     (answer,) = prometheus.ask(query.replace("<<.GroupBy>>", "pod"), time.monotonic() + SECONDS)
-    assert answer["metric"] == {"pod": "penstock-0"}
+    assert answer["metric"] == {"pod": "headrace-0"}
     assert 0 <= float(answer["value"][1]) < 30
     (series, *_) = prometheus.get("series", **{"match[]": rule["seriesQuery"]})
-    assert series["pod"] == "penstock-0"
+    assert series["pod"] == "headrace-0"

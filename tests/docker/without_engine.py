@@ -125,9 +125,9 @@ def build() -> None:
     """The stage build-cpu: the wheels, and the environment from them; each is started from nothing."""
     stage = Stage("build-cpu")
     shutil.rmtree(WORK, ignore_errors=True)
-    for name in ("root", "wheels", "penstock", "models"):
+    for name in ("root", "wheels", "headrace", "models"):
         (WORK / name).mkdir(parents=True)
-    folders = {"/source": context(), "/wheels": WORK / "wheels", "/opt/penstock": WORK / "penstock"}
+    folders = {"/source": context(), "/wheels": WORK / "wheels", "/opt/headrace": WORK / "headrace"}
     settings = stage.pairs("ARG") | {name: os.environ[name] for name in ("TORCH_INDEX",) if name in os.environ}
     python = str(Path(sys.base_prefix) / "bin")
     environment = {**os.environ, **settings, "PATH": f"{python}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -142,7 +142,7 @@ def build() -> None:
 def expected_libraries() -> set[str]:
     """Shared libraries that something in the environment needs and nothing in it provides."""
     found, needed = set(), set()
-    for path in (WORK / "penstock").rglob("*.so*"):
+    for path in (WORK / "headrace").rglob("*.so*"):
         found.add(path.name)
         said = subprocess.run(["readelf", "-d", str(path)], capture_output=True, text=True, check=False).stdout
         needed |= {line.rpartition("[")[2].rstrip("]") for line in said.splitlines() if "(NEEDED)" in line}
@@ -166,7 +166,7 @@ class Container:
 
     def __init__(self, arguments: list[str], *, models_writable: bool = False) -> None:
         self.stage = Stage("cpu")
-        folders = {"/opt/penstock": WORK / "penstock"}
+        folders = {"/opt/headrace": WORK / "headrace"}
         script = view(folders, writable=False)
         script += f"\nmkdir /$R/models && mount --bind {shlex.quote(str(WORK / 'models'))} $R/models"
         script += "" if models_writable else "\nmount -o remount,bind,ro $R/models"
@@ -176,7 +176,7 @@ class Container:
                 script += f"\ncp {shlex.quote(str(WORK / 'context' / source))} $R{target}"
             elif instruction == "RUN":
                 script += f"\nchroot $R /bin/sh -c {shlex.quote(value)}"
-        cache = self.stage.pairs("ENV")["PENSTOCK_CACHE"]
+        cache = self.stage.pairs("ENV")["HEADRACE_CACHE"]
         script += f"\nmount -t tmpfs -o mode=1777 tmpfs $R{cache}\nip link set lo up\nmount -o remount,ro $R"
         command = [*json.loads(self.stage.last("ENTRYPOINT")), *arguments]
         place = shlex.quote(self.stage.last("WORKDIR"))
@@ -251,7 +251,7 @@ def compile_model() -> None:
 def serve(extra: list[str]) -> None:
     """Start it, ask for health and an answer, look at what it may and does, and stop it."""
     arguments = [*json.loads(Stage("cpu").last("CMD")), *extra]
-    print(f"penstock {shlex.join(arguments)}", flush=True)
+    print(f"headrace {shlex.join(arguments)}", flush=True)
     with container(arguments) as server:
         server.wait_until_ready()
         first = server.first()
@@ -261,14 +261,14 @@ def serve(extra: list[str]) -> None:
         assert status["NSpid"].split()[-1] == "1", "the server is not process 1"
         assert {status[name] for name in ("CapPrm", "CapEff", "CapBnd", "CapInh")} == {"0" * 16}, "it has capabilities"
         assert status["NoNewPrivs"].strip() == "1"
-        metadata = json.loads((WORK / "models" / "tiny" / "1" / "penstock.json").read_text())
+        metadata = json.loads((WORK / "models" / "tiny" / "1" / "headrace.json").read_text())
         answer = server.inside(["python", "-c", ASK, metadata["signature"]["inputs"][0]["name"]])
         assert answer.returncode == 0, answer.stderr
         print(answer.stdout)
-        for place in ("/opt/penstock", "/models", "/var", "/etc", "/"):
+        for place in ("/opt/headrace", "/models", "/var", "/etc", "/"):
             refused = server.inside(["touch", f"{place}/x"])
             assert refused.returncode, f"{place} can be written to"
-        written = server.inside(["find", "/tmp", "/var/cache/penstock", "-type", "f"])
+        written = server.inside(["find", "/tmp", "/var/cache/headrace", "-type", "f"])
         assert (written.returncode, written.stdout) == (0, ""), f"files that nobody asked for: {written.stdout}{written.stderr}"
         returned = server.stop()
         assert returned == 0, f"it ended with {returned}\n{server.log.read_text()}"

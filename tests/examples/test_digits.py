@@ -38,10 +38,10 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_example_does_not_know_penstock() -> None:
+def test_the_example_does_not_know_headrace() -> None:
     for path in EXAMPLE.glob("*.*"):
         text = path.read_text(encoding="utf-8").lower()
-        assert "penstock" not in text, path
+        assert "headrace" not in text, path
         assert "torchvision" not in text, path
 
 
@@ -105,7 +105,7 @@ INT8 = """
 import sys
 import numpy as np
 import torch
-import penstock
+import headrace
 from data import DigitsDataset, eval_transform
 from model import build_model
 
@@ -119,8 +119,8 @@ model.load_state_dict({key.replace("module.", "", 1): value for key, value in st
 model.eval()
 train, _ = split("train")
 (images, labels), (test, wanted) = split("val"), split("test")
-config = penstock.GraphConfig(precision="int8", backend=sys.argv[1], buckets=(16,), max_tuning_seconds=10)
-graph = penstock.compile(model, images[:2], images=images, labels=labels, calibration=train[::10], config=config)
+config = headrace.GraphConfig(precision="int8", backend=sys.argv[1], buckets=(16,), max_tuning_seconds=10)
+graph = headrace.compile(model, images[:2], images=images, labels=labels, calibration=train[::10], config=config)
 with torch.no_grad():
     before = (model(test).argmax(1) == wanted).double().mean()
 after = (graph(test).argmax(1) == wanted).double().mean()

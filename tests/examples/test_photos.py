@@ -39,10 +39,10 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_example_does_not_know_penstock() -> None:
+def test_the_example_does_not_know_headrace() -> None:
     for path in EXAMPLE.glob("*.*"):
         text = path.read_text(encoding="utf-8").lower()
-        assert "penstock" not in text, path
+        assert "headrace" not in text, path
         assert "import torchvision" not in text, path
 
 

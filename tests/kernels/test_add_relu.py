@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import KernelError
-from penstock.kernels.add_relu import add_relu, add_relu_quantize
+from headrace.errors import KernelError
+from headrace.kernels.add_relu import add_relu, add_relu_quantize
 
 INF, NAN = float("inf"), float("nan")
 # Half of the last place, and as much again since the interpreter cuts bfloat16 off where a GPU rounds.

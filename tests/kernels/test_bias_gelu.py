@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from penstock.errors import KernelError
-from penstock.kernels.bias_gelu import bias_gelu
+from headrace.errors import KernelError
+from headrace.kernels.bias_gelu import bias_gelu
 
 NAN = float("nan")
 # Half of the last place, and as much again since the interpreter cuts bfloat16 off where a GPU rounds.

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from penstock.errors import KernelError
-from penstock.kernels._tiles import MOST_SHARED_BYTES, check_tile, fitting_tiles
-from penstock.kernels.conv import conv2d, conv2d_int8
+from headrace.errors import KernelError
+from headrace.kernels._tiles import MOST_SHARED_BYTES, check_tile, fitting_tiles
+from headrace.kernels.conv import conv2d, conv2d_int8
 
 INF, NAN = float("inf"), float("nan")
 # Half of the last place, and as much again since the interpreter cuts bfloat16 off where a GPU rounds.

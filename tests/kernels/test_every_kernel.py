@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from penstock import kernels
+from headrace import kernels
 
 ROOT = Path(__file__).parents[2]
 OPERATORS = [
@@ -28,8 +28,8 @@ def test_each_file_is_found_and_has_its_tests():
 
 @pytest.mark.parametrize(("name", "operator"), OPERATORS)
 def test_operators_are_registered_under_their_names_and_take_what_their_references_take(name, operator):
-    assert getattr(torch.ops.penstock, name) is not None
-    taken = [argument.name for argument in getattr(torch.ops.penstock, name).default._schema.arguments]
+    assert getattr(torch.ops.headrace, name) is not None
+    taken = [argument.name for argument in getattr(torch.ops.headrace, name).default._schema.arguments]
     assert list(inspect.signature(operator.reference).parameters) == taken
 
 
@@ -63,7 +63,7 @@ def test_export_captures_operators_with_a_dynamic_batch(name, operator, device):
     given = tuple(arguments[index] for index in places)
     dynamic = {"given": tuple({0: torch.export.Dim.AUTO} for _ in given)}
     program = torch.export.export(Model(), given, dynamic_shapes=dynamic)
-    assert f"penstock.{name}.default" in [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert f"headrace.{name}.default" in [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
     batch = next(node for node in program.graph.nodes if node.op == "placeholder").meta["val"].shape[0]
     assert isinstance(batch, torch.SymInt)
     for got, wanted in zip(program.module()(*given), tensors(operator.run(*arguments)), strict=True):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from penstock.kernels import _launch
+from headrace.kernels import _launch
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -44,7 +44,7 @@ def test_every_kernel_holds_in_tritons_interpreter():
 def test_the_interpreter_runs_the_programs_and_not_the_references():
     code = (
         "import torch\n"
-        "from penstock.kernels import _launch, add_relu\n"
+        "from headrace.kernels import _launch, add_relu\n"
         "started = []\n"
         "program, add_relu._sums = add_relu._sums, None\n"
         "try:\n"
@@ -61,8 +61,8 @@ def test_without_triton_the_operators_are_their_references(tmp_path):
     (tmp_path / "triton.py").write_text("raise ImportError('not installed')\n")
     code = (
         "import torch\n"
-        "from penstock import kernels\n"
-        "from penstock.kernels import _launch\n"
+        "from headrace import kernels\n"
+        "from headrace.kernels import _launch\n"
         "assert _launch.triton is None\n"
         "for kernel in kernels.discover().values():\n"
         "    for name, operator in kernel.operators.items():\n"

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from penstock.errors import KernelError
-from penstock.kernels import layer_norm as module
-from penstock.kernels.layer_norm import add_layer_norm, layer_norm
+from headrace.errors import KernelError
+from headrace.kernels import layer_norm as module
+from headrace.kernels.layer_norm import add_layer_norm, layer_norm
 
 INF, NAN = float("inf"), float("nan")
 # Half of the last place, and as much again since the interpreter cuts bfloat16 off where a GPU rounds.

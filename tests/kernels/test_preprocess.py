@@ -5,9 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
-from penstock.errors import KernelError
-from penstock.kernels.preprocess import preprocess, preprocess_reference
-from penstock.runtime.preprocessing import crop_box, resized
+from headrace.errors import KernelError
+from headrace.kernels.preprocess import preprocess, preprocess_reference
+from headrace.runtime.preprocessing import crop_box, resized
 
 SIZES = [(7, 5), (1, 4), (9, 12)]
 PLAIN = ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0])

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import KernelError
-from penstock.kernels.quantize import dequantize, dequantize_reference, quantize, quantize_reference
+from headrace.errors import KernelError
+from headrace.kernels.quantize import dequantize, dequantize_reference, quantize, quantize_reference
 
 INF, NAN = float("inf"), float("nan")
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]

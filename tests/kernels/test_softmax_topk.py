@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import KernelError
-from penstock.kernels import softmax_topk as module
-from penstock.kernels.softmax_topk import softmax_topk, softmax_topk_reference
+from headrace.errors import KernelError
+from headrace.kernels import softmax_topk as module
+from headrace.kernels.softmax_topk import softmax_topk, softmax_topk_reference
 
 INF, NAN = float("inf"), float("nan")
 

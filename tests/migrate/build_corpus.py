@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from penstock.errors import SandboxError
-from penstock.runtime.recipe import build_model
+from headrace.errors import SandboxError
+from headrace.runtime.recipe import build_model
 
 
 def answer(work: dict) -> dict:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.migrate.reading.source import parse_source
-from penstock.migrate.rewriting.rewrite import Change
+from headrace.migrate.reading.source import parse_source
+from headrace.migrate.rewriting.rewrite import Change
 
 collect_ignore = ["corpus"]  # repositories to migrate, some with files called test.py
-_CONSTRUCTION = re.compile(r"([\w.]+) = penstock\.(?:compile|evaluation_step)\(([\w.]+)\)")
+_CONSTRUCTION = re.compile(r"([\w.]+) = headrace\.(?:compile|evaluation_step)\(([\w.]+)\)")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -64,7 +64,7 @@ def _taken_back(change: Change) -> bytes:
     for line in file.lines:
         if (construction := _CONSTRUCTION.fullmatch(line.strip())) is not None:
             made[construction[1]] = construction[2]
-        elif line.strip() != "import penstock":
+        elif line.strip() != "import headrace":
             lines.append(line)
     text = "".join(lines)
     before = parse_source(change.path, change.before).text or ""

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock.errors import AmbiguousError
-from penstock.migrate.all_models import resolve_all, split_models, unique_names
-from penstock.migrate.reporting.report import Report
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.resolving.resolved import Resolved
-from penstock.migrate.survey.survey import survey
+import headrace
+from headrace.errors import AmbiguousError
+from headrace.migrate.all_models import resolve_all, split_models, unique_names
+from headrace.migrate.reporting.report import Report
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.resolving.resolved import Resolved
+from headrace.migrate.survey.survey import survey
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +108,7 @@ def repository(root: Path) -> Path:
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
     root = repository(tmp_path_factory.mktemp("zoo") / "repository")
     out = tmp_path_factory.mktemp("zoo") / "out"
-    return penstock.migrate(root, out=out, all_models=True, precision="fp32", tuning_seconds=5), out
+    return headrace.migrate(root, out=out, all_models=True, precision="fp32", tuning_seconds=5), out
 
 
 def test_each_is_built_proved_packaged_and_served(migrated: tuple[Report, Path]) -> None:
@@ -141,7 +141,7 @@ def test_each_carries_how_much_faster_it_is(migrated: tuple[Report, Path]) -> No
     for one in (one for model in compared for one in model.speed):
         assert one.ratio_low <= one.ratio <= one.ratio_high
         assert one.ratio == pytest.approx(one.eager_ms / one.graph_ms, rel=0.05)
-    stored = json.loads((out / "penstock-report.json").read_text())
+    stored = json.loads((out / "headrace-report.json").read_text())
     assert [len(model["speed"]) for model in stored["models"]] == [len(model.speed) for model in report.models]
 
 
@@ -176,20 +176,20 @@ def test_a_script_that_builds_a_model_says_how(tmp_path: Path) -> None:
     found = {factory.name: result for factory, result in resolve_all(surveyed, None, None)}
     assert isinstance(found["Untold"], Resolved)
     assert found["Untold"].recipe["script"] == "other.py"
-    report = penstock.migrate(tmp_path, all_models=True, check=True)
+    report = headrace.migrate(tmp_path, all_models=True, check=True)
     assert "PS520" not in {finding.code for finding in report.findings}
     with pytest.raises(AmbiguousError):
-        penstock.migrate(tmp_path, check=True)
+        headrace.migrate(tmp_path, check=True)
 
 
 def test_several_models_by_name(tmp_path: Path) -> None:
-    report = penstock.migrate(repository(tmp_path), model="SMALL, Untold(depth=3)", check=True)
+    report = headrace.migrate(repository(tmp_path), model="SMALL, Untold(depth=3)", check=True)
     assert [model.name for model in report.models[:2]] == ["SMALL", "Untold"]
     assert all("not asked for" in (model.parity.why or "") for model in report.models[2:])
     with pytest.raises(AmbiguousError, match="nothing"):
-        penstock.migrate(tmp_path, model="SMALL,nothing", check=True)
+        headrace.migrate(tmp_path, model="SMALL,nothing", check=True)
     with pytest.raises(ValueError, match="not both"):
-        penstock.migrate(tmp_path, model="SMALL", all_models=True, check=True)
+        headrace.migrate(tmp_path, model="SMALL", all_models=True, check=True)
 
 
 def test_commas_inside_of_calls_part_no_names() -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-import penstock
-from penstock.errors import MigrateError, NothingToMigrateError
-from penstock.migrate.progress import Stages
-from penstock.migrate.proving.sandbox import Limits
-from penstock.migrate.reporting.report import Report, ScriptReport
-from penstock.migrate.survey.survey import survey
-from penstock.migrate.trials import run_originals
-from penstock.migrate.workspace import Wishes, Workspace
-from penstock.runtime.session import visible_gpus
+import headrace
+from headrace.errors import MigrateError, NothingToMigrateError
+from headrace.migrate.progress import Stages
+from headrace.migrate.proving.sandbox import Limits
+from headrace.migrate.reporting.report import Report, ScriptReport
+from headrace.migrate.survey.survey import survey
+from headrace.migrate.trials import run_originals
+from headrace.migrate.workspace import Wishes, Workspace
+from headrace.runtime.session import visible_gpus
 
 MODEL = """
 import torch
@@ -70,12 +70,12 @@ def test_an_empty_folder_a_missing_one_and_one_without_pytorch(tmp_path: Path) -
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(NothingToMigrateError, match="empty"):
-        penstock.migrate(empty)
+        headrace.migrate(empty)
     with pytest.raises(MigrateError, match="nowhere"):
-        penstock.migrate(tmp_path / "nowhere")
+        headrace.migrate(tmp_path / "nowhere")
     (empty / "app.py").write_text("import flask\n")
     with pytest.raises(NothingToMigrateError):
-        penstock.migrate(empty, out=tmp_path / "out")
+        headrace.migrate(empty, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -83,13 +83,13 @@ def test_an_empty_folder_a_missing_one_and_one_without_pytorch(tmp_path: Path) -
 def test_a_syntax_error_in_one_file_stops_nothing_else(tmp_path: Path) -> None:
     root = repository(tmp_path, broken="def f(:\n    pass\n", old="print 'python 2'\n")
     out = tmp_path / "out"
-    report = penstock.migrate(root, out=out, input_size=(3, 16, 16), precision="fp32", tuning_seconds=1)
+    report = headrace.migrate(root, out=out, input_size=(3, 16, 16), precision="fp32", tuning_seconds=1)
     assert {finding.path for finding in report.findings if finding.severity == "error"} == {"broken.py", "old.py"}
     assert report.exit_status & 2
     assert [script.executed for script in report.scripts] == ["passed"]
     assert report.models[0].served
     assert (out / "broken.py").read_text() == "def f(:\n    pass\n"
-    assert "penstock.compile" in (out / "evaluate.py").read_text()
+    assert "headrace.compile" in (out / "evaluate.py").read_text()
 
 
 HOSTILE = {
@@ -100,7 +100,7 @@ HOSTILE = {
     "forks without end": ({"first": "exec('import os\\nwhile True: os.fork()')"}, "processes"),
     "deletes its parent folder": ({"inside": "__import__('shutil').rmtree('..')"}, ""),
     "deletes the original": ({"inside": "__import__('shutil').rmtree({place!r})"}, "Read-only file system"),
-    "reads the environment": ({"first": "print(__import__('os').environ['PENSTOCK_TEST_SECRET'])"}, "KeyError"),
+    "reads the environment": ({"first": "print(__import__('os').environ['HEADRACE_TEST_SECRET'])"}, "KeyError"),
     "writes to its home": (
         {"first": "raise OSError(__import__('pathlib').Path('~/.bashrc').expanduser().write_text('alias ls=rm'))"},
         "OSError: 11",
@@ -130,7 +130,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_scripts_are_stopped_and_harm_nothing(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_TEST_SECRET", "hunter2")
+    monkeypatch.setenv("HEADRACE_TEST_SECRET", "hunter2")
     code, reason = HOSTILE[case]
     place = tmp_path / "place"
     root = repository(tmp_path, **{where: text.replace("{place!r}", repr(str(place))) for where, text in code.items()})
@@ -169,8 +169,8 @@ def test_an_output_folder_of_somebody_else_is_refused_before_anything_runs(tmp_p
     out = tmp_path / "out"
     out.mkdir()
     (out / "thesis.tex").write_text("precious")
-    with pytest.raises(MigrateError, match="not written by penstock"):
-        penstock.migrate(root, out=out)
+    with pytest.raises(MigrateError, match="not written by headrace"):
+        headrace.migrate(root, out=out)
     assert (out / "thesis.tex").read_text() == "precious"
 
 
@@ -236,7 +236,7 @@ def test_scripts_run_with_the_chosen_model_where_they_know_it(tmp_path: Path) ->
     (root / "model.py").write_text(MODEL + "\n\nclass Net2(Net):\n    pass\n\n\ndef wide():\n    return Net()\n")
     (root / "evaluate.py").write_text(CHOOSING.format(first="Net", default="Net"))
     (root / "other.py").write_text(CHOOSING.format(first="w", default="wide"))
-    report = penstock.migrate(
+    report = headrace.migrate(
         root, entry="evaluate.py", model="Net2", input_size=(3, 16, 16), precision="fp32", tuning_seconds=1
     )
     assert {script.path: (script.executed, script.why) for script in report.scripts} == {
@@ -248,7 +248,7 @@ def test_scripts_run_with_the_chosen_model_where_they_know_it(tmp_path: Path) ->
 @pytest.mark.skipif(visible_gpus() > 0, reason="this machine has a GPU")
 def test_a_plan_for_a_device_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
     wishes = {"input_size": (3, 16, 16), "precision": "fp32", "tuning_seconds": 1, "verify": False}
-    report = penstock.migrate(repository(tmp_path), out=tmp_path / "out", device="cuda", **wishes)
+    report = headrace.migrate(repository(tmp_path), out=tmp_path / "out", device="cuda", **wishes)
     (finding,) = [one for one in report.findings if "CUDA" in one.message]
     assert "torch finds no usable CUDA device on this machine" in finding.message
     assert report.models[0].artifact is None

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import AmbiguousError, MigrateError
-from penstock.migrate.reading.facts import Survey
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.resolving.resolved import Resolved
-from penstock.migrate.rewriting.rewrite import rewrite, unified_diff
-from penstock.migrate.rewriting.rule import all_rules
-from penstock.migrate.survey.survey import survey
+from headrace.errors import AmbiguousError, MigrateError
+from headrace.migrate.reading.facts import Survey
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.resolving.resolved import Resolved
+from headrace.migrate.rewriting.rewrite import rewrite, unified_diff
+from headrace.migrate.rewriting.rule import all_rules
+from headrace.migrate.survey.survey import survey
 
 CORPUS = Path(__file__).parent / "corpus"
 CASES = sorted(path.parent.name for path in CORPUS.glob("*/case.json"))

@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 
-from penstock.migrate.fidelity import computes_as_unrepaired
-from penstock.migrate.model import package_model
-from penstock.migrate.progress import Stages
-from penstock.migrate.reporting.report import ModelReport, Report
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.rewriting.rewrite import Change, rewrite_all
-from penstock.migrate.survey.survey import survey
-from penstock.migrate.workspace import Wishes, Workspace
+from headrace.migrate.fidelity import computes_as_unrepaired
+from headrace.migrate.model import package_model
+from headrace.migrate.progress import Stages
+from headrace.migrate.reporting.report import ModelReport, Report
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.rewriting.rewrite import Change, rewrite_all
+from headrace.migrate.survey.survey import survey
+from headrace.migrate.workspace import Wishes, Workspace
 
 SWIN = """
 import torch

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.migrate.in_place import write_if_proved
-from penstock.migrate.reporting.report import ModelReport, Parity, Report, ScriptReport
-from penstock.migrate.rewriting.rewrite import Change
+from headrace.migrate.in_place import write_if_proved
+from headrace.migrate.reporting.report import ModelReport, Parity, Report, ScriptReport
+from headrace.migrate.rewriting.rewrite import Change
 
 CHANGES = [Change("a.py", b"old", b"new", ["PS201"], [])]
 

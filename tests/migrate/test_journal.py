@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import MigrateError
-from penstock.migrate.journal import recover, undo, write_in_place
-from penstock.migrate.rewriting.rewrite import Change
+from headrace.errors import MigrateError
+from headrace.migrate.journal import recover, undo, write_in_place
+from headrace.migrate.rewriting.rewrite import Change
 
 OLD = {"evaluate.py": b"before\r\n", "pkg/model.py": "é = 1\n".encode("latin-1"), "predict.py": b"p"}
-NEW = {"evaluate.py": b"after\r\n", "pkg/model.py": b"import penstock\n", "predict.py": b"q"}
+NEW = {"evaluate.py": b"after\r\n", "pkg/model.py": b"import headrace\n", "predict.py": b"q"}
 CHANGES = [Change(path, OLD[path], NEW[path], ["PS201"], []) for path in OLD]
 
 
@@ -57,21 +57,21 @@ def test_undo_gives_back_bytes_modes_and_times_and_leaves_nothing(root: Path, tm
     assert write_in_place(root, CHANGES, models(tmp_path)) == list(OLD)
     assert held(root) == NEW
     assert (root / "evaluate.py").stat().st_mode & 0o777 == 0o755
-    assert (root / ".penstock/models/net/1/model.onnx").read_bytes() == b"onnx"
-    assert (root / ".penstock/.gitignore").read_text() == "*\n"
+    assert (root / ".headrace/models/net/1/model.onnx").read_bytes() == b"onnx"
+    assert (root / ".headrace/.gitignore").read_text() == "*\n"
     assert sorted(undo(root)) == sorted(OLD)
     assert everything(root) == before
-    assert not (root / ".penstock").exists()
+    assert not (root / ".headrace").exists()
 
 
 def test_two_writes_are_undone_one_after_the_other(root: Path, tmp_path: Path) -> None:
     write_in_place(root, CHANGES, models(tmp_path, b"first"))
     again = [Change("predict.py", b"q", b"r", ["PS202"], [])]
     write_in_place(root, again, models(tmp_path, b"second"))
-    assert (root / ".penstock/models/net/1/model.onnx").read_bytes() == b"second"
+    assert (root / ".headrace/models/net/1/model.onnx").read_bytes() == b"second"
     assert undo(root) == ["predict.py"]
     assert held(root) == NEW
-    assert (root / ".penstock/models/net/1/model.onnx").read_bytes() == b"first"
+    assert (root / ".headrace/models/net/1/model.onnx").read_bytes() == b"first"
     undo(root)
     assert held(root) == OLD
     with pytest.raises(MigrateError, match="nothing to undo"):
@@ -87,7 +87,7 @@ def test_undo_refuses_and_names_what_changed_since(root: Path, changed: str) -> 
         (root / "pkg/model.py").unlink()
     if changed == "a link":
         (root / "pkg/model.py").symlink_to(root / "predict.py")
-    with pytest.raises(MigrateError, match=r"since penstock migrate --write: pkg/model\.py;"):
+    with pytest.raises(MigrateError, match=r"since headrace migrate --write: pkg/model\.py;"):
         undo(root)
     assert (root / "evaluate.py").read_bytes() == NEW["evaluate.py"]
     assert (root / "predict.py").read_bytes() == NEW["predict.py"]
@@ -98,7 +98,7 @@ def test_what_changed_while_it_was_migrated_is_not_overwritten(root: Path) -> No
     with pytest.raises(MigrateError, match=r"changed while they were migrated: predict\.py"):
         write_in_place(root, CHANGES)
     assert held(root) == {**OLD, "predict.py": b"mine"}
-    assert not (root / ".penstock").exists()
+    assert not (root / ".headrace").exists()
 
 
 def test_links_are_followed_inside_the_repository_and_refused_out_of_it(root: Path, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_killed_at_any_moment_of_an_undo(tmp_path: Path) -> None:
 def test_killed_at_any_moment_of_a_recovery(tmp_path: Path) -> None:
     def half_written(root: Path) -> None:
         write_in_place(root, CHANGES)
-        (root / ".penstock/journal/0001/done").unlink()
+        (root / ".headrace/journal/0001/done").unlink()
         (root / "predict.py").write_bytes(OLD["predict.py"])
 
     assert every_moment(tmp_path, signal.SIGKILL, half_written, recover, old_or_new) > 8
@@ -218,7 +218,7 @@ def test_killed_at_any_moment_of_a_recovery(tmp_path: Path) -> None:
 
 def test_an_interrupted_write_whose_files_the_user_changed_is_told(root: Path) -> None:
     write_in_place(root, CHANGES)
-    (root / ".penstock/journal/0001/done").unlink()
+    (root / ".headrace/journal/0001/done").unlink()
     (root / "predict.py").write_bytes(b"mine")
     with pytest.raises(MigrateError, match=r"changed since: predict\.py; their old bytes are in .*before"):
         recover(root)
@@ -227,14 +227,14 @@ def test_an_interrupted_write_whose_files_the_user_changed_is_told(root: Path) -
 
 def test_a_write_finishes_what_an_earlier_one_left(root: Path) -> None:
     write_in_place(root, CHANGES)
-    (root / ".penstock/journal/0001/done").unlink()
+    (root / ".headrace/journal/0001/done").unlink()
     with pytest.raises(MigrateError, match="nothing to undo"):
         undo(root)
     assert held(root) == OLD
 
 
 def journal_of_somebody_else(root: Path, path: str, *, done: bool = True) -> Path:
-    entry = root / ".penstock/journal/0001"
+    entry = root / ".headrace/journal/0001"
     (entry / "before").mkdir(parents=True)
     (entry / "before/0").write_bytes(b"evil")
     digest = "bd70d4ac1aeb3b7eb4bbe1c9d8b0b2c3d2a9fd1c6b8b1c0ae3a2bd6e7f5a1f0c"
@@ -259,7 +259,7 @@ def test_a_journal_that_came_with_the_repository_reaches_nothing_outside(
     assert (tmp_path / "precious.py").read_bytes() == b"precious"
 
 
-@pytest.mark.parametrize("name", [".penstock", ".penstock/journal", ".penstock/journal/0001/before"])
+@pytest.mark.parametrize("name", [".headrace", ".headrace/journal", ".headrace/journal/0001/before"])
 def test_folders_of_the_journal_that_are_links_are_refused(root: Path, tmp_path: Path, name: str) -> None:
     entry = journal_of_somebody_else(root, "predict.py", done=False)
     place = root / name
@@ -274,17 +274,17 @@ def test_folders_of_the_journal_that_are_links_are_refused(root: Path, tmp_path:
 
 
 def test_a_link_where_the_journal_writes_next_leads_nowhere(root: Path, tmp_path: Path) -> None:
-    (root / ".penstock/journal").mkdir(parents=True)
-    (root / ".penstock/.gitignore").symlink_to(tmp_path / "made")
-    (root / ".penstock/journal/new").symlink_to(tmp_path)
+    (root / ".headrace/journal").mkdir(parents=True)
+    (root / ".headrace/.gitignore").symlink_to(tmp_path / "made")
+    (root / ".headrace/journal/new").symlink_to(tmp_path)
     with pytest.raises(MigrateError, match="remove it"):
         write_in_place(root, CHANGES)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["repository"]
 
 
 def test_a_folder_that_cannot_be_written_changes_nothing(root: Path) -> None:
-    (root / ".penstock").write_text("a file in the way")
-    with pytest.raises(MigrateError, match=r"cannot keep a journal in .*\.penstock"):
+    (root / ".headrace").write_text("a file in the way")
+    with pytest.raises(MigrateError, match=r"cannot keep a journal in .*\.headrace"):
         write_in_place(root, CHANGES)
     assert held(root) == OLD
 
@@ -293,8 +293,8 @@ def test_two_writers_take_turns(root: Path) -> None:
     import fcntl
 
     write_in_place(root, CHANGES)
-    with (root / ".penstock/lock").open() as lock:
+    with (root / ".headrace/lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(MigrateError, match="another penstock is writing"):
+        with pytest.raises(MigrateError, match="another headrace is writing"):
             undo(root)
     undo(root)

@@ -14,8 +14,8 @@ from shutil import copytree, ignore_patterns
 import numpy as np
 import pytest
 
-import penstock
-from penstock.migrate.reporting.report import Report
+import headrace
+from headrace.migrate.reporting.report import Report
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def migrated(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
     out = tmp_path_factory.mktemp("migrated") / "digits"
-    return penstock.migrate(digits, out=out, tuning_seconds=5), out
+    return headrace.migrate(digits, out=out, tuning_seconds=5), out
 
 
 def python(folder: Path, *command: str) -> str:
@@ -60,7 +60,7 @@ def test_training_is_proved_by_its_losses(migrated: tuple[Report, Path]) -> None
     assert (losses.script, len(losses.original), len(losses.migrated)) == ("train.py", 20, 20)
     assert losses.original == pytest.approx(losses.migrated, rel=1e-5)
     source = (out / "train.py").read_text()
-    assert "    train_step = penstock.training_step(model, criterion, optimizer)\n" in source
+    assert "    train_step = headrace.training_step(model, criterion, optimizer)\n" in source
     assert "loss, outputs = train_step(images, targets)" in source
     assert "backward" not in source
 
@@ -90,7 +90,7 @@ def test_the_preprocessing_is_the_evaluation_transform(migrated: tuple[Report, P
 def test_only_the_rewritten_scripts_differ(migrated: tuple[Report, Path], digits: Path) -> None:
     _, out = migrated
     added = {name for name in files(out) - files(digits) if not name.startswith("models/")}
-    assert added == {"penstock-report.json"}
+    assert added == {"headrace-report.json"}
     assert files(digits) <= files(out)
     assert filecmp.cmpfiles(digits, out, sorted(files(digits)), shallow=False)[1:] == (
         ["evaluate.py", "predict.py", "train.py"],
@@ -112,7 +112,7 @@ def test_the_served_accuracy_is_the_scripts(migrated: tuple[Report, Path], digit
     _, out = migrated
     ready = tmp_path / "ready.json"
     ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", "--ready-file", str(ready)]
-    with subprocess.Popen([sys.executable, "-m", "penstock", "serve", str(out / "models"), *ports]) as server:
+    with subprocess.Popen([sys.executable, "-m", "headrace", "serve", str(out / "models"), *ports]) as server:
         try:
             end = time.monotonic() + 60
             while not ready.exists():
@@ -133,8 +133,8 @@ def test_the_served_accuracy_is_the_scripts(migrated: tuple[Report, Path], digit
 
 def test_the_package_answers_as_the_original_script(migrated: tuple[Report, Path], digits: Path) -> None:
     """Image bytes in, label out, as a server does it, without torch: top-1 equals predict.py's on every fifth test image."""
-    from penstock.runtime.artifact import load_artifact
-    from penstock.runtime.preprocessing import image_to_row
+    from headrace.runtime.artifact import load_artifact
+    from headrace.runtime.preprocessing import image_to_row
 
     artifact = load_artifact(migrated[1] / "models/smallcnn")
     assert artifact.preprocessing is not None
@@ -152,19 +152,19 @@ def test_the_package_answers_as_the_original_script(migrated: tuple[Report, Path
 
 def test_the_report_on_disk_is_the_report(migrated: tuple[Report, Path]) -> None:
     report, out = migrated
-    assert json.loads((out / "penstock-report.json").read_text()) == json.loads(json.dumps(report.to_json()))
+    assert json.loads((out / "headrace-report.json").read_text()) == json.loads(json.dumps(report.to_json()))
 
 
 def test_a_second_run_finds_nothing_to_rewrite(migrated: tuple[Report, Path]) -> None:
-    again = penstock.migrate(migrated[1], check=True)
+    again = headrace.migrate(migrated[1], check=True)
     assert (again.diff, again.would_change) == ("", False)
 
 
 def test_check_and_no_output_write_nothing(digits: Path) -> None:
     before = {name: (digits / name).stat().st_mtime_ns for name in files(digits)}
-    report = penstock.migrate(digits, check=True)
+    report = headrace.migrate(digits, check=True)
     assert report.exit_status == 1
-    assert "+    graph = penstock.compile(model)" in report.diff
+    assert "+    graph = headrace.compile(model)" in report.diff
     assert {name: (digits / name).stat().st_mtime_ns for name in files(digits)} == before
 
 
@@ -172,7 +172,7 @@ def test_photos_with_a_hand_written_transform(photos: Path, tmp_path: Path) -> N
     weights = photos / "weights/resnet18.pth"
     out = tmp_path / "out"
     wishes = {"model": "resnet18", "checkpoint": weights, "precision": "fp32", "tuning_seconds": 2}
-    report = penstock.migrate(photos, out=out, verify=False, **wishes)  # the digits' scripts are run, and quicker
+    report = headrace.migrate(photos, out=out, verify=False, **wishes)  # the digits' scripts are run, and quicker
     model = report.models[0]
     assert (model.name, model.input, model.classes, model.served) == ("resnet18", [3, 224, 224], 16, True), report.findings
     assert model.parity.status == "passed"
@@ -188,7 +188,7 @@ def test_photos_with_a_hand_written_transform(photos: Path, tmp_path: Path) -> N
 
 def test_without_data_and_weights_the_report_says_what_is_missing(digits: Path, tmp_path: Path) -> None:
     bare = copytree(digits, tmp_path / "bare", ignore=ignore_patterns("data", "checkpoints"))
-    report = penstock.migrate(bare, out=tmp_path / "out", precision="fp32", tuning_seconds=2)
+    report = headrace.migrate(bare, out=tmp_path / "out", precision="fp32", tuning_seconds=2)
     model = report.models[0]
     assert (model.built, model.parity.status, model.served) == (True, "passed", True), report.findings
     codes = {finding.code for finding in report.findings}
@@ -199,4 +199,4 @@ def test_without_data_and_weights_the_report_says_what_is_missing(digits: Path, 
     own = next(checkpoint for checkpoint in report.checkpoints if checkpoint.source.startswith("evaluate.py"))
     assert (own.path, own.loaded, own.why) == ("checkpoints/best.pth", False, "file not in the repository")
     assert report.exit_status == 1
-    assert "penstock-" not in json.dumps(report.to_json()["findings"])  # the scratch folder means nothing to anybody
+    assert "headrace-" not in json.dumps(report.to_json()["findings"])  # the scratch folder means nothing to anybody

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import AmbiguousError
-from penstock.migrate.model import package_model
-from penstock.migrate.package import model_name
-from penstock.migrate.progress import Stages
-from penstock.migrate.proving.sandbox import Limits
-from penstock.migrate.reading.facts import CheckpointSite, Survey
-from penstock.migrate.reporting.report import ModelReport, Report
-from penstock.migrate.resolving.resolved import Resolved
-from penstock.migrate.workspace import Wishes, Workspace
+from headrace.errors import AmbiguousError
+from headrace.migrate.model import package_model
+from headrace.migrate.package import model_name
+from headrace.migrate.progress import Stages
+from headrace.migrate.proving.sandbox import Limits
+from headrace.migrate.reading.facts import CheckpointSite, Survey
+from headrace.migrate.reporting.report import ModelReport, Report
+from headrace.migrate.resolving.resolved import Resolved
+from headrace.migrate.workspace import Wishes, Workspace
 
 NET = """
 import torch
@@ -87,7 +87,7 @@ def test_a_model_with_transform_and_names_is_packaged_without_findings(space: Wo
     assert space.report.findings == []
     folder = space.scratch / "models/my_net"
     assert (folder / "labels.txt").read_text().split() == ["cat", "dog", "owl"]
-    facts = json.loads((folder / "1/penstock.json").read_text())
+    facts = json.loads((folder / "1/headrace.json").read_text())
     assert facts["preprocessing"]["steps"][1]["size"] == [16, 16]
     assert (space.scratch / "models/my_net_classify/config.pbtxt").exists()
     assert space.report.preprocessing[0].to_json()["for"] == ["my_net"]

@@ -11,11 +11,11 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import MigrateError
-from penstock.migrate.reading.source import parse_source, split_lines
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.rewriting.rewrite import Change, rewrite
-from penstock.migrate.survey.survey import survey
+from headrace.errors import MigrateError
+from headrace.migrate.reading.source import parse_source, split_lines
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.rewriting.rewrite import Change, rewrite
+from headrace.migrate.survey.survey import survey
 
 CORPUS = Path(__file__).parent / "corpus"
 EVALUATION = ["PS201", "PS202", "PS203"]
@@ -27,7 +27,7 @@ SOURCES = {
 }
 TakenBack = Callable[[Change], bytes]
 COMMENTS = ["# model(x)", "#: é中🐈 net(images)", "#", "# type: ignore  ", "# fmt: off", "#\f"]
-NAMES = ["net_", "модель", "self_model", "grAph", "graph", "penstock_model", "_", "modèle"]
+NAMES = ["net_", "модель", "self_model", "grAph", "graph", "headrace_model", "_", "modèle"]
 LINES = [
     "",
     "pass",

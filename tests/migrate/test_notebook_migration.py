@@ -9,13 +9,13 @@ from pathlib import Path
 import nbformat
 import pytest
 
-import penstock
-from penstock.errors import AmbiguousError, NothingToMigrateError
-from penstock.migrate.reading.notebook import cell_sources
-from penstock.migrate.reporting.report import Report
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.rewriting.rewrite import choose_rules, rewrite, rewrite_all
-from penstock.migrate.survey.survey import survey
+import headrace
+from headrace.errors import AmbiguousError, NothingToMigrateError
+from headrace.migrate.reading.notebook import cell_sources
+from headrace.migrate.reporting.report import Report
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.rewriting.rewrite import choose_rules, rewrite, rewrite_all
+from headrace.migrate.survey.survey import survey
 
 NET = """\
 class Net(nn.Module):
@@ -88,7 +88,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path, Pa
     root = tmp_path_factory.mktemp("repository")
     write(root / "evaluate.ipynb", CELLS)
     out = tmp_path_factory.mktemp("place") / "out"
-    report = penstock.migrate(root, out=out, precision="fp32", tuning_seconds=1)
+    report = headrace.migrate(root, out=out, precision="fp32", tuning_seconds=1)
     return report, root, out
 
 
@@ -113,9 +113,9 @@ def test_only_the_edited_lines_of_its_json_differ(migrated: tuple[Report, Path, 
     after = (out / "evaluate.ipynb").read_text(encoding="utf-8").splitlines()
     assert [line for line in before if line not in after] == ['    "model.eval()"', '    "        outputs = model(images)\\n",']
     assert [line.strip() for line in after if line not in before] == [
-        '"import penstock\\n",',
+        '"import headrace\\n",',
         '"model.eval()\\n",',
-        '"graph = penstock.compile(model)"',
+        '"graph = headrace.compile(model)"',
         '"        outputs = graph(images)\\n",',
     ]
 
@@ -123,13 +123,13 @@ def test_only_the_edited_lines_of_its_json_differ(migrated: tuple[Report, Path, 
 def test_the_diff_shows_cells(migrated: tuple[Report, Path, Path]) -> None:
     diff = migrated[0].diff
     assert "--- a/evaluate.ipynb:cell 5\n+++ b/evaluate.ipynb:cell 5\n" in diff
-    assert "+graph = penstock.compile(model)\n" in diff
+    assert "+graph = headrace.compile(model)\n" in diff
     assert "No newline" not in diff
     assert '"' not in diff.replace('print("correct", correct)', "")
 
 
 def test_a_second_run_finds_nothing(migrated: tuple[Report, Path, Path]) -> None:
-    again = penstock.migrate(migrated[2], check=True)
+    again = headrace.migrate(migrated[2], check=True)
     assert (again.diff, again.would_change) == ("", False)
 
 
@@ -181,12 +181,12 @@ def test_scripts_come_before_notebooks_and_models_choose_notebooks(tmp_path: Pat
 def test_nothing_invented_where_a_notebook_is_broken(tmp_path: Path) -> None:
     (tmp_path / "bad.ipynb").write_text("{")
     with pytest.raises(NothingToMigrateError, match="none of the 1"):
-        penstock.migrate(tmp_path)
+        headrace.migrate(tmp_path)
     write(tmp_path / "good.ipynb", [*CELLS, "def half("])
-    report = penstock.migrate(tmp_path, check=True)
+    report = headrace.migrate(tmp_path, check=True)
     found = [(item.path, item.cell, item.line, item.code, item.severity) for item in report.findings if item.code < "PS010"]
     assert found == [("bad.ipynb", 0, 1, "PS002", "error"), ("good.ipynb", 8, 1, "PS001", "warning")]
-    assert "+graph = penstock.compile(model)" in report.diff
+    assert "+graph = headrace.compile(model)" in report.diff
 
 
 OLD_CELLS = [
@@ -205,7 +205,7 @@ OLD_CELLS = [
 def test_cells_of_python_2_are_repaired_and_then_rewritten(tmp_path: Path, old: bool) -> None:
     path = write(tmp_path / "a.ipynb", OLD_CELLS, old=old)
     before = path.read_bytes()
-    report = penstock.migrate(tmp_path, check=True)
+    report = headrace.migrate(tmp_path, check=True)
     found = [(item.code, item.cell, item.line, item.fix) for item in report.findings]
     assert sorted(item for item in found if item[0].startswith("PS1")) == [
         ("PS101", 7, 4, "applied"), ("PS102", 7, 2, "applied"), ("PS102", 9, 6, "applied"),
@@ -222,7 +222,7 @@ def test_cells_of_python_2_are_repaired_and_then_rewritten(tmp_path: Path, old: 
     assert "graph(move(images))" in cells[9]
     assert cells[10] == OLD_CELLS[9]
     path.write_bytes(change.after)
-    assert penstock.migrate(tmp_path, check=True).diff == ""
+    assert headrace.migrate(tmp_path, check=True).diff == ""
 
 
 def test_only_the_repaired_lines_of_the_json_differ(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The migrated copy appears whole or not at all, and never over something that Penstock did not write."""
+"""The migrated copy appears whole or not at all, and never over something that Headrace did not write."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import MigrateError
-from penstock.migrate.output import check_output, models_folder, write_output
-from penstock.migrate.rewriting.rewrite import Change
-from penstock.migrate.tree import Copied
+from headrace.errors import MigrateError
+from headrace.migrate.output import check_output, models_folder, write_output
+from headrace.migrate.rewriting.rewrite import Change
+from headrace.migrate.tree import Copied
 
 
 @pytest.fixture
@@ -38,12 +38,12 @@ def test_only_changed_files_differ_and_the_models_are_there(repository: Path, tm
     assert (out / "evaluate.py").read_bytes() == b"after\r\n"
     assert (out / "pkg/data.bin").read_bytes() == bytes(range(256))
     assert (out / "models/net/1/model.onnx").read_bytes() == b"onnx"
-    assert json.loads((out / "penstock-report.json").read_text()) == {"schema": 1, "linked": []}
+    assert json.loads((out / "headrace-report.json").read_text()) == {"schema": 1, "linked": []}
     assert (repository / "evaluate.py").read_bytes() == b"before\r\n"
     assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
-def test_what_penstock_wrote_is_replaced(repository: Path, tmp_path: Path) -> None:
+def test_what_headrace_wrote_is_replaced(repository: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     write(repository, out)
     (out / "stale.txt").write_text("of the first run")
@@ -60,12 +60,12 @@ def test_an_output_inside_the_repository_does_not_hold_itself(repository: Path) 
     assert (out / "evaluate.py").exists()
 
 
-def test_what_penstock_did_not_write_is_refused(repository: Path, tmp_path: Path) -> None:
+def test_what_headrace_did_not_write_is_refused(repository: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     check_output(repository, other)
     (other / "thesis.tex").write_text("precious")
-    with pytest.raises(MigrateError, match="not written by penstock"):
+    with pytest.raises(MigrateError, match="not written by headrace"):
         write(repository, other)
     assert (other / "thesis.tex").read_text() == "precious"
     with pytest.raises(MigrateError, match="repository itself"):

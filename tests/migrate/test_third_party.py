@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import MigrateError
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.rewriting.rewrite import Change, rewrite
-from penstock.migrate.survey.survey import survey
+from headrace.errors import MigrateError
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.rewriting.rewrite import Change, rewrite
+from headrace.migrate.survey.survey import survey
 
 CACHE = Path(__file__).resolve().parents[2] / "build/third-party"
 EVALUATION = ["PS201", "PS202", "PS203"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from penstock.migrate.tree import copy_tree
+from headrace.migrate.tree import copy_tree
 
 
 def make(root: Path, **files: bytes) -> Path:
@@ -54,7 +54,7 @@ def test_links_inside_stay_links_and_links_out_are_not_followed(tmp_path: Path) 
 def test_environments_caches_pipes_and_former_outputs_stay_out(tmp_path: Path) -> None:
     source = make(
         tmp_path / "a",
-        **{"m.py": b"", "env__pyvenv.cfg": b"", "env__big.so": b"", "__pycache__.x": b"", "out__penstock-report.json": b"{}"},
+        **{"m.py": b"", "env__pyvenv.cfg": b"", "env__big.so": b"", "__pycache__.x": b"", "out__headrace-report.json": b"{}"},
     )
     make(source, **{"pkg____pycache____m.pyc".replace("____", "__"): b""})
     (source / "cache").mkdir()

@@ -4,11 +4,11 @@ import textwrap
 
 import pytest
 
-from penstock.errors import AmbiguousError
-from penstock.migrate.proving.trace_transform import row_shape
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.survey.survey import survey
-from penstock.specs import Preprocessing, Resize
+from headrace.errors import AmbiguousError
+from headrace.migrate.proving.trace_transform import row_shape
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.survey.survey import survey
+from headrace.specs import Preprocessing, Resize
 
 
 def write(root, **files):

@@ -1,4 +1,4 @@
-"""`penstock run`: the same script, arguments, folder, prints and errors, with graphs, and no byte changed on disk."""
+"""`headrace run`: the same script, arguments, folder, prints and errors, with graphs, and no byte changed on disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.migrate.zero_edit_child import compiled
+from headrace.migrate.zero_edit_child import compiled
 
 NET = """
 import torch
@@ -60,7 +60,7 @@ def main():
     print("correct", evaluate(model, loader))
     print(sys.argv, os.getcwd(), __name__, os.path.basename(__file__), sys.path[0])
     print(type(sys.modules["__main__"].main).__name__, sys.stdin.read())
-    print("compiled" if "penstock" in sys.modules else "plain", file=sys.stderr)
+    print("compiled" if "headrace" in sys.modules else "plain", file=sys.stderr)
     if "status" in sys.argv:
         sys.exit(7)
 
@@ -91,7 +91,7 @@ def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_runs_as_python_would_but_with_graphs(root: Path) -> None:
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     plain = python("tools/main.py", "--flag", "status", cwd=root)
-    graphs = python("-m", "penstock", "run", "tools/main.py", "--flag", "status", cwd=root)
+    graphs = python("-m", "headrace", "run", "tools/main.py", "--flag", "status", cwd=root)
     assert (plain.returncode, graphs.returncode) == (7, 7)
     assert graphs.stdout == plain.stdout
     assert "correct" in plain.stdout
@@ -102,7 +102,7 @@ def test_runs_as_python_would_but_with_graphs(root: Path) -> None:
 
 def test_a_traceback_shows_the_users_lines(root: Path) -> None:
     plain = python("tools/main.py", "fail", cwd=root)
-    graphs = python("-m", "penstock", "run", "tools/main.py", "fail", cwd=root)
+    graphs = python("-m", "headrace", "run", "tools/main.py", "fail", cwd=root)
     assert graphs.returncode == plain.returncode == 1
     assert f'engine.py", line {ENGINE[: ENGINE.index("raise")].count(chr(10)) + 1}, in evaluate' in plain.stderr
     said = [line for line in graphs.stderr.splitlines() if set(line) - set(" ~^")]
@@ -113,7 +113,7 @@ def test_where_nothing_can_be_rewritten_it_says_why_and_runs(root: Path) -> None
     source = (root / "tools/engine.py").read_text().replace("model(images)", "model(images, return_dict=False)")
     (root / "tools/engine.py").write_text(source)
     (root / "tools/net.py").write_text(NET.replace("self, x)", "self, x, return_dict=True)"))
-    done = python("-m", "penstock", "run", "tools/main.py", cwd=root)
+    done = python("-m", "headrace", "run", "tools/main.py", cwd=root)
     assert done.returncode == 0, done.stderr
     assert "correct" in done.stdout
     assert "runs as it stands, without graphs" in done.stderr
@@ -123,7 +123,7 @@ def test_where_nothing_can_be_rewritten_it_says_why_and_runs(root: Path) -> None
 
 @pytest.mark.slow
 def test_verify_compares_both(root: Path) -> None:
-    done = python("-m", "penstock", "run", "--verify", "main.py", cwd=root / "tools")
+    done = python("-m", "headrace", "run", "--verify", "main.py", cwd=root / "tools")
     assert done.returncode == 0, done.stderr
     assert "agrees: 10 recorded outputs" in done.stderr
     assert "correct" in done.stdout
@@ -132,14 +132,14 @@ def test_verify_compares_both(root: Path) -> None:
 @pytest.mark.slow
 def test_verify_tells_what_differs(root: Path) -> None:
     source = (root / "tools/main.py").read_text()
-    (root / "tools/main.py").write_text(source.replace("__name__,", '__name__, "penstock" in sys.modules,'))
-    done = python("-m", "penstock", "run", "--verify", "tools/main.py", cwd=root)
+    (root / "tools/main.py").write_text(source.replace("__name__,", '__name__, "headrace" in sys.modules,'))
+    done = python("-m", "headrace", "run", "--verify", "tools/main.py", cwd=root)
     assert done.returncode == 4, done.stderr
     assert "differs: it printed" in done.stderr
 
 
 def test_a_missing_script(tmp_path: Path) -> None:
-    done = python("-m", "penstock", "run", "nowhere.py", cwd=tmp_path)
+    done = python("-m", "headrace", "run", "nowhere.py", cwd=tmp_path)
     assert done.returncode == 2
     assert "no such script" in done.stderr
 
@@ -155,8 +155,8 @@ BEFORE = textwrap.dedent("""\
             None
         )
     """)
-AFTER = BEFORE.replace("import os\n", "import penstock\nimport os\n").replace(
-    "    y = model(x)", "    graph = penstock(model)\n    y = graph(x)"
+AFTER = BEFORE.replace("import os\n", "import headrace\nimport os\n").replace(
+    "    y = model(x)", "    graph = headrace(model)\n    y = graph(x)"
 )
 
 
@@ -165,9 +165,9 @@ def test_line_numbers_are_those_of_the_old_source() -> None:
     (function,) = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     assert function.co_firstlineno == 4
     assert {line for _, _, line in function.co_lines() if line is not None} <= set(range(4, 10))
-    namespace = {"penstock": lambda model: model}
+    namespace = {"headrace": lambda model: model}
     namespace["__builtins__"] = __builtins__
-    exec(compiled(BEFORE, AFTER.replace("import penstock\n", "penstock = lambda model: model\n"), "somewhere.py"), namespace)
+    exec(compiled(BEFORE, AFTER.replace("import headrace\n", "headrace = lambda model: model\n"), "somewhere.py"), namespace)
     try:
         namespace["f"](lambda x: x, 1)
     except TypeError as error:
@@ -189,9 +189,9 @@ def test_every_place_of_the_new_source_has_a_line_of_the_old(tmp_path: Path) -> 
 @pytest.mark.parametrize("more", [[], ["--verify"]])
 def test_a_notebook_is_refused_with_what_to_do(root: Path, more: list[str]) -> None:
     (root / "a.ipynb").write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
-    done = python("-m", "penstock", "run", *more, "a.ipynb", cwd=root)
+    done = python("-m", "headrace", "run", *more, "a.ipynb", cwd=root)
     assert done.returncode == 2
     said = " ".join(done.stderr.split())
     assert "a.ipynb is a notebook" in said
-    assert "penstock migrate" in said
+    assert "headrace migrate" in said
     assert "Traceback" not in done.stderr

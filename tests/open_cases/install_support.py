@@ -12,7 +12,7 @@ import sysconfig
 from pathlib import Path
 
 NAME = "_torchvision_beside_cpu_torch"
-HOOK = '''"""Declares what torchvision misses beside CPU torch, when it is imported. Written by Penstock's tests/open_cases."""
+HOOK = '''"""Declares what torchvision misses beside CPU torch, when it is imported. Written by Headrace's tests/open_cases."""
 
 import sys
 

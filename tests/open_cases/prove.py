@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from penstock.errors import PenstockError
-from penstock.runtime.capture import capture
-from penstock.runtime.inspection import inspect_model
-from penstock.runtime.randomise import noise, settled
-from penstock.runtime.recipe import build_model
+from headrace.errors import HeadraceError
+from headrace.runtime.capture import capture
+from headrace.runtime.inspection import inspect_model
+from headrace.runtime.randomise import noise, settled
+from headrace.runtime.recipe import build_model
 
 PRELOADED = ("torchvision", "timm", "torch._export", "torch._dynamo", "sympy")
 
@@ -79,7 +79,7 @@ def prove(job: dict[str, Any]) -> dict[str, Any]:
                 return {**answer, "captured": True, "batches": list(captured.batches), "why": None}
             except (Exception, SystemExit) as error:  # noqa: BLE001 - every outcome is an answer
                 text = str(error).strip() or type(error).__name__
-                why.append(text if isinstance(error, PenstockError) else f"{type(error).__name__}: {text}")
+                why.append(text if isinstance(error, HeadraceError) else f"{type(error).__name__}: {text}")
                 if answer.get("input"):  # it builds and runs: another recipe would not capture either
                     return {**answer, "why": why[-1]}
             if not answer["built"]:

@@ -19,21 +19,21 @@ from typing import Any
 
 import table
 
-from penstock.errors import PenstockError
-from penstock.migrate.proving.sandbox import GIBIBYTE, Limits
-from penstock.migrate.proving.trace_transform import row_shape, trace
-from penstock.migrate.proving.workshop import Workshop
-from penstock.migrate.reading.arguments import read_options
-from penstock.migrate.reading.facts import Survey
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.resolving.resolved import Resolved
-from penstock.migrate.rewriting.rewrite import rewrite
-from penstock.migrate.rewriting.rule import all_rules
-from penstock.migrate.survey.survey import knowledge, survey
+from headrace.errors import HeadraceError
+from headrace.migrate.proving.sandbox import GIBIBYTE, Limits
+from headrace.migrate.proving.trace_transform import row_shape, trace
+from headrace.migrate.proving.workshop import Workshop
+from headrace.migrate.reading.arguments import read_options
+from headrace.migrate.reading.facts import Survey
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.resolving.resolved import Resolved
+from headrace.migrate.rewriting.rewrite import rewrite
+from headrace.migrate.rewriting.rule import all_rules
+from headrace.migrate.survey.survey import knowledge, survey
 
 HERE = Path(__file__).parent
 SECONDS = 900.0
-GRAPH_MODE = ("PS2", "PS3")  # rules that bring penstock's graphs into scripts
+GRAPH_MODE = ("PS2", "PS3")  # rules that bring headrace's graphs into scripts
 
 
 def main() -> None:
@@ -78,7 +78,7 @@ def judge(case: dict[str, Any], root: Path, most: int) -> dict[str, Any]:
     """The case's scores: each a pair (achieved, of how many), with the reasons for what is missing; no models for `most` 0."""
     try:
         surveyed = survey(root)
-    except PenstockError as error:
+    except HeadraceError as error:
         return {"scores": {}, "why": [str(error).replace(str(root), case["repository"])]}
     result: dict[str, Any] = {"scores": {}, "why": []}
     found = {factory.name for factory in surveyed.factories} | {f"{item.path}:{item.name}" for item in surveyed.factories}
@@ -91,7 +91,7 @@ def judge(case: dict[str, Any], root: Path, most: int) -> dict[str, Any]:
     result["scores"]["rewritten"] = _rewritten(case, surveyed, result["why"])
     if most == 0:
         return result
-    with tempfile.TemporaryDirectory(prefix="penstock-open-", ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(prefix="headrace-open-", ignore_cleanup_errors=True) as scratch:
         limits = Limits(timeout=4 * 3600.0, memory_bytes=12 * GIBIBYTE)
         shop = Workshop(scratch=Path(scratch), limits=limits)
         shutil.copytree(root, shop.tree, ignore=shutil.ignore_patterns(".git"))
@@ -156,7 +156,7 @@ def _models(case: dict[str, Any], surveyed: Survey, shop: Workshop, most: int, r
         name = " ".join(filter(None, (entry, model and f"--model {model}"))) or "default"
         try:
             resolved = resolve(surveyed, entry=entry, model=model)
-        except PenstockError as error:
+        except HeadraceError as error:
             models[name] = {"built": False, "captured": False, "why": str(error).partition("\n")[0]}
             continue
         preprocessing = _preprocessing(resolved, shop, traced)

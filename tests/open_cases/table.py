@@ -29,7 +29,7 @@ What the migrator makes of ten public repositories, at the commits in `tests/ope
 - **parity passed**: of the built, those whose graph, with a dynamic batch and weights drawn anew, computes what the module
   does at batches 1, 2 and 5.
 - **preprocessing**: models whose evaluation transform was recovered and proved equal on probe images.
-- **executed**, **faster**, **served**: of one model of each repository through the whole of `penstock migrate` (`whole.py`;
+- **executed**, **faster**, **served**: of one model of each repository through the whole of `headrace migrate` (`whole.py`;
   choices in `cases.json`): scripts run before and after with equal outputs, and losses where they train; faster than eager,
   and how much at which batch size; the package answering in a fresh process without the repository. "not tried" is a script
   whose data cannot be had here; "not run" claims nothing. A dash: not run either.

@@ -1,8 +1,8 @@
-"""One model of each open case through the whole of `penstock migrate`: scripts run, package proved, served and measured.
+"""One model of each open case through the whole of `headrace migrate`: scripts run, package proved, served and measured.
 
     python tests/open_cases/whole.py --cases DIR [CASE ...] [--out docs/migration-scores]
 
-Adds to the results of `run.py` what `penstock migrate REPO --entry ENTRY --model NAME [--data DIR] --out OUT` reports of the
+Adds to the results of `run.py` what `headrace migrate REPO --entry ENTRY --model NAME [--data DIR] --out OUT` reports of the
 choice that stands in `cases.json`, with `--unsafe` where it says so. Where the repository reads folders of images, DIR is a
 small one of made-up images, so that its scripts can run. Compare times on a quiet machine only.
 """
@@ -20,8 +20,8 @@ import table
 from PIL import Image
 from rich.console import Console
 
-from penstock.errors import PenstockError
-from penstock.migrate.api import migrate
+from headrace.errors import HeadraceError
+from headrace.migrate.api import migrate
 
 HERE = Path(__file__).parent
 
@@ -35,7 +35,7 @@ def main() -> None:
     cases = json.loads((HERE / "cases.json").read_text(encoding="utf-8"))
     kept = arguments.out.with_suffix(".json")
     results = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    with tempfile.TemporaryDirectory(prefix="penstock-whole-", ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(prefix="headrace-whole-", ignore_cleanup_errors=True) as scratch:
         data = image_folder(Path(scratch) / "data")
         for case in cases:
             root = arguments.cases / case["id"]
@@ -56,7 +56,7 @@ def judge(choice: dict[str, Any], root: Path, data: Path, out: Path) -> dict[str
             root, out=out, entry=choice["entry"], model=choice.get("model"), data=data if choice.get("data") else None,
             unsafe=choice.get("unsafe", False), console=Console(stderr=True),
         )  # fmt: skip
-    except PenstockError as error:
+    except HeadraceError as error:
         return {"why": table.without_paths(str(error).replace(str(root), "."))}
     scores = report.scores()
     served = [model.served for model in report.models if model.artifact is not None]

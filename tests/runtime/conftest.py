@@ -64,8 +64,8 @@ def fp8_products() -> None:
 @pytest.fixture(params=["Pillow", "nvImageCodec", "torchvision"])
 def decoder(request, pillow_decoder):
     """A decoder of JPEGs on the CPU, by each library that is there."""
-    from penstock.errors import BackendError
-    from penstock.runtime.jpeg_decoders import open_library
+    from headrace.errors import BackendError
+    from headrace.runtime.jpeg_decoders import open_library
 
     if request.param == "Pillow":
         return pillow_decoder()

@@ -8,8 +8,8 @@ import pytest
 
 RUN = """
 import json, sys
-from penstock.errors import SandboxError
-from penstock.runtime.recipe import build_model
+from headrace.errors import SandboxError
+from headrace.runtime.recipe import build_model
 notes = []
 try:
     model = build_model(json.loads(sys.argv[1]), notes)

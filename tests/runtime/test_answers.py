@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.errors import SandboxError
-from penstock.runtime.answers import answers
+from headrace.errors import SandboxError
+from headrace.runtime.answers import answers
 
 
 class Pair(nn.Module):

@@ -12,13 +12,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from penstock.errors import ArtifactError, BackendError, DigestError
-from penstock.runtime import manifest
-from penstock.runtime.artifact import load_artifact, write_artifact
-from penstock.runtime.fingerprint import fingerprint
-from penstock.runtime.parity import ParityRecord
-from penstock.runtime.plan import Choice, Measurement, Plan
-from penstock.specs import CenterCrop, Labels, Preprocessing, Resize, Signature, TensorSpec
+from headrace.errors import ArtifactError, BackendError, DigestError
+from headrace.runtime import manifest
+from headrace.runtime.artifact import load_artifact, write_artifact
+from headrace.runtime.fingerprint import fingerprint
+from headrace.runtime.parity import ParityRecord
+from headrace.runtime.plan import Choice, Measurement, Plan
+from headrace.specs import CenterCrop, Labels, Preprocessing, Resize, Signature, TensorSpec
 
 SIGNATURE = Signature(
     inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3, 4, 4)),),
@@ -125,12 +125,12 @@ def test_nothing_to_run_it_with_names_what_is_missing(write, files):
     (files / "model.onnx").unlink()
     (files / "model.pt2").rename(files / "other.bin")
     path = write(plans=[])
-    assert 'backend: "penstock"' in (path / "config.pbtxt").read_text()
+    assert 'backend: "headrace"' in (path / "config.pbtxt").read_text()
     with pytest.raises(BackendError, match="nothing here can run tiny: it has no portable graph"):
         load_artifact(path).plan_here()
 
 
-@pytest.mark.parametrize("file", ["1/model.onnx", "1/model.pt2", "labels.txt", "1/penstock.json"])
+@pytest.mark.parametrize("file", ["1/model.onnx", "1/model.pt2", "labels.txt", "1/headrace.json"])
 def test_any_flipped_byte_is_found_and_named(write, file):
     path = write()
     intact = (path / file).read_bytes()
@@ -149,7 +149,7 @@ def test_any_flipped_byte_is_found_and_named(write, file):
     load_artifact(path)
 
 
-@pytest.mark.parametrize("file", ["1/model.onnx", "labels.txt", "1/penstock.json", "config.pbtxt"])
+@pytest.mark.parametrize("file", ["1/model.onnx", "labels.txt", "1/headrace.json", "config.pbtxt"])
 def test_a_missing_file_is_named(write, file):
     path = write()
     (path / file).unlink()
@@ -160,7 +160,7 @@ def test_a_missing_file_is_named(write, file):
 
 def forge(path, **changes):
     """Rewrite the manifest as a hostile writer would: with changes and a digest that fits."""
-    content = json.loads((path / "1/penstock.json").read_text())
+    content = json.loads((path / "1/headrace.json").read_text())
     del content["self"]
     manifest.write_manifest(path / "1", {**content, **changes})
     return content
@@ -168,8 +168,8 @@ def forge(path, **changes):
 
 def test_other_formats_are_told_from_damage(write):
     path = write()
-    forge(path, format=7, penstock="9.9")
-    with pytest.raises(ArtifactError, match=r"has format 7, and this version of Penstock reads format 1.*'9\.9'") as caught:
+    forge(path, format=7, headrace="9.9")
+    with pytest.raises(ArtifactError, match=r"has format 7, and this version of Headrace reads format 1.*'9\.9'") as caught:
         load_artifact(path)
     assert not isinstance(caught.value, DigestError)
 
@@ -178,7 +178,7 @@ def test_other_formats_are_told_from_damage(write):
 def test_any_other_format_is_refused(write, number):
     path = write()
     forge(path, format=number)
-    with pytest.raises(ArtifactError, match="this version of Penstock reads format 1") as caught:
+    with pytest.raises(ArtifactError, match="this version of Headrace reads format 1") as caught:
         load_artifact(path)
     assert not isinstance(caught.value, DigestError)
 
@@ -190,39 +190,39 @@ def test_a_missing_format_and_one_that_is_verified_in_another_way_are_refused(wr
     manifest.write_manifest(path / "1", content)
     with pytest.raises(ArtifactError, match="has format None"):
         load_artifact(path)
-    (path / "1/penstock.json").write_text('{"format": 7, "penstock": "9.9", "sealed": "differently"}')
+    (path / "1/headrace.json").write_text('{"format": 7, "headrace": "9.9", "sealed": "differently"}')
     with pytest.raises(
-        DigestError, match=r"not as it was written, or has format 7.*written by Penstock '9\.9': use that version"
+        DigestError, match=r"not as it was written, or has format 7.*written by Headrace '9\.9': use that version"
     ):
         load_artifact(path)
 
 
 def test_another_versions_artifact_of_this_format_is_used_with_a_note(write):
     path = write()
-    forge(path, penstock="0.0.7", plans=[plan(where={**fingerprint(), "penstock": "0.0.7"}).to_json()])
+    forge(path, headrace="0.0.7", plans=[plan(where={**fingerprint(), "headrace": "0.0.7"}).to_json()])
     found = load_artifact(path).plan_here()
     assert found.portable
-    assert "penstock 0.0.7 there" in found.reason
+    assert "headrace 0.0.7 there" in found.reason
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\xff\xfe\x00", b"null", b"[]", b"3", b'{"self": 1}', b'{"self": {}}'])
 def test_a_manifest_that_is_none_is_damage(write, content):
     path = write()
-    (path / "1/penstock.json").write_bytes(content)
-    with pytest.raises(DigestError, match=r"penstock\.json is not as it was written.*package the model again"):
+    (path / "1/headrace.json").write_bytes(content)
+    with pytest.raises(DigestError, match=r"headrace\.json is not as it was written.*package the model again"):
         load_artifact(path)
 
 
 def test_a_manifest_cut_short_anywhere_is_damage(write):
     path = write()
-    intact = (path / "1/penstock.json").read_bytes()
+    intact = (path / "1/headrace.json").read_bytes()
     for length in np.random.default_rng(7).integers(0, len(intact), 40):
-        (path / "1/penstock.json").write_bytes(intact[:length])
-        with pytest.raises(DigestError, match=r"penstock\.json"):
+        (path / "1/headrace.json").write_bytes(intact[:length])
+        with pytest.raises(DigestError, match=r"headrace\.json"):
             load_artifact(path)
 
 
-@pytest.mark.parametrize("file", ["1/model.onnx", "1/penstock.json", "labels.txt", "config.pbtxt"])
+@pytest.mark.parametrize("file", ["1/model.onnx", "1/headrace.json", "labels.txt", "config.pbtxt"])
 def test_a_folder_in_place_of_a_file_is_named(write, file):
     path = write()
     (path / file).unlink()
@@ -269,11 +269,11 @@ def test_plans_open_only_verified_files(write):
 def test_values_that_make_no_sense_are_an_artifact_error(write, changes):
     path = write()
     forge(path, **changes)
-    with pytest.raises(ArtifactError, match=r"penstock\.json"):
+    with pytest.raises(ArtifactError, match=r"headrace\.json"):
         load_artifact(path)
 
 
-@pytest.mark.parametrize("file", ["1/model.onnx", "1/penstock.json", "labels.txt", "1"])
+@pytest.mark.parametrize("file", ["1/model.onnx", "1/headrace.json", "labels.txt", "1"])
 def test_symbolic_links_are_refused(write, tmp_path, file):
     path = write()
     (path / file).rename(tmp_path / "elsewhere")
@@ -292,10 +292,10 @@ def test_a_pipe_in_place_of_a_file_does_not_hang(write):
 
 def test_a_huge_or_bottomless_manifest_is_refused(write):
     path = write()
-    (path / "1/penstock.json").write_bytes(b"[" * 200_000)
+    (path / "1/headrace.json").write_bytes(b"[" * 200_000)
     with pytest.raises(DigestError):
         load_artifact(path)
-    with (path / "1/penstock.json").open("wb") as file:
+    with (path / "1/headrace.json").open("wb") as file:
         file.truncate(65 << 20)
     with pytest.raises(ArtifactError, match="larger than"):
         load_artifact(path)
@@ -410,9 +410,9 @@ def test_replaces_a_model_while_it_is_being_read(write, files):
 WRITER = """
 import resource, sys
 from pathlib import Path
-from penstock.runtime.artifact import write_artifact
-from penstock.errors import ArtifactError
-from penstock.specs import Signature, TensorSpec
+from headrace.runtime.artifact import write_artifact
+from headrace.errors import ArtifactError
+from headrace.specs import Signature, TensorSpec
 import signal
 limit, models, files = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
 if limit:
@@ -450,12 +450,12 @@ def test_a_killed_writer_leaves_the_old_model_and_its_rest_is_cleared(write, fil
     writer = subprocess.Popen([sys.executable, "-c", WRITER, "0", path.parent, files], stdout=subprocess.PIPE, text=True)
     assert writer.stdout.readline() == "writing\n"
     deadline = time.monotonic() + 60
-    while not list(path.parent.glob(".penstock-new-*/1/big.bin")) and time.monotonic() < deadline:
+    while not list(path.parent.glob(".headrace-new-*/1/big.bin")) and time.monotonic() < deadline:
         time.sleep(0.005)
     writer.send_signal(signal.SIGKILL)
     writer.wait()
     writer.stdout.close()
-    assert list(path.parent.glob(".penstock-new-*"))
+    assert list(path.parent.glob(".headrace-new-*"))
     assert contents(path) == before
     load_artifact(path)
     (files / "big.bin").unlink()
@@ -486,7 +486,7 @@ def test_a_server_never_imports_torch(write, backend):
     path = write(plans=[plan(backend)])
     code = (
         "import sys, numpy as np\n"
-        "from penstock.runtime.artifact import load_artifact\n"
+        "from headrace.runtime.artifact import load_artifact\n"
         f"artifact = load_artifact({str(path)!r})\n"
         "print(artifact.plan_here().choice(2).backend)\n"
         "print(artifact.open(2, threads=1).run([np.ones((2, 3, 4, 4), np.float32)])[0].shape)\n"

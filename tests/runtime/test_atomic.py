@@ -10,36 +10,36 @@ import pytest
 import torch
 from torch import nn
 
-import penstock
-from penstock import GraphConfig
-from penstock.errors import ArtifactError
-from penstock.runtime.artifact import load_artifact
-from penstock.runtime.atomic import old_model_stays, write_aside
+import headrace
+from headrace import GraphConfig
+from headrace.errors import ArtifactError
+from headrace.runtime.artifact import load_artifact
+from headrace.runtime.atomic import old_model_stays, write_aside
 
 # A limit on the size of files is what a process can give itself; writes over it fail with EFBIG as on a full disk with ENOSPC.
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-import torch, penstock
+import torch, headrace
 from torch import nn
-from penstock import GraphConfig
-from penstock.errors import PenstockError
-from penstock.runtime.retune import retune
+from headrace import GraphConfig
+from headrace.errors import HeadraceError
+from headrace.runtime.retune import retune
 torch.manual_seed(1)
 module, folder = nn.Sequential(nn.Flatten(), nn.Linear(192, 1000), nn.ReLU(), nn.Linear(1000, 5)).eval(), Path(sys.argv[1])
 config = GraphConfig(backend="onnxruntime", buckets=(1, 2), threads=1, max_tuning_seconds=1)
-graph = penstock.compile(module, torch.randn(2, 3, 8, 8), config=config)
+graph = headrace.compile(module, torch.randn(2, 3, 8, 8), config=config)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 def compiled(backend):
-    penstock.compile(module, torch.randn(2, 3, 8, 8), config=GraphConfig(backend=backend, buckets=(1,), threads=1))
+    headrace.compile(module, torch.randn(2, 3, 8, 8), config=GraphConfig(backend=backend, buckets=(1,), threads=1))
 tasks = {"save": lambda: graph.save(folder), "tune": lambda: retune(folder, config)}
 tasks |= {backend: lambda backend=backend: compiled(backend) for backend in ("eager", "onnxruntime")}
 for name, task in tasks.items():
     try:
         task()
         print(name, "done")
-    except PenstockError as error:
+    except HeadraceError as error:
         print(name, type(error).__name__, " ".join(str(error).split()))
 """
 
@@ -49,7 +49,7 @@ def test_a_full_disk_is_explained_and_the_old_model_stays(tmp_path):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Flatten(), nn.Linear(192, 1000), nn.ReLU(), nn.Linear(1000, 5)).eval()
     images = torch.randn(2, 3, 8, 8)
-    graph = penstock.compile(module, images, config=GraphConfig(backend="onnxruntime", buckets=(1, 2), threads=1))
+    graph = headrace.compile(module, images, config=GraphConfig(backend="onnxruntime", buckets=(1, 2), threads=1))
     folder = graph.save(tmp_path / "models/net")
     before = {path: path.read_bytes() for path in (tmp_path / "models").rglob("*") if path.is_file()}
     done = subprocess.run(
@@ -65,7 +65,7 @@ def test_a_full_disk_is_explained_and_the_old_model_stays(tmp_path):
         assert "File too large" in lines[name]
     assert {path: path.read_bytes() for path in (tmp_path / "models").rglob("*") if path.is_file()} == before
     load_artifact(folder)
-    np.testing.assert_allclose(penstock.load(folder)(images).numpy(), module(images).detach().numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(headrace.load(folder)(images).numpy(), module(images).detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])

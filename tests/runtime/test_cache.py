@@ -8,18 +8,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from penstock import GraphConfig, compile
-from penstock.runtime import tune
-from penstock.runtime.cache import cache_key
-from penstock.runtime.cache_folder import cache_folder
-from penstock.runtime.capture import capture
+from headrace import GraphConfig, compile
+from headrace.runtime import tune
+from headrace.runtime.cache import cache_key
+from headrace.runtime.cache_folder import cache_folder
+from headrace.runtime.capture import capture
 
 FAST = GraphConfig(threads=1, max_tuning_seconds=3)
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -39,12 +39,12 @@ def test_the_second_graph_takes_the_plan_of_the_first(conv_net, cache):
     rows = torch.randn(3, 3, 16, 16)
     first = call(conv_net, rows)
     (entry,) = entries(cache)
-    before = (cache / entry / "penstock.json").read_bytes()
+    before = (cache / entry / "headrace.json").read_bytes()
     second = call(conv_net, rows)
     assert second.plan == first.plan
     assert second.passes == first.passes
     assert entries(cache) == [entry]
-    assert (cache / entry / "penstock.json").read_bytes() == before
+    assert (cache / entry / "headrace.json").read_bytes() == before
 
 
 def test_a_new_batch_size_joins_the_entry(conv_net, cache):
@@ -93,7 +93,7 @@ def test_compiling_ahead_always_measures(conv_net, cache, monkeypatch):
 
 @pytest.mark.parametrize("off", ["off", "0", ""])
 def test_it_can_be_turned_off(conv_net, cache, monkeypatch, off):
-    monkeypatch.setenv("PENSTOCK_CACHE", off)
+    monkeypatch.setenv("HEADRACE_CACHE", off)
     assert cache_folder() is None
     call(conv_net, torch.randn(2, 3, 16, 16))
     assert entries(cache) == []
@@ -101,17 +101,17 @@ def test_it_can_be_turned_off(conv_net, cache, monkeypatch, off):
 
 def test_a_folder_that_cannot_be_written_costs_no_answer(conv_net, tmp_path, monkeypatch, caplog):
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "file" / "cache"))
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "file" / "cache"))
     call(conv_net, torch.randn(2, 3, 16, 16))
     assert "not cached" in caplog.text
 
 
 def test_it_works_across_processes(cache, tmp_path):
     (tmp_path / "script.py").write_text(
-        "import torch, penstock\n"
+        "import torch, headrace\n"
         "torch.manual_seed(0)\n"
         "model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 4))\n"
-        "graph = penstock.compile(model, config=penstock.GraphConfig(threads=1, max_tuning_seconds=3))\n"
+        "graph = headrace.compile(model, config=headrace.GraphConfig(threads=1, max_tuning_seconds=3))\n"
         "graph(torch.rand(2, 3, 8, 8))\n"
         "print([(item.median_ms, item.spread_ms) for item in graph.plan.measurements])\n"
     )

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-import penstock
-from penstock import GraphConfig
-from penstock.errors import CaptureError, InputError
+import headrace
+from headrace import GraphConfig
+from headrace.errors import CaptureError, InputError
 
 FAST = GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1)
 ROWS = torch.randn(2, 4)
@@ -20,10 +20,10 @@ class Two(nn.Module):
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory):
-    graph = penstock.compile(Two(), config=FAST)
+    graph = headrace.compile(Two(), config=FAST)
     graph(ROWS, ROWS)
     folder = graph.save(tmp_path_factory.mktemp("models") / "two")
-    return {"captured": graph, "loaded": penstock.load(folder)}
+    return {"captured": graph, "loaded": headrace.load(folder)}
 
 
 WRONG = {
@@ -75,18 +75,18 @@ def test_a_graph_that_captures_anew_names_the_obstacle(graphs, inputs, code):
 @pytest.mark.parametrize("model", [lambda x: x, None, "resnet50"])
 def test_compile_takes_a_module(model):
     with pytest.raises(InputError, match="compile takes an nn.Module, got a"):
-        penstock.compile(model, ROWS)
+        headrace.compile(model, ROWS)
 
 
 @pytest.mark.parametrize("example", [np.zeros((2, 4)), {"x": ROWS}, "cat", 3, [3]])
 def test_compile_takes_tensors_as_examples(example):
     with pytest.raises(InputError, match="a graph takes tensors, got a"):
-        penstock.compile(nn.Linear(4, 4), example)
+        headrace.compile(nn.Linear(4, 4), example)
 
 
 def test_weights_that_became_nan_are_named_at_the_next_call():
     module = nn.Linear(4, 4)
-    graph = penstock.compile(module, ROWS, config=FAST)
+    graph = headrace.compile(module, ROWS, config=FAST)
     with torch.no_grad():
         module.weight[0, 0] = float("nan")
     with pytest.raises(CaptureError, match=r"PG110 .*weight holds NaN or infinity; load weights that are finite"):

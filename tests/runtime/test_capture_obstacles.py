@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.errors import CaptureError
-from penstock.runtime.capture import capture
+from headrace.errors import CaptureError
+from headrace.runtime.capture import capture
 
 CODE = re.compile(r"# (PG1\d\d)")
 

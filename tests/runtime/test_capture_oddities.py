@@ -12,9 +12,9 @@ from torch.nn.utils import parametrizations
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
-import penstock
-from penstock import GraphConfig
-from penstock.runtime.capture import capture
+import headrace
+from headrace import GraphConfig
+from headrace.runtime.capture import capture
 
 
 class Swish(torch.autograd.Function):
@@ -243,7 +243,7 @@ CONTEXTS = {
 
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_what_is_switched_on_around_a_call_does_not_become_part_of_the_graph(conv_net, context):
-    graph = penstock.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1, 2)))
+    graph = headrace.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1, 2)))
     images = torch.randn(2, 3, 12, 12)
     with torch.no_grad():
         expected = conv_net(images)
@@ -266,7 +266,7 @@ def test_no_backend_writes_to_its_inputs(backend):
     torch.manual_seed(1)
     module, rows = InPlace(), torch.randn(3, 4)
     kept = rows.clone()
-    graph = penstock.compile(module, config=GraphConfig(backend=backend, buckets=(1, 4), threads=1))
+    graph = headrace.compile(module, config=GraphConfig(backend=backend, buckets=(1, 4), threads=1))
     result = graph(rows)
     assert torch.equal(rows, kept)
     for one, other in zip(result, copy.deepcopy(module).double()(kept.double()), strict=True):

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.errors import ArtifactError
-from penstock.runtime.checkpoint import KEYS, PREFIXES, load_weights
+from headrace.errors import ArtifactError
+from headrace.runtime.checkpoint import KEYS, PREFIXES, load_weights
 
 
 def network():

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-import penstock
-from penstock import GraphConfig
-from penstock.runtime import backends
+import headrace
+from headrace import GraphConfig
+from headrace.runtime import backends
 
 BACKENDS = [
     name
@@ -94,7 +94,7 @@ def test_what_surrounds_a_capture_is_as_it_was(conv_net, backend, mode):
     config = GraphConfig(backend=backend, buckets=(1, 2), threads=1)
     with default_dtype(torch.float64), two_threads(), mode():
         module, around = inside(conv_net), surroundings()
-        graph = penstock.compile(conv_net, images, config=config)
+        graph = headrace.compile(conv_net, images, config=config)
         result = graph(images)
         assert surroundings() == around
         assert inside(conv_net) == module
@@ -113,7 +113,7 @@ def test_random_numbers_of_the_user_go_on_as_without_the_graph(conv_net):
         between()
         return torch.rand(3).tolist(), random.random(), np.random.rand()
 
-    graph = penstock.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1, 2)))
+    graph = headrace.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1, 2)))
     images = torch.ones(2, 3, 10, 10)
     assert draws(lambda: graph(images)) == draws(lambda: None)
 
@@ -125,7 +125,7 @@ def test_an_autocast_around_the_call_changes_nothing(conv_net, backend):
         expected = conv_net(images)
     config = GraphConfig(backend=backend, buckets=(1, 2), threads=1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        graph = penstock.compile(conv_net, images, config=config)
+        graph = headrace.compile(conv_net, images, config=config)
         result = graph(images)
         assert torch.is_autocast_enabled("cpu")
     for actual in (result, graph(images)):
@@ -143,7 +143,7 @@ def together(*functions):
 
 
 def test_many_threads_with_several_shapes_while_parameters_change_in_between(conv_net):
-    graph = penstock.compile(conv_net, config=GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1))
+    graph = headrace.compile(conv_net, config=GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1))
     rounds, sizes = 2, (8, 10, 12)
     images = {(size, batch): torch.randn(batch, 3, size, size) for size in sizes for batch in (1, 3, 4, 6)}
     for turn in range(rounds):
@@ -163,7 +163,7 @@ def test_many_threads_with_several_shapes_while_parameters_change_in_between(con
 
 
 def test_threads_that_drop_each_others_captures_still_get_their_own_answers(conv_net):
-    graph = penstock.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1, max_captures=1))
+    graph = headrace.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1, max_captures=1))
     images = {(size, batch): torch.randn(batch, 3, size, size) for size in (7, 9, 11) for batch in (1, 2, 3)}
     with torch.no_grad():
         expected = {key: conv_net(value) for key, value in images.items()}
@@ -181,14 +181,14 @@ def test_threads_that_drop_each_others_captures_still_get_their_own_answers(conv
 
 def test_a_graph_answers_while_another_captures(conv_net):
     eager = GraphConfig(backend="eager", buckets=(1, 4), threads=1)
-    ready = penstock.compile(conv_net, torch.randn(4, 3, 8, 8), config=eager)
+    ready = headrace.compile(conv_net, torch.randn(4, 3, 8, 8), config=eager)
     images = torch.randn(3, 3, 8, 8)
     expected, captured, answers = ready(images), threading.Event(), []
 
     def capture():
         try:
             for size in (9, 10, 11):
-                penstock.compile(conv_net, torch.randn(1, 3, size, size), config=eager)
+                headrace.compile(conv_net, torch.randn(1, 3, size, size), config=eager)
         finally:
             captured.set()
 
@@ -205,7 +205,7 @@ def test_a_graph_answers_while_another_captures(conv_net):
 def test_graphs_that_share_a_module_captured_at_once_leave_it_in_its_mode(conv_net):
     conv_net.train()
     before = {name: value.clone() for name, value in conv_net.state_dict().items()}
-    graphs = [penstock.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1)) for _ in range(4)]
+    graphs = [headrace.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1)) for _ in range(4)]
     images, results = torch.randn(3, 3, 10, 10), {}
     together(*(lambda item=item: results.update({item: item(images)}) for item in graphs))
     assert all(item.training for item in conv_net.modules())
@@ -217,7 +217,7 @@ def test_graphs_that_share_a_module_captured_at_once_leave_it_in_its_mode(conv_n
 
 
 def test_a_graph_that_nobody_needs_is_freed_at_once(conv_net):
-    graph = penstock.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1)).debug(0)
+    graph = headrace.compile(conv_net, config=GraphConfig(backend="eager", buckets=(1,), threads=1)).debug(0)
     graph(torch.randn(2, 3, 8, 8))
     known, folder = weakref.ref(graph), graph._latest.folder.name
     gc.collect()

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from penstock import GraphConfig
+from headrace import GraphConfig
 
 
 def test_defaults_are_valid_and_frozen():

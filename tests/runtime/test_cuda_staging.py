@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.errors import BackendError
-from penstock.runtime import backends, torch_session
-from penstock.runtime.capture import capture
-from penstock.runtime.cuda_staging import CudaLine, Staging
-from penstock.runtime.onnx_session import OnnxSession
-from penstock.runtime.portable import write_onnx
-from penstock.runtime.replay import CudaRecorder, Replayed
-from penstock.runtime.session import Target
-from penstock.runtime.torch_session import TorchSession
+from headrace.errors import BackendError
+from headrace.runtime import backends, torch_session
+from headrace.runtime.capture import capture
+from headrace.runtime.cuda_staging import CudaLine, Staging
+from headrace.runtime.onnx_session import OnnxSession
+from headrace.runtime.portable import write_onnx
+from headrace.runtime.replay import CudaRecorder, Replayed
+from headrace.runtime.session import Target
+from headrace.runtime.torch_session import TorchSession
 
 
 class LateLine:

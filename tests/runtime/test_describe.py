@@ -2,11 +2,11 @@ import pytest
 import torch
 from torch import nn
 
-import penstock
-from penstock import GraphConfig
-from penstock.runtime.describe import module_lines, plan_lines
-from penstock.runtime.plan import Choice, Measurement, Plan
-from penstock.specs import Preprocessing, Resize
+import headrace
+from headrace import GraphConfig
+from headrace.runtime.describe import module_lines, plan_lines
+from headrace.runtime.plan import Choice, Measurement, Plan
+from headrace.specs import Preprocessing, Resize
 
 
 class Block(nn.Module):
@@ -71,7 +71,7 @@ def test_the_plan_tells_times_beside_eagers_and_why_it_is_portable():
 
 
 def test_a_graph_shows_itself_before_and_after_it_is_captured(conv_net, tmp_path):
-    graph = penstock.compile(conv_net, config=GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1))
+    graph = headrace.compile(conv_net, config=GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1))
     first, *lines, last = str(graph).splitlines()
     assert (first, last) == ("ModuleGraph(", ")")
     assert lines[0] == "  (model): ConvNet, 589 float32 parameters, 32 float32 + 2 int64 in buffers"
@@ -93,7 +93,7 @@ def test_a_graph_shows_itself_before_and_after_it_is_captured(conv_net, tmp_path
     ):
         assert part in text, text
     steps = Preprocessing(geometry=(Resize(size=(12, 12)),))
-    loaded = penstock.load(graph.save(tmp_path / "net", labels=list("abcde"), preprocessing=steps))
+    loaded = headrace.load(graph.save(tmp_path / "net", labels=list("abcde"), preprocessing=steps))
     text = str(loaded)
     for part in (
         "LoadedGraph(\n  net version 1\n  input images: float32 ['batch', 3, 12, 12]\n",
@@ -105,7 +105,7 @@ def test_a_graph_shows_itself_before_and_after_it_is_captured(conv_net, tmp_path
         assert part in text, text
 
 
-class Train(penstock.Graph):
+class Train(headrace.Graph):
     def __init__(self, model, optimizer, **options):
         super().__init__()
         self.model = model

@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from penstock import __version__
-from penstock.runtime import backends
-from penstock.runtime.doctor import examine
-from penstock.runtime.fingerprint import versions
+from headrace import __version__
+from headrace.runtime import backends
+from headrace.runtime.doctor import examine
+from headrace.runtime.fingerprint import versions
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def sections():
 
 def test_names_the_machine(sections):
     rows = {row.name: row for row in sections["This machine"]}
-    assert rows["penstock"].version == __version__
+    assert rows["headrace"].version == __version__
     assert rows["python"].version == ".".join(map(str, sys.version_info[:3]))
     assert any("logical processors" in row.remark for row in rows.values())
 
@@ -43,7 +43,7 @@ def test_what_is_missing_comes_with_the_line_that_brings_it(tmp_path):
     code = """
 import sys
 sys.modules["onnxruntime"] = sys.modules["openvino"] = None
-from penstock.runtime.doctor import examine
+from headrace.runtime.doctor import examine
 for section in examine():
     for row in section.rows:
         print(row.present, row.name, row.remark, sep="|")

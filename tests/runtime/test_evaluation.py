@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-import penstock
-from penstock.runtime.evaluation import EvaluationStep, _Account
+import headrace
+from headrace.runtime.evaluation import EvaluationStep, _Account
 
 
 class Net(nn.Module):
@@ -37,7 +37,7 @@ def close(step: Any, model: nn.Module, rows: int) -> None:
 
 def test_it_computes_what_the_model_computes_while_weights_change() -> None:
     model = Net().eval()
-    step = penstock.evaluation_step(model, patience=0)
+    step = headrace.evaluation_step(model, patience=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(3):
         for rows in (4, 4, 1, 3, 2):
@@ -52,12 +52,12 @@ def test_it_computes_what_the_model_computes_while_weights_change() -> None:
 
 def test_short_evaluations_stay_eager_and_long_ones_do_not() -> None:
     model = Net().eval()
-    patient = penstock.evaluation_step(model, patience=1e6)
+    patient = headrace.evaluation_step(model, patience=1e6)
     for _ in range(5):
         close(patient, model, 4)
     assert patient.graph.captures == 0
-    assert penstock.evaluation_step(model, patience=0) is not patient
-    eager = penstock.evaluation_step(model, patience=1e-9)
+    assert headrace.evaluation_step(model, patience=0) is not patient
+    eager = headrace.evaluation_step(model, patience=1e-9)
     close(eager, model, 4)
     assert eager.graph.captures == 0, "one batch must show what eager costs"
     close(eager, model, 4)
@@ -82,15 +82,15 @@ def test_the_account_weighs_what_a_graph_saves_against_what_it_costs() -> None:
 
 def test_the_same_model_has_one_step() -> None:
     model = Net()
-    step = penstock.evaluation_step(model)
-    assert penstock.evaluation_step(model) is step
-    assert penstock.evaluation_step(Net()) is not step
-    assert penstock.evaluation_step(model, config=penstock.GraphConfig(precision="fp32")) is not step
+    step = headrace.evaluation_step(model)
+    assert headrace.evaluation_step(model) is step
+    assert headrace.evaluation_step(Net()) is not step
+    assert headrace.evaluation_step(model, config=headrace.GraphConfig(precision="fp32")) is not step
 
 
 def test_training_mode_and_gradients_go_to_the_model_itself() -> None:
     model = Net()
-    step = penstock.evaluation_step(model, patience=0)
+    step = headrace.evaluation_step(model, patience=0)
     before = model.body[1].running_mean.clone()
     with torch.no_grad():
         step(torch.randn(4, 3, 9, 11))
@@ -112,7 +112,7 @@ def test_a_model_that_cannot_be_captured_stays_eager_and_says_so_once(caplog: py
             return super().forward(x) if float(x.sum()) > 0 else -super().forward(x)
 
     model = Branching().eval()
-    step = penstock.evaluation_step(model, patience=0)
+    step = headrace.evaluation_step(model, patience=0)
     with caplog.at_level(logging.WARNING):
         for sign in (1, -1, 1):
             images = torch.rand(4, 3, 9, 11) * sign
@@ -125,7 +125,7 @@ def test_a_model_that_cannot_be_captured_stays_eager_and_says_so_once(caplog: py
 
 def test_a_model_in_half_precision_stays_as_it_is() -> None:
     model = Net().eval().bfloat16()
-    step = penstock.evaluation_step(model, patience=0)
+    step = headrace.evaluation_step(model, patience=0)
     with torch.no_grad():
         images = torch.randn(4, 3, 9, 11).bfloat16()
         assert torch.equal(step(images), model(images))
@@ -140,7 +140,7 @@ def test_outputs_keep_their_structure() -> None:
             return {"main": outputs, "aux": outputs * 2}
 
     model = Heads().eval()
-    step = penstock.evaluation_step(model, patience=0)
+    step = headrace.evaluation_step(model, patience=0)
     with torch.no_grad():
         images = torch.randn(4, 3, 9, 11)
         outputs = step(images)
@@ -151,24 +151,24 @@ def test_outputs_keep_their_structure() -> None:
 
 def test_wrappers_are_taken_off() -> None:
     model = nn.DataParallel(Net()).eval()
-    step = penstock.evaluation_step(model, patience=0)
+    step = headrace.evaluation_step(model, patience=0)
     close(step, model.module, 4)
     assert step.graph.captures == 1
 
 
 def test_copies_and_pickles_of_the_model_leave_it_out() -> None:
     model = Net().eval()
-    step = penstock.evaluation_step(model, patience=0)
+    step = headrace.evaluation_step(model, patience=0)
     close(step, model, 2)
     ema = copy.deepcopy(model)
-    assert penstock.evaluation_step(ema, patience=0).model is ema
+    assert headrace.evaluation_step(ema, patience=0).model is ema
     buffer = io.BytesIO()
     torch.save(model, buffer)
-    assert b"penstock" not in buffer.getvalue().replace(b"_penstock_evaluation", b"")
+    assert b"headrace" not in buffer.getvalue().replace(b"_headrace_evaluation", b"")
     buffer.seek(0)
     again = torch.load(buffer, weights_only=False)
     assert list(again.state_dict()) == list(model.state_dict())
-    assert not any("penstock" in key for key in model.state_dict())
+    assert not any("headrace" in key for key in model.state_dict())
 
 
 def test_inside_a_capture_it_is_the_model() -> None:
@@ -176,13 +176,13 @@ def test_inside_a_capture_it_is_the_model() -> None:
         def __init__(self) -> None:
             super().__init__()
             self.net = Net()
-            self.step = penstock.evaluation_step(self.net, patience=0)
+            self.step = headrace.evaluation_step(self.net, patience=0)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.step(x).softmax(1)
 
     outer = Outer().eval()
-    graph = penstock.compile(outer)
+    graph = headrace.compile(outer)
     images = torch.randn(3, 3, 9, 11)
     with torch.no_grad():
         torch.testing.assert_close(graph(images), outer.net(images).softmax(1), rtol=1e-4, atol=1e-5)
@@ -190,14 +190,14 @@ def test_inside_a_capture_it_is_the_model() -> None:
 
 def test_what_is_no_module_or_no_time_is_refused() -> None:
     with pytest.raises(ValueError, match="nn.Module"):
-        penstock.evaluation_step(lambda x: x)  # type: ignore[arg-type]
+        headrace.evaluation_step(lambda x: x)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="patience"):
         EvaluationStep(Net(), patience=-1.0)
 
 
 def test_patience_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PENSTOCK_PATIENCE", "3.5")
-    assert penstock.evaluation_step(Net()).patience == 3.5
-    monkeypatch.setenv("PENSTOCK_PATIENCE", "soon")
-    with pytest.raises(penstock.errors.InputError, match="PENSTOCK_PATIENCE"):
-        penstock.evaluation_step(Net())
+    monkeypatch.setenv("HEADRACE_PATIENCE", "3.5")
+    assert headrace.evaluation_step(Net()).patience == 3.5
+    monkeypatch.setenv("HEADRACE_PATIENCE", "soon")
+    with pytest.raises(headrace.errors.InputError, match="HEADRACE_PATIENCE"):
+        headrace.evaluation_step(Net())

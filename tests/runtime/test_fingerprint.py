@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from penstock.runtime.fingerprint import available_cores, fingerprint, matches, versions
+from headrace.runtime.fingerprint import available_cores, fingerprint, matches, versions
 
 
 def in_a_fresh_process(code, **environment):
@@ -17,7 +17,7 @@ def in_a_fresh_process(code, **environment):
 
 PRINT = """
 import json, sys
-from penstock.runtime.fingerprint import fingerprint
+from headrace.runtime.fingerprint import fingerprint
 print(json.dumps([fingerprint(), "torch" in sys.modules]))
 """
 
@@ -41,7 +41,7 @@ def test_says_what_a_plan_depends_on():
     assert 1 <= here["cores"] <= os.cpu_count()
 
 
-@pytest.mark.parametrize("key", ["cpu", "flags", "cores", "gpus", "versions", "penstock"])
+@pytest.mark.parametrize("key", ["cpu", "flags", "cores", "gpus", "versions", "headrace"])
 def test_any_difference_or_gap_is_no_match(key):
     here = fingerprint()
     assert matches(here, dict(here))
@@ -71,13 +71,13 @@ def test_cores_follow_the_affinity():
     one = min(os.sched_getaffinity(0))
     code = (
         f"import os; os.sched_setaffinity(0, {{{one}}})\n"
-        "from penstock.runtime.fingerprint import available_cores\nprint(available_cores())"
+        "from headrace.runtime.fingerprint import available_cores\nprint(available_cores())"
     )
     assert in_a_fresh_process(code) == "1"
     assert available_cores() >= 1
 
 
 def test_hidden_gpus_are_none():
-    code = "from penstock.runtime.fingerprint import gpus\nprint(gpus())"
+    code = "from headrace.runtime.fingerprint import gpus\nprint(gpus())"
     assert in_a_fresh_process(code, CUDA_VISIBLE_DEVICES="") == "[]"
     assert in_a_fresh_process(code, CUDA_VISIBLE_DEVICES="-1") == "[]"

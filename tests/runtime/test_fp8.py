@@ -11,13 +11,13 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
-from penstock.errors import BackendError
-from penstock.runtime.capture import capture
-from penstock.runtime.fp8 import _scaled, in_fp8
-from penstock.runtime.passes import run_passes
-from penstock.runtime.precision import in_precision
-from penstock.runtime.programs import read_program, runnable, write_program
-from penstock.runtime.session import Target
+from headrace.errors import BackendError
+from headrace.runtime.capture import capture
+from headrace.runtime.fp8 import _scaled, in_fp8
+from headrace.runtime.passes import run_passes
+from headrace.runtime.precision import in_precision
+from headrace.runtime.programs import read_program, runnable, write_program
+from headrace.runtime.session import Target
 
 FP8, PRODUCT = torch.float8_e4m3fn, torch.ops.aten._scaled_mm.default
 

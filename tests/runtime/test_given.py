@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.errors import InputError
-from penstock.runtime.given import GivenImages, first_rows
-from penstock.specs import Signature, TensorSpec
+from headrace.errors import InputError
+from headrace.runtime.given import GivenImages, first_rows
+from headrace.specs import Signature, TensorSpec
 
 SIGNATURE = Signature(
     inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3, 4)),),

@@ -8,11 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from penstock.errors import BackendError
-from penstock.runtime import gpu_images
-from penstock.runtime.gpu_images import GpuImages
-from penstock.runtime.preprocessing import Preprocessor
-from penstock.specs import CenterCrop, Pad, Preprocessing, Resize
+from headrace.errors import BackendError
+from headrace.runtime import gpu_images
+from headrace.runtime.gpu_images import GpuImages
+from headrace.runtime.preprocessing import Preprocessor
+from headrace.specs import CenterCrop, Pad, Preprocessing, Resize
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # The steps, and how many levels rows may lie from Pillow's, which rounds after each of its two passes.

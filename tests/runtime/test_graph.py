@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-import penstock
-from penstock import GraphConfig
-from penstock.errors import ArtifactError, BackendError, CaptureError, InputError
-from penstock.specs import Preprocessing, Resize
+import headrace
+from headrace import GraphConfig
+from headrace.errors import ArtifactError, BackendError, CaptureError, InputError
+from headrace.specs import Preprocessing, Resize
 
 FAST = GraphConfig(backend="onnxruntime", buckets=(1, 4), threads=1)
 
 
-class Classify(penstock.Graph):
+class Classify(headrace.Graph):
     def __init__(self, model, config=FAST):
         super().__init__(config=config)
         self.model = model.eval()
@@ -158,7 +158,7 @@ class Structured(nn.Module):
 @pytest.mark.parametrize("kind", ["tuple", "list", "dict", "class"])
 def test_outputs_have_the_structure_that_the_module_returns(kind, tmp_path):
     module, rows = Structured(kind), torch.randn(3, 6)
-    graph = penstock.compile(module, torch.randn(1, 6), config=FAST)
+    graph = headrace.compile(module, torch.randn(1, 6), config=FAST)
     result = graph(rows)
     with torch.no_grad():
         wanted = module(rows)
@@ -167,12 +167,12 @@ def test_outputs_have_the_structure_that_the_module_returns(kind, tmp_path):
     flat_wanted = torch.utils._pytree.tree_leaves(dataclasses.asdict(wanted) if kind == "class" else wanted)
     for a, b in zip(flat, flat_wanted, strict=True):
         assert (a is None and b is None) or torch.allclose(a, b, atol=1e-6)
-    loaded = penstock.load(graph.save(tmp_path / "model"))(rows)
+    loaded = headrace.load(graph.save(tmp_path / "model"))(rows)
     assert type(loaded) is (dict if kind == "class" else type(wanted))
 
 
 def test_modules_in_lists_and_constant_tensors_are_part_of_the_graph():
-    class Ensemble(penstock.Graph):
+    class Ensemble(headrace.Graph):
         def __init__(self, models):
             super().__init__(config=FAST)
             self.models = models
@@ -191,7 +191,7 @@ def test_modules_in_lists_and_constant_tensors_are_part_of_the_graph():
 
 
 def test_a_graph_without_parameters():
-    class Softmax(penstock.Graph):
+    class Softmax(headrace.Graph):
         def build(self, x):
             return x.softmax(1)
 
@@ -200,7 +200,7 @@ def test_a_graph_without_parameters():
 
 
 def test_an_obstacle_in_build_names_the_graph_and_the_line():
-    class Fixed(penstock.Graph):
+    class Fixed(headrace.Graph):
         def build(self, x):
             return x if x.sum() > 0 else -x
 
@@ -210,7 +210,7 @@ def test_an_obstacle_in_build_names_the_graph_and_the_line():
 
 def test_a_graph_without_build_says_so():
     with pytest.raises(CaptureError, match="must define build"):
-        penstock.Graph()(torch.randn(2, 3))
+        headrace.Graph()(torch.randn(2, 3))
 
 
 @pytest.mark.parametrize("value", ["text", np.zeros((1, 3, 16, 16), np.float32), torch.zeros(0, 3, 16, 16)])
@@ -250,7 +250,7 @@ def test_print_shows_modules_inputs_outputs_and_choices(graph):
 def test_compile_takes_a_module_without_a_subclass_and_never_changes_it(conv_net):
     conv_net.train()
     before = copy.deepcopy(conv_net.state_dict())
-    graph = penstock.compile(conv_net, torch.randn(1, 3, 16, 16), config=FAST)
+    graph = headrace.compile(conv_net, torch.randn(1, 3, 16, 16), config=FAST)
     assert graph.captures == 1
     assert [spec.name for spec in graph.signature.inputs] == ["images"]
     images = torch.randn(5, 3, 16, 16)
@@ -266,8 +266,8 @@ def test_saved_and_loaded_in_a_process_without_the_models_source(graph, conv_net
     folder = graph.save(tmp_path / "models" / "net", labels=list("abcde"), probabilities=True)
     np.save(tmp_path / "images.npy", images.numpy())
     code = f"""
-        import numpy, torch, penstock
-        graph = penstock.load({str(folder)!r})
+        import numpy, torch, headrace
+        graph = headrace.load({str(folder)!r})
         images = torch.from_numpy(numpy.load({str(tmp_path / "images.npy")!r}))
         numpy.save({str(tmp_path / "out.npy")!r}, graph(images).numpy())
         print(graph.signature.inputs[0].name, graph.plan.portable, graph.parity.status, graph.artifact.probabilities)
@@ -283,15 +283,15 @@ def test_an_eager_plan_is_saved_with_its_program_and_the_portable_graph(conv_net
     graph = Classify(conv_net, GraphConfig(backend="eager", buckets=(1, 2)))
     images = torch.randn(3, 3, 16, 16)
     result = graph(images)
-    loaded = penstock.load(graph.save(tmp_path / "net"))
-    assert {path.name for path in (tmp_path / "net" / "1").iterdir()} == {"model.onnx", "model.pt2", "penstock.json"}
+    loaded = headrace.load(graph.save(tmp_path / "net"))
+    assert {path.name for path in (tmp_path / "net" / "1").iterdir()} == {"model.onnx", "model.pt2", "headrace.json"}
     torch.testing.assert_close(loaded(images), result)
     assert "fold_batch_norm" in [record.name for record in loaded.passes]
 
 
 def test_a_loaded_graph_checks_its_inputs(graph, tmp_path):
     graph(torch.randn(1, 3, 16, 16))
-    loaded = penstock.load(graph.save(tmp_path / "net"))
+    loaded = headrace.load(graph.save(tmp_path / "net"))
     for value in (
         torch.randn(1, 3, 16, 17),
         torch.randn(3, 16, 16),
@@ -313,7 +313,7 @@ def test_saving_again_after_training_replaces_the_model(graph, conv_net, tmp_pat
         conv_net.head.weight.neg_()
     result = graph(images)
     graph.save(folder)
-    torch.testing.assert_close(penstock.load(folder)(images), result)
+    torch.testing.assert_close(headrace.load(folder)(images), result)
 
 
 def test_saving_after_a_change_without_a_call_saves_the_new_weights(conv_net, tmp_path):
@@ -323,7 +323,7 @@ def test_saving_after_a_change_without_a_call_saves_the_new_weights(conv_net, tm
     with torch.no_grad():
         conv_net.norm1.weight.mul_(3)
         conv_net.head.weight.neg_()
-    loaded = penstock.load(graph.save(tmp_path / "net"))
+    loaded = headrace.load(graph.save(tmp_path / "net"))
     torch.testing.assert_close(loaded(images), expected(conv_net, images), atol=1e-5, rtol=1e-5)
 
 
@@ -346,13 +346,13 @@ def test_saved_with_preprocessing_it_takes_images_in_triton_too(graph, tmp_path)
     steps = Preprocessing(geometry=(Resize(size=(16, 16)),))
     graph.save(tmp_path / "net", labels=list("abcde"), preprocessing=steps, probabilities=True)
     assert {path.name for path in tmp_path.iterdir()} == {"net", "net_decode", "net_classify"}
-    assert penstock.load(tmp_path / "net").artifact.preprocessing == steps
+    assert headrace.load(tmp_path / "net").artifact.preprocessing == steps
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_on_cuda_the_answer_stays_on_the_device(conv_net):
-    graph = penstock.compile(
+    graph = headrace.compile(
         conv_net.cuda(), torch.randn(1, 3, 16, 16, device="cuda"), config=GraphConfig(max_tuning_seconds=5)
     )
     images = torch.randn(5, 3, 16, 16, device="cuda")

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.errors import SandboxError
-from penstock.runtime.inspection import inspect_model, output_kind, scores
-from penstock.runtime.randomise import noise, randomised
-from penstock.specs import CenterCrop, Preprocessing, Resize
+from headrace.errors import SandboxError
+from headrace.runtime.inspection import inspect_model, output_kind, scores
+from headrace.runtime.randomise import noise, randomised
+from headrace.specs import CenterCrop, Preprocessing, Resize
 
 HERE = Path(__file__).parent
 

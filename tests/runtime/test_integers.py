@@ -9,16 +9,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from penstock.errors import BackendError
-from penstock.runtime.calibration import Calibration
-from penstock.runtime.capture import capture
-from penstock.runtime.integers import in_int8, stored_layers
-from penstock.runtime.kernel_sites import functional
-from penstock.runtime.layout import channels_last
-from penstock.runtime.passes import run_passes
-from penstock.runtime.precision import in_precision
-from penstock.runtime.programs import isolated, read_program, runnable, write_program
-from penstock.runtime.session import Target
+from headrace.errors import BackendError
+from headrace.runtime.calibration import Calibration
+from headrace.runtime.capture import capture
+from headrace.runtime.integers import in_int8, stored_layers
+from headrace.runtime.kernel_sites import functional
+from headrace.runtime.layout import channels_last
+from headrace.runtime.passes import run_passes
+from headrace.runtime.precision import in_precision
+from headrace.runtime.programs import isolated, read_program, runnable, write_program
+from headrace.runtime.session import Target
 
 
 class Bottlenecks(nn.Module):
@@ -88,7 +88,7 @@ def floats():
 
 def kernels(program):
     return Counter(
-        str(node.target).split(".")[1] for node in program.graph.nodes if getattr(node.target, "namespace", "") == "penstock"
+        str(node.target).split(".")[1] for node in program.graph.nodes if getattr(node.target, "namespace", "") == "headrace"
     )
 
 

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-import penstock
-from penstock import GraphConfig
-from penstock.runtime.journal import user_line
+import headrace
+from headrace import GraphConfig
+from headrace.runtime.journal import user_line
 
-log = logging.getLogger("penstock.graph")
+log = logging.getLogger("headrace.graph")
 EAGER = GraphConfig(backend="eager", buckets=(1,), threads=1)
 
 
@@ -24,7 +24,7 @@ class Scaled(nn.Module):
 
 @pytest.fixture
 def said(caplog):
-    return lambda: [record.getMessage() for record in caplog.records if record.name == "penstock.graph"]
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "headrace.graph"]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def unconfigured(monkeypatch):
 
 
 def test_off_says_nothing_and_one_tells_captures_with_reasons_passes_and_the_plan(said):
-    graph = penstock.compile(Scaled(), config=EAGER)
+    graph = headrace.compile(Scaled(), config=EAGER)
     graph(torch.randn(2, 4))
     assert said() == []
     assert graph.debug(1) is graph
@@ -56,7 +56,7 @@ def test_off_says_nothing_and_one_tells_captures_with_reasons_passes_and_the_pla
 
 
 def test_two_adds_every_candidates_measurement(said):
-    graph = penstock.compile(Scaled(), config=GraphConfig(buckets=(1, 2), threads=1, max_tuning_seconds=2)).debug(2)
+    graph = headrace.compile(Scaled(), config=GraphConfig(buckets=(1, 2), threads=1, max_tuning_seconds=2)).debug(2)
     graph(torch.randn(2, 4))
     table = said()[-1]
     assert "candidates:\nimages per second" in table
@@ -66,7 +66,7 @@ def test_two_adds_every_candidates_measurement(said):
 
 
 def test_three_adds_the_operations_with_the_users_own_lines(said):
-    penstock.compile(Scaled(), config=EAGER).debug(3)(torch.randn(2, 4))
+    headrace.compile(Scaled(), config=EAGER).debug(3)(torch.randn(2, 4))
     text = next(message for message in said() if "operations captured:" in message)
     line = Scaled.forward.__code__.co_firstlineno + 1
     for operation in ("linear", "relu", "mul"):
@@ -74,7 +74,7 @@ def test_three_adds_the_operations_with_the_users_own_lines(said):
 
 
 def test_a_bucket_that_a_call_brings_is_told(said):
-    graph = penstock.compile(Scaled(), config=GraphConfig(backend="eager", threads=1))
+    graph = headrace.compile(Scaled(), config=GraphConfig(backend="eager", threads=1))
     graph(torch.randn(1, 4))
     graph.debug()(torch.randn(8, 4))
     (message,) = said()
@@ -83,7 +83,7 @@ def test_a_bucket_that_a_call_brings_is_told(said):
 
 def test_each_graph_is_as_loud_as_it_was_told_and_leaves_the_logger_as_it_is(said):
     before = (log.level, list(log.handlers), log.propagate)
-    loud, silent = (penstock.compile(Scaled(), config=EAGER) for _ in range(2))
+    loud, silent = (headrace.compile(Scaled(), config=EAGER) for _ in range(2))
     loud.debug(2)
     silent(torch.randn(2, 4))
     assert said() == []
@@ -98,15 +98,15 @@ def test_each_graph_is_as_loud_as_it_was_told_and_leaves_the_logger_as_it_is(sai
 @pytest.mark.parametrize("level", [-1, 4, True, "1", None])
 def test_other_levels_are_refused(level):
     with pytest.raises(ValueError, match="level must be one of 0, 1, 2, 3"):
-        penstock.compile(Scaled(), config=EAGER).debug(level)
+        headrace.compile(Scaled(), config=EAGER).debug(level)
 
 
 def test_without_logging_configured_it_writes_to_stderr(unconfigured, capsys):
     unconfigured()
-    graph = penstock.compile(Scaled(), config=EAGER).debug(1)
+    graph = headrace.compile(Scaled(), config=EAGER).debug(1)
     graph(torch.randn(2, 4))
     out, err = capsys.readouterr()
-    assert "penstock.graph: Scaled: capture 1, for rows float32 [batch, 4]\n" in err
+    assert "headrace.graph: Scaled: capture 1, for rows float32 [batch, 4]\n" in err
     assert out == ""
     assert log.handlers == []
 
@@ -114,7 +114,7 @@ def test_without_logging_configured_it_writes_to_stderr(unconfigured, capsys):
 def test_handlers_of_the_users_own_are_used_instead_of_stderr_whenever_they_came(unconfigured, capsys):
     unconfigured()
     records = []
-    graph = penstock.compile(Scaled(), config=EAGER).debug(1)
+    graph = headrace.compile(Scaled(), config=EAGER).debug(1)
     handler = logging.Handler()
     handler.emit = records.append
     log.addHandler(handler)
@@ -127,13 +127,13 @@ def test_handlers_of_the_users_own_are_used_instead_of_stderr_whenever_they_came
 def test_logging_disable_is_obeyed(said):
     logging.disable(logging.INFO)
     try:
-        penstock.compile(Scaled(), config=EAGER).debug(1)(torch.randn(2, 4))
+        headrace.compile(Scaled(), config=EAGER).debug(1)(torch.randn(2, 4))
     finally:
         logging.disable(logging.NOTSET)
     assert said() == []
 
 
-class Train(penstock.Graph):
+class Train(headrace.Graph):
     def __init__(self, model):
         super().__init__()
         self.model = model

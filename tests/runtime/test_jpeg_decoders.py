@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from penstock.errors import BackendError
-from penstock.runtime import jpeg_decoders
-from penstock.runtime.jpeg_decoders import LIBRARIES, open_decoder, open_library
+from headrace.errors import BackendError
+from headrace.runtime import jpeg_decoders
+from headrace.runtime.jpeg_decoders import LIBRARIES, open_decoder, open_library
 
 
 def jpeg(seed, height=40, width=56):

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.runtime.kept import Kept
+from headrace.runtime.kept import Kept
 
 
 class Item:

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.export import Dim
 
-from penstock.runtime.kernel_choice import Contender, Measured, _disagreement, with_faster_kernels
-from penstock.runtime.kernel_sites import functional
-from penstock.runtime.kernel_timer import time_on_cuda
+from headrace.runtime.kernel_choice import Contender, Measured, _disagreement, with_faster_kernels
+from headrace.runtime.kernel_sites import functional
+from headrace.runtime.kernel_timer import time_on_cuda
 
 
 class Block(nn.Module):
@@ -45,7 +45,7 @@ def timer(**milliseconds):
 
 def chosen(program, timer, seconds=60.0):
     changed, measured = with_faster_kernels(program, [torch.randn(3, 4, 6, 5)], timer, seconds=seconds)
-    kernels = [str(node.target).split(".")[1] for node in changed.graph.nodes if "penstock" in str(node.target)]
+    kernels = [str(node.target).split(".")[1] for node in changed.graph.nodes if "headrace" in str(node.target)]
     assert len(kernels) == sum(item.chosen for item in measured)
     return kernels, {(item.operator, len(item.names)): item for item in measured}, changed
 
@@ -95,7 +95,7 @@ def test_the_fastest_tile_is_kept_and_serves_every_epilogue(program):
     assert {item.tile[4] for item in measured.values() if item.operator == "conv2d"} == {4}
     tried = {names: len({tile for count, tile in asked if count == names}) for names in (1, 2, 3)}
     assert sorted(tried.values())[:2] == [2, 2]  # the usual one, and what was found for the third
-    put = [node.args[8] for node in changed.graph.nodes if str(node.target) == "penstock.conv2d.default"]
+    put = [node.args[8] for node in changed.graph.nodes if str(node.target) == "headrace.conv2d.default"]
     assert put
     assert all(tile[4] == 4 for tile in put)
 

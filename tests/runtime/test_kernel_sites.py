@@ -8,10 +8,10 @@ from torch import nn
 from torch.export import Dim
 from torch.nn import functional as F
 
-from penstock.runtime.kernel_sites import find_sites, functional, put_kernels
-from penstock.runtime.precision import in_precision
-from penstock.runtime.programs import in_float64, runnable
-from penstock.runtime.rewrite import ProgramEditor
+from headrace.runtime.kernel_sites import find_sites, functional, put_kernels
+from headrace.runtime.precision import in_precision
+from headrace.runtime.programs import in_float64, runnable
+from headrace.runtime.rewrite import ProgramEditor
 
 TOLERANCE = {"fp32": 1e-5, "bf16": 4e-2, "fp16": 5e-3}
 IMAGES, ROWS = (2, 3, 6, 5), (2, 3, 12)
@@ -177,7 +177,7 @@ def test_each_site_computes_what_torch_did(name, precision):
         editor = ProgramEditor(program)
         put_kernels(editor, [(find_sites(editor)[index], None)])
         changed = editor.finish()
-        assert any("penstock" in str(node.target) for node in changed.graph.nodes)
+        assert any("headrace" in str(node.target) for node in changed.graph.nodes)
         for batch in (1, 2, 3):
             x = torch.randn(batch, *shape[1:], generator=torch.Generator().manual_seed(batch))
             with torch.no_grad():
@@ -204,7 +204,7 @@ def test_sites_that_follow_each_other_are_put_together():
             chosen.append((site, None))
     put_kernels(editor, chosen)  # in an order that is not the program's
     changed = editor.finish()
-    kernels = [str(node.target).split(".")[1] for node in changed.graph.nodes if "penstock" in str(node.target)]
+    kernels = [str(node.target).split(".")[1] for node in changed.graph.nodes if "headrace" in str(node.target)]
     assert sorted(kernels) == ["add_layer_norm", "bias_gelu", "conv2d", "conv2d", "layer_norm"]
     x = torch.randn(3, *IMAGES[1:])
     with torch.no_grad():

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.runtime import backends
-from penstock.runtime.capture import capture
-from penstock.runtime.layout import channels_last
-from penstock.runtime.passes import discover, run_passes
-from penstock.runtime.precision import in_precision
-from penstock.runtime.programs import runnable
-from penstock.runtime.session import Target
+from headrace.runtime import backends
+from headrace.runtime.capture import capture
+from headrace.runtime.layout import channels_last
+from headrace.runtime.passes import discover, run_passes
+from headrace.runtime.precision import in_precision
+from headrace.runtime.programs import runnable
+from headrace.runtime.session import Target
 
 
 class Views(nn.Module):

@@ -2,7 +2,7 @@ import time
 
 import numpy as np
 
-from penstock.runtime.measure import Samples, measure
+from headrace.runtime.measure import Samples, measure
 
 
 class Sleeper:

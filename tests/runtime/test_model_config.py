@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import model_config_pb2
 
-from penstock.errors import ArtifactError
-from penstock.runtime.model_config import DATATYPES, check_config, config_text, parse_config, read_config
-from penstock.specs import DTYPES, Signature, TensorSpec
+from headrace.errors import ArtifactError
+from headrace.runtime.model_config import DATATYPES, check_config, config_text, parse_config, read_config
+from headrace.specs import DTYPES, Signature, TensorSpec
 
 
 def signature(*, dtype="float32", row=(3, 32, 32), outputs=(("logits", "float32", (10,)),)):
@@ -126,6 +126,6 @@ def test_all_differences_are_listed_at_once():
 
 
 def test_reading_never_imports_torch():
-    code = "import sys\nfrom penstock.runtime.model_config import parse_config\nparse_config('')\nprint('torch' in sys.modules)"
+    code = "import sys\nfrom headrace.runtime.model_config import parse_config\nparse_config('')\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.runtime.capture import capture
+from headrace.runtime.capture import capture
 
 
 class SwishFunction(torch.autograd.Function):

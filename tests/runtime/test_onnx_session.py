@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.errors import BackendError
-from penstock.runtime.capture import capture
-from penstock.runtime.onnx_session import open_onnx
-from penstock.runtime.portable import write_onnx
-from penstock.runtime.session import Target
+from headrace.errors import BackendError
+from headrace.runtime.capture import capture
+from headrace.runtime.onnx_session import open_onnx
+from headrace.runtime.portable import write_onnx
+from headrace.runtime.session import Target
 
 
 class Mixed(nn.Module):
@@ -73,7 +73,7 @@ def test_a_provider_that_is_not_there_is_an_error_and_no_silent_fallback(folder)
 
     if "TensorrtExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this machine has TensorRT")
-    from penstock.runtime import backends
+    from headrace.runtime import backends
 
     backend = backends.get("tensorrt")
     assert "pip install onnxruntime-gpu tensorrt" in backend.supports(Target(device="cuda", precision="fp16"))
@@ -89,8 +89,8 @@ def test_nothing_is_written_about_its_user(folder, tmp_path):
     program = """
 import sys
 from pathlib import Path
-from penstock.runtime.onnx_session import open_onnx
-from penstock.runtime.session import Target
+from headrace.runtime.onnx_session import open_onnx
+from headrace.runtime.session import Target
 open_onnx(Path(sys.argv[1]) / "model.onnx", Target(threads=1), ["CPUExecutionProvider"])
 """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "ORT_"))}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from penstock.runtime.preprocessing import Preprocessor, opencv_resize
-from penstock.specs import Preprocessing, Resize
+from headrace.runtime.preprocessing import Preprocessor, opencv_resize
+from headrace.specs import Preprocessing, Resize
 
 IMAGE = (np.arange(5 * 7 * 3).reshape(5, 7, 3) * 73 % 251).astype(np.uint8)
 SMALLER = [

@@ -10,12 +10,12 @@ from google.protobuf import text_format
 from PIL import Image
 from tritonclient.grpc import model_config_pb2
 
-from penstock.errors import ArtifactError
-from penstock.runtime.artifact import load_artifact
-from penstock.runtime.model_config import read_config
-from penstock.runtime.package import write_package
-from penstock.runtime.preprocessing import ImageError, image_to_row
-from penstock.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
+from headrace.errors import ArtifactError
+from headrace.runtime.artifact import load_artifact
+from headrace.runtime.model_config import read_config
+from headrace.runtime.package import write_package
+from headrace.runtime.preprocessing import ImageError, image_to_row
+from headrace.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
 
 PREPROCESSING = Preprocessing(
     geometry=(Resize(size=20, interpolation="bicubic"), CenterCrop(size=(16, 16))),
@@ -67,7 +67,7 @@ import pickle, sys
 import numpy as np
 import triton_python_backend_utils as pb_utils
 sys.path.append(sys.argv[1] + "/1")
-sys.modules["penstock"] = None
+sys.modules["headrace"] = None
 from model import TritonPythonModel
 model = TritonPythonModel()
 model.initialize({"model_repository": sys.argv[1], "model_version": "1"})
@@ -154,7 +154,7 @@ def test_the_configs_are_complete_and_fit_each_other(write):
 
 
 def test_the_decode_model_computes_what_preprocessing_computes(write, tmp_path):
-    """Run as Triton's stub runs it: another process, no Penstock, the real model.py. The stand-in is NVIDIA's part."""
+    """Run as Triton's stub runs it: another process, no Headrace, the real model.py. The stand-in is NVIDIA's part."""
     models = write().parent
     good = [encoded(40, 30), encoded(21, 64, "PNG", 1), encoded(9, 5, "BMP", 2)]
     requests = [good[:2], [b"not an image"], good[2:], [good[0], good[1][:300]], []]

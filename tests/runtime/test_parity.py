@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from penstock.runtime.parity import Gate, ParityRecord, compare, compare_lossy, compare_relative, unusable_reference
+from headrace.runtime.parity import Gate, ParityRecord, compare, compare_lossy, compare_relative, unusable_reference
 
 GATE = Gate(noise=(1e-6,))
 

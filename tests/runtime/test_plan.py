@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from penstock.runtime.parity import ParityRecord
-from penstock.runtime.plan import Choice, Measurement, Plan
+from headrace.runtime.parity import ParityRecord
+from headrace.runtime.plan import Choice, Measurement, Plan
 
 
 @pytest.fixture

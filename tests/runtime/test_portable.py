@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from penstock.errors import BackendError
-from penstock.runtime.backends import get
-from penstock.runtime.capture import capture
-from penstock.runtime.portable import write_onnx
-from penstock.runtime.session import Target
+from headrace.errors import BackendError
+from headrace.runtime.backends import get
+from headrace.runtime.capture import capture
+from headrace.runtime.portable import write_onnx
+from headrace.runtime.session import Target
 
 
 class LearntBias(nn.Module):

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.runtime.capture import capture
-from penstock.runtime.passes import run_passes
-from penstock.runtime.precision import DTYPES, in_precision
-from penstock.runtime.programs import runnable
+from headrace.runtime.capture import capture
+from headrace.runtime.passes import run_passes
+from headrace.runtime.precision import DTYPES, in_precision
+from headrace.runtime.programs import runnable
 
 
 class Mlp(nn.Module):

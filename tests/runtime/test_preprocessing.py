@@ -16,9 +16,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from penstock.runtime import preprocessing
-from penstock.runtime.preprocessing import ImageError, Preprocessor, image_to_row
-from penstock.specs import INTERPOLATIONS, CenterCrop, Pad, Preprocessing, Resize
+from headrace.runtime import preprocessing
+from headrace.runtime.preprocessing import ImageError, Preprocessor, image_to_row
+from headrace.specs import INTERPOLATIONS, CenterCrop, Pad, Preprocessing, Resize
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PILLOW = {name: getattr(Image.Resampling, name.upper()) for name in INTERPOLATIONS}
@@ -371,7 +371,7 @@ def test_the_source_stands_alone(tmp_path):
     (tmp_path / "run.py").write_text(
         """
 import sys
-sys.modules["penstock"] = None
+sys.modules["headrace"] = None
 import steps
 program = [{"op": "decode", "mode": "L"}, {"op": "scale", "factor": 1.0}, {"op": "normalize", "mean": [0.0], "std": [1.0]},
            {"op": "layout", "channels": "L", "order": "CHW"}]

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.errors import BackendError
-from penstock.runtime.calibration import Calibration
-from penstock.runtime.capture import capture
-from penstock.runtime.passes import run_passes
-from penstock.runtime.portable import write_onnx
-from penstock.runtime.quantise import write_int8
+from headrace.errors import BackendError
+from headrace.runtime.calibration import Calibration
+from headrace.runtime.capture import capture
+from headrace.runtime.passes import run_passes
+from headrace.runtime.portable import write_onnx
+from headrace.runtime.quantise import write_int8
 
 
 class Residual(nn.Module):

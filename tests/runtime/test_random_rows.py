@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from penstock.runtime.random_rows import random_rows
-from penstock.specs import Signature, TensorSpec
+from headrace.runtime.random_rows import random_rows
+from headrace.specs import Signature, TensorSpec
 
 
 def test_every_input_gets_values_that_it_takes():

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from penstock.runtime.randomise import settled
+from headrace.runtime.randomise import settled
 
 
 class Branch(nn.Module):

@@ -30,8 +30,8 @@ def fails():
 RUNNER = """
 import json, os, sys
 import torch
-from penstock.errors import SandboxError
-from penstock.runtime.recipe import build_model, locate
+from headrace.errors import SandboxError
+from headrace.runtime.recipe import build_model, locate
 
 def run(recipe):
     os.environ.update(recipe["environment"])
@@ -109,7 +109,7 @@ if __name__ == "__main__":
     assert not answer["training"]
     assert len(answer["fc"]) == 7
     assert answer["argv"] == ["evaluate.py", "--width", "7"]
-    assert answer["printed"] == ["building __penstock__ evaluate.py tools tools"]
+    assert answer["printed"] == ["building __headrace__ evaluate.py tools tools"]
     assert not answer["main"]
 
 

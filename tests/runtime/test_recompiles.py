@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-import penstock
-from penstock import GraphConfig
-from penstock.errors import CaptureError
-from penstock.runtime.recompiles import Recompile, changed_inputs, described_inputs, kinds_of
+import headrace
+from headrace import GraphConfig
+from headrace.errors import CaptureError
+from headrace.runtime.recompiles import Recompile, changed_inputs, described_inputs, kinds_of
 
 EAGER = GraphConfig(backend="eager", buckets=(1,), threads=1)
 
 
-class Add(penstock.Graph):
+class Add(headrace.Graph):
     def __init__(self, model, config=EAGER):
         super().__init__(config=config)
         self.model = model
@@ -101,14 +101,14 @@ def test_the_bound_is_the_configurations_and_what_was_dropped_is_captured_again(
 
 def test_thrashing_is_warned_of_once_and_names_the_remedy(caplog):
     graph = Add(nn.Linear(4, 4), GraphConfig(backend="eager", buckets=(1,), threads=1, max_captures=1))
-    with caplog.at_level(logging.WARNING, "penstock.graph"):
+    with caplog.at_level(logging.WARNING, "headrace.graph"):
         for count in range(8):
             graph(torch.randn(1, 4), torch.randn(1, 4 if count % 2 else 1))
-    (record,) = [record for record in caplog.records if record.name == "penstock.graph"]
+    (record,) = [record for record in caplog.records if record.name == "headrace.graph"]
     assert re.search(r"Add: .*more than max_captures=1 row shapes; resize inputs to one size, or raise", record.getMessage())
 
 
 def test_sizes_that_fit_are_no_reason_to_warn(graph, caplog):
     for count in range(8):
         graph(torch.randn(1, 4), torch.randn(1, 4 if count % 2 else 1))
-    assert not [record for record in caplog.records if record.name == "penstock.graph"]
+    assert not [record for record in caplog.records if record.name == "headrace.graph"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from penstock.runtime.capture import capture
-from penstock.runtime.reference import make_reference
-from penstock.runtime.session import Target
+from headrace.runtime.capture import capture
+from headrace.runtime.reference import make_reference
+from headrace.runtime.session import Target
 
 
 class Viewing(nn.Module):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.runtime.rehearsal import rehearse
+from headrace.runtime.rehearsal import rehearse
 
 
 class Consequence(nn.Module):

@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.runtime import backends
-from penstock.runtime.capture import capture
-from penstock.runtime.replay import MOST_ROWS, CudaRecorder, Replayed, bucket
-from penstock.runtime.session import Target
-from penstock.runtime.torch_session import TorchSession
+from headrace.runtime import backends
+from headrace.runtime.capture import capture
+from headrace.runtime.replay import MOST_ROWS, CudaRecorder, Replayed, bucket
+from headrace.runtime.session import Target
+from headrace.runtime.torch_session import TorchSession
 
 
 class Recorder:

@@ -8,16 +8,16 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-import penstock
-from penstock import GraphConfig
-from penstock.cli import app
-from penstock.errors import ArtifactError, InputError
-from penstock.runtime.artifact import load_artifact
-from penstock.runtime.image_folder import read_images
-from penstock.runtime.plan import Plan
-from penstock.runtime.plan_table import plan_table
-from penstock.runtime.retune import retune
-from penstock.specs import Labels, Preprocessing, Resize
+import headrace
+from headrace import GraphConfig
+from headrace.cli import app
+from headrace.errors import ArtifactError, InputError
+from headrace.runtime.artifact import load_artifact
+from headrace.runtime.image_folder import read_images
+from headrace.runtime.plan import Plan
+from headrace.runtime.plan_table import plan_table
+from headrace.runtime.retune import retune
+from headrace.specs import Labels, Preprocessing, Resize
 
 LABELS = ["ant", "bee", "cat", "dog", "elk"]
 STEPS = Preprocessing(geometry=(Resize(size=(16, 16)),), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
@@ -26,7 +26,7 @@ QUICK = {"threads": 1, "buckets": (1, 2), "max_tuning_seconds": 20.0}
 
 @pytest.fixture
 def folder(conv_net, tmp_path):
-    graph = penstock.compile(conv_net, torch.randn(2, 3, 16, 16), config=GraphConfig(backend="onnxruntime", buckets=(1, 4)))
+    graph = headrace.compile(conv_net, torch.randn(2, 3, 16, 16), config=GraphConfig(backend="onnxruntime", buckets=(1, 4)))
     return graph.save(tmp_path / "models" / "net", labels=LABELS, preprocessing=STEPS)
 
 
@@ -57,14 +57,14 @@ def test_a_plan_for_this_machine_is_added_and_the_answers_stay(folder, conv_net)
     assert "needs the model itself" in names["eager"].why
     rows = torch.randn(3, 3, 16, 16)
     with torch.no_grad():
-        torch.testing.assert_close(penstock.load(folder)(rows), conv_net(rows), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(headrace.load(folder)(rows), conv_net(rows), atol=1e-5, rtol=1e-5)
 
 
 def test_plans_of_other_machines_and_their_files_stay(folder, photos):
     artifact, plan = retune(folder, GraphConfig(precision="int8", backend="onnxruntime", **QUICK), images=photos)
     assert plan.choice(1).files[0].startswith("model-int8")
     elsewhere = {**plan.to_json(), "fingerprint": {**plan.fingerprint, "cpu": "another"}}
-    from penstock.runtime.manifest import read_manifest, write_manifest
+    from headrace.runtime.manifest import read_manifest, write_manifest
 
     content, _ = read_manifest(artifact.path)
     write_manifest(artifact.path, {**content, "plans": [elsewhere]})
@@ -106,7 +106,7 @@ def test_what_cannot_be_tuned_is_said_and_nothing_changes(folder, photos, tmp_pa
         retune(folder, GraphConfig(**QUICK), images=tmp_path / "empty")
     with pytest.raises(ArtifactError):
         retune(tmp_path, GraphConfig(**QUICK))
-    bare = penstock.compile(conv_net, torch.randn(2, 3, 16, 16), config=GraphConfig(backend="eager", buckets=(1,)))
+    bare = headrace.compile(conv_net, torch.randn(2, 3, 16, 16), config=GraphConfig(backend="eager", buckets=(1,)))
     with pytest.raises(ArtifactError, match="how an image becomes its input"):
         retune(bare.save(tmp_path / "bare"), GraphConfig(**QUICK), images=photos)
     assert {path.name: path.read_bytes() for path in (folder / "1").iterdir()} == before

@@ -5,11 +5,11 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
-from penstock.errors import ArtifactError
-from penstock.runtime import roofline as module
-from penstock.runtime.capture import capture
-from penstock.runtime.operations import Work, work_of
-from penstock.runtime.portable import write_onnx
+from headrace.errors import ArtifactError
+from headrace.runtime import roofline as module
+from headrace.runtime.capture import capture
+from headrace.runtime.operations import Work, work_of
+from headrace.runtime.portable import write_onnx
 
 
 class Net(torch.nn.Module):
@@ -69,7 +69,7 @@ def test_roofs_are_the_lower_of_arithmetic_and_memory(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "matmul_peaks", lambda device, seconds: {"fp32": {"operations_per_second": 1000.0, "by": "x"}})
     monkeypatch.setattr(module, "copy_bandwidth", lambda device, seconds: 100.0)
     monkeypatch.setattr(module, "work_of", lambda path: Work(operations=10, weights=100, elements=0))
-    from penstock import GraphConfig, compile
+    from headrace import GraphConfig, compile
 
     graph = compile(Net(), torch.randn(2, 3, 16, 16), config=GraphConfig(backend="onnxruntime", buckets=(1, 8)))
     graph.save(tmp_path / "net")

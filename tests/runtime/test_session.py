@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from penstock.runtime.session import Target, _quota, default_threads
+from headrace.runtime.session import Target, _quota, default_threads
 
 
 def test_target_rejects_what_does_not_exist():
@@ -33,7 +33,7 @@ def test_container_quota(tmp_path, content, cpus):
 
 def test_session_plan_and_backends_import_without_torch():
     code = (
-        "import sys; from penstock.runtime import backends, config, measure, parity, plan, session, structure\n"
+        "import sys; from headrace.runtime import backends, config, measure, parity, plan, session, structure\n"
         "backends.discover(); backends.get('onnxruntime').supports(session.Target())\n"
         "backends.get('openvino').supports(session.Target())\n"
         "print('torch' in sys.modules)"

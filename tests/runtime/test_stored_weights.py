@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from penstock.runtime.stored_weights import stored_weights_read
+from headrace.runtime.stored_weights import stored_weights_read
 
 
 @pytest.mark.parametrize("kind", ["zip", "legacy", "numpy"])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.runtime.structure import Structure, flatten
+from headrace.runtime.structure import Structure, flatten
 
 Pair = collections.namedtuple("Pair", "logits features")
 

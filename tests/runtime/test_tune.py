@@ -5,17 +5,17 @@ import pytest
 import torch
 from torch import nn
 
-from penstock import GraphConfig
-from penstock.errors import BackendError, InputError, ParityError
-from penstock.runtime import backends, tune
-from penstock.runtime.backends.eager import EagerBackend
-from penstock.runtime.capture import capture
-from penstock.runtime.fingerprint import fingerprint
-from penstock.runtime.passes import run_passes
-from penstock.runtime.plan import Choice
-from penstock.runtime.session import Target
-from penstock.runtime.source import CapturedSource
-from penstock.runtime.trial import Trial
+from headrace import GraphConfig
+from headrace.errors import BackendError, InputError, ParityError
+from headrace.runtime import backends, tune
+from headrace.runtime.backends.eager import EagerBackend
+from headrace.runtime.capture import capture
+from headrace.runtime.fingerprint import fingerprint
+from headrace.runtime.passes import run_passes
+from headrace.runtime.plan import Choice
+from headrace.runtime.session import Target
+from headrace.runtime.source import CapturedSource
+from headrace.runtime.trial import Trial
 
 HAVE_BF16 = backends.get("openvino").supports(SimpleNamespace(device="cpu", precision="bf16")) is None
 
@@ -217,12 +217,12 @@ def test_torchs_threads_are_as_before(conv_net, tuned):
 
 
 def test_labels_that_do_not_fit_the_images_are_refused(conv_net, images):
-    import penstock
+    import headrace
 
     with pytest.raises(InputError, match="one class number per image"):
-        penstock.compile(conv_net, images=images, labels=np.zeros(95, np.int64))
+        headrace.compile(conv_net, images=images, labels=np.zeros(95, np.int64))
     with pytest.raises(InputError, match="without images"):
-        penstock.compile(conv_net, torch.randn(1, 3, 16, 16)).compile(torch.randn(1, 3, 16, 16), labels=np.zeros(3))
+        headrace.compile(conv_net, torch.randn(1, 3, 16, 16)).compile(torch.randn(1, 3, 16, 16), labels=np.zeros(3))
 
 
 CENTRES = 4 * np.random.default_rng(5).normal(size=(5, 3)).astype(np.float32)

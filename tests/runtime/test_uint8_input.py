@@ -6,14 +6,14 @@ import torch
 from PIL import Image
 from torch import nn
 
-from penstock.errors import InputError
-from penstock.runtime import backends
-from penstock.runtime.capture import capture
-from penstock.runtime.passes import run_passes
-from penstock.runtime.preprocessing import Preprocessor
-from penstock.runtime.session import Target
-from penstock.runtime.uint8_input import as_rows, fold_preprocessing
-from penstock.specs import Preprocessing
+from headrace.errors import InputError
+from headrace.runtime import backends
+from headrace.runtime.capture import capture
+from headrace.runtime.passes import run_passes
+from headrace.runtime.preprocessing import Preprocessor
+from headrace.runtime.session import Target
+from headrace.runtime.uint8_input import as_rows, fold_preprocessing
+from headrace.specs import Preprocessing
 
 RGB = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 BGR = Preprocessing(mean=(103.9, 116.8, 123.7), std=(57.4, 57.1, 58.4), scale=1.0, channels="BGR")
@@ -110,20 +110,20 @@ def test_other_inputs_are_refused(settled):
 
 
 def test_a_compiled_graph_takes_pixels_and_its_folder_serves_images(settled, tmp_path):
-    import penstock
-    from penstock import GraphConfig
+    import headrace
+    from headrace import GraphConfig
 
     model = settled(Net()).eval()
     pixels = torch.randint(0, 256, (5, 10, 12, 3), dtype=torch.uint8)
     with torch.no_grad():
         expected = model(as_rows(pixels, RGB))
     config = GraphConfig(backend="onnxruntime", buckets=(1, 4))
-    graph = penstock.compile(model, pixels[:2], preprocessing=RGB, config=config)
+    graph = headrace.compile(model, pixels[:2], preprocessing=RGB, config=config)
     torch.testing.assert_close(graph(pixels), expected, atol=1e-4, rtol=1e-4)
     with pytest.raises(InputError, match="uint8 images"):
         graph(torch.rand(1, 3, 10, 12))
     folder = graph.save(tmp_path / "models" / "net", labels=list("abcde"))
-    loaded = penstock.load(folder)
+    loaded = headrace.load(folder)
     torch.testing.assert_close(loaded(pixels), expected, atol=1e-4, rtol=1e-4)
     assert loaded.artifact.preprocessing == RGB
     config = (tmp_path / "models" / "net_decode" / "config.pbtxt").read_text()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.runtime.undisturbed import undisturbed
+from headrace.runtime.undisturbed import undisturbed
 
 
 class Restless(nn.Module):

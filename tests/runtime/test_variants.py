@@ -9,21 +9,21 @@ import pytest
 import torch
 from PIL import Image
 
-from penstock.errors import ArtifactError
-from penstock.runtime import backends, variants
-from penstock.runtime.artifact import load_artifact, write_artifact
-from penstock.runtime.calibration import Calibration
-from penstock.runtime.capture import capture
-from penstock.runtime.config import GraphConfig
-from penstock.runtime.fingerprint import fingerprint
-from penstock.runtime.packaging import Order, package_model
-from penstock.runtime.passes import run_passes
-from penstock.runtime.plan import Choice, Measurement, Plan
-from penstock.runtime.session import Target
-from penstock.runtime.uint8_input import fold_preprocessing
-from penstock.runtime.variants import FORMS, _held_to, _why_not, write_variants
-from penstock.runtime.worker import answer
-from penstock.specs import Preprocessing, Resize, Signature, TensorSpec
+from headrace.errors import ArtifactError
+from headrace.runtime import backends, variants
+from headrace.runtime.artifact import load_artifact, write_artifact
+from headrace.runtime.calibration import Calibration
+from headrace.runtime.capture import capture
+from headrace.runtime.config import GraphConfig
+from headrace.runtime.fingerprint import fingerprint
+from headrace.runtime.packaging import Order, package_model
+from headrace.runtime.passes import run_passes
+from headrace.runtime.plan import Choice, Measurement, Plan
+from headrace.runtime.session import Target
+from headrace.runtime.uint8_input import fold_preprocessing
+from headrace.runtime.variants import FORMS, _held_to, _why_not, write_variants
+from headrace.runtime.worker import answer
+from headrace.specs import Preprocessing, Resize, Signature, TensorSpec
 
 PREPROCESSING = Preprocessing(geometry=(Resize(size=(16, 16)),), mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3))
 

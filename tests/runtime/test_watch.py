@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.runtime.watch import Watch, held_in, modules_in
+from headrace.runtime.watch import Watch, held_in, modules_in
 
 
 class Owner:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from penstock.runtime.artifact import load_artifact
-from penstock.specs import Preprocessing
+from headrace.runtime.artifact import load_artifact
+from headrace.specs import Preprocessing
 
 MODEL = """
 import torch
@@ -112,7 +112,7 @@ def ask(repository, tmp_path):
         (tmp_path / "request.json").write_text(json.dumps({**request, **changes}))
         environment = {**os.environ, "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "penstock.runtime.worker", tmp_path / "request.json", tmp_path / "response.json"],
+            [sys.executable, "-P", "-m", "headrace.runtime.worker", tmp_path / "request.json", tmp_path / "response.json"],
             cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -165,14 +165,14 @@ def test_a_forward_that_fails_is_a_response(ask):
 @pytest.mark.parametrize("request_text", ["", "[]", "{}", '{"task": "dance", "recipe": {"root": "/"}}'])
 def test_a_broken_request_is_a_response(tmp_path, request_text):
     (tmp_path / "request.json").write_text(request_text)
-    command = [sys.executable, "-m", "penstock.runtime.worker", "request.json", "response.json"]
+    command = [sys.executable, "-m", "headrace.runtime.worker", "request.json", "response.json"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
     assert not json.loads((tmp_path / "response.json").read_text())["ok"]
 
 
 def test_usage_without_arguments():
     done = subprocess.run(
-        [sys.executable, "-m", "penstock.runtime.worker"], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "headrace.runtime.worker"], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 2
     assert "usage" in done.stderr
@@ -223,7 +223,7 @@ def test_package_with_a_checkpoint_and_the_scripts_own_outputs(ask, repository, 
     assert [spec.name for spec in artifact.signature.inputs] == ["images"]
     recorded = np.load(repository / "images.npz")
     code = (
-        "import sys, numpy as np\nfrom penstock.runtime.artifact import load_artifact\n"
+        "import sys, numpy as np\nfrom headrace.runtime.artifact import load_artifact\n"
         "session = load_artifact(sys.argv[1]).open(4, threads=1)\n"
         "np.save(sys.argv[2], session.run([np.load(sys.argv[3])['images'][:7]])[0])\nprint('torch' in sys.modules)\n"
     )

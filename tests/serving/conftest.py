@@ -16,9 +16,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from penstock.runtime.package import write_package
-from penstock.serving.fast_preprocessing import make_preprocessor
-from penstock.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
+from headrace.runtime.package import write_package
+from headrace.serving.fast_preprocessing import make_preprocessor
+from headrace.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
 
 SIDE, CLASSES, BATCH = 16, 7, 8
 LABELS = [f"class {letter}" for letter in "abcdefg"]
@@ -155,7 +155,7 @@ def slow_models(tmp_path_factory) -> Path:
 
 
 class Server:
-    """A `penstock serve` process with its ports; `stop` is a clean SIGTERM."""
+    """A `headrace serve` process with its ports; `stop` is a clean SIGTERM."""
 
     def __init__(self, models: Path, tmp: Path, *, new_session: bool = False, **config):
         self.ready_file = tmp / "ready.json"
@@ -171,8 +171,8 @@ class Server:
         }
         settings |= config
         code = (
-            "import json, sys, pathlib; from penstock.serving.server import serve; "
-            "from penstock.serving.config import ServeConfig; c = json.loads(sys.argv[1]); "
+            "import json, sys, pathlib; from headrace.serving.server import serve; "
+            "from headrace.serving.config import ServeConfig; c = json.loads(sys.argv[1]); "
             "paths = ('models', 'ready_file', 'token_file', 'tls_cert', 'tls_key', 'tls_client_ca'); "
             "serve(ServeConfig(**{k: pathlib.Path(v) if v and k in paths else v for k, v in c.items()}))"
         )

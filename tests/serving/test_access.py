@@ -7,8 +7,8 @@ import re
 import pytest
 from tritonclient.grpc import service_pb2
 
-from penstock.errors import ForbiddenError, PenstockError, UnauthorizedError
-from penstock.serving.access import CATEGORIES, Access, load_access
+from headrace.errors import ForbiddenError, HeadraceError, UnauthorizedError
+from headrace.serving.access import CATEGORIES, Access, load_access
 
 TOKENS = {category: f"{category}-0123456789abcdef" for category in CATEGORIES}
 RPC = "/inference.GRPCInferenceService/"
@@ -158,15 +158,15 @@ def test_token_files(tmp_path):
     ],
 )
 def test_token_files_that_are_wrong(tmp_path, content, says):
-    with pytest.raises(PenstockError, match=says) as caught:
+    with pytest.raises(HeadraceError, match=says) as caught:
         load_access(_file(tmp_path, content))
     assert "0123456789" not in str(caught.value)
 
 
 def test_token_files_that_cannot_be_read(tmp_path):
-    with pytest.raises(PenstockError, match="--token-file"):
+    with pytest.raises(HeadraceError, match="--token-file"):
         load_access(tmp_path / "nope.toml")
-    with pytest.raises(PenstockError, match="not valid TOML"):
+    with pytest.raises(HeadraceError, match="not valid TOML"):
         load_access(_file(tmp_path, "infer = [", "tokens.toml"))
 
 
@@ -178,11 +178,11 @@ def test_every_method_of_the_protocol_has_a_category(access):
 def test_every_route_of_the_server_has_a_category(access, models):
     from starlette.routing import Route
 
-    from penstock.serving.config import ServeConfig
-    from penstock.serving.dataplane import DataPlane
-    from penstock.serving.decode import DecodePool
-    from penstock.serving.http import create_app
-    from penstock.serving.repository import ModelRepository
+    from headrace.serving.config import ServeConfig
+    from headrace.serving.dataplane import DataPlane
+    from headrace.serving.decode import DecodePool
+    from headrace.serving.http import create_app
+    from headrace.serving.repository import ModelRepository
 
     config, pool = ServeConfig(models=models), DecodePool(1, limit=1)
     app = create_app(DataPlane(ModelRepository(config), pool, config))

@@ -7,9 +7,9 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 import numpy as np
 import pytest
 
-from penstock.errors import ExecutionError, InputError, OverloadedError
-from penstock.serving.batcher import Batcher
-from penstock.serving.latency import LatencyTable
+from headrace.errors import ExecutionError, InputError, OverloadedError
+from headrace.serving.batcher import Batcher
+from headrace.serving.latency import LatencyTable
 
 TABLE = {1: 0.001, 2: 0.001, 4: 0.001, 8: 0.001}
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from penstock.serving.changes import Changes
+from headrace.serving.changes import Changes
 
 
 def test_listeners_hear_while_they_listen():

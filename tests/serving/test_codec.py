@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import InputError, RequestError
-from penstock.serving.codec import binary_to_tensor, decode_request, encode_response, tensor_to_binary
-from penstock.serving.json_limits import parse_json
-from penstock.serving.messages import (
+from headrace.errors import InputError, RequestError
+from headrace.serving.codec import binary_to_tensor, decode_request, encode_response, tensor_to_binary
+from headrace.serving.json_limits import parse_json
+from headrace.serving.messages import (
     DATATYPES,
     InferenceRequest,
     InferenceResponse,

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tritonclient.grpc import service_pb2 as pb
 
-from penstock.serving.codec import decode_request
-from penstock.serving.grpc_codec import decode_infer
-from penstock.serving.messages import DATATYPES, RequestedOutput
+from headrace.serving.codec import decode_request
+from headrace.serving.grpc_codec import decode_infer
+from headrace.serving.messages import DATATYPES, RequestedOutput
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=8)
 SHAPES = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.serving.completion import in_completion_order
+from headrace.serving.completion import in_completion_order
 
 
 async def _given(values):

@@ -239,7 +239,7 @@ def test_a_config_given_with_the_request(clients, repository, scale_of):
 def test_unknown_names(clients, repository):
     repository.package("tiny")
     _, grpc, server = clients()
-    for name in ("nope", "..", "tiny/../tiny", ".penstock", "/etc", "tiny\x00", "t" * 5000):
+    for name in ("nope", "..", "tiny/../tiny", ".headrace", "/etc", "tiny\x00", "t" * 5000):
         for call in (grpc.load_model, grpc.unload_model):
             with pytest.raises(InferenceServerException, match="unknown model"):
                 call(name)

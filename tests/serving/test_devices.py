@@ -5,14 +5,14 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli import app
-from penstock.errors import BackendError
-from penstock.runtime.artifact import load_artifact
-from penstock.runtime.session import Target, visible_gpus
-from penstock.serving.config import ServeConfig
-from penstock.serving.devices import each_device, ordinals, parsed_devices
-from penstock.serving.loading import load_tensor_model, open_instance
-from penstock.serving.processes.child import config_from_json, config_to_json
+from headrace.cli import app
+from headrace.errors import BackendError
+from headrace.runtime.artifact import load_artifact
+from headrace.runtime.session import Target, visible_gpus
+from headrace.serving.config import ServeConfig
+from headrace.serving.devices import each_device, ordinals, parsed_devices
+from headrace.serving.loading import load_tensor_model, open_instance
+from headrace.serving.processes.child import config_from_json, config_to_json
 
 
 def test_a_plan_for_the_cpu_asks_for_no_gpu():

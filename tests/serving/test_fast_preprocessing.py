@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from penstock.runtime.preprocessing import ImageError, Preprocessor
-from penstock.serving import fast_preprocessing
-from penstock.serving.config import ServeConfig
-from penstock.serving.fast_preprocessing import FastPreprocessor, make_preprocessor
-from penstock.specs import CenterCrop, Pad, Preprocessing, Resize
+from headrace.runtime.preprocessing import ImageError, Preprocessor
+from headrace.serving import fast_preprocessing
+from headrace.serving.config import ServeConfig
+from headrace.serving.fast_preprocessing import FastPreprocessor, make_preprocessor
+from headrace.specs import CenterCrop, Pad, Preprocessing, Resize
 
 simplejpeg = pytest.importorskip("simplejpeg")
-resample = pytest.importorskip("penstock.serving.resample", exc_type=ImportError)
+resample = pytest.importorskip("headrace.serving.resample", exc_type=ImportError)
 BOUND = resample.BOUND
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

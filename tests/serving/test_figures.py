@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.serving.statistics import LATENCY_BOUNDS, BatchTimes, ModelStatistics
+from headrace.serving.statistics import LATENCY_BOUNDS, BatchTimes, ModelStatistics
 
 
 def _get(server, path, data=None):
@@ -80,9 +80,9 @@ def test_figures_move_with_requests(models, launch, make_photo, frontends):
         with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=30) as scraped:
             lines = dict(line.rsplit(" ", 1) for line in scraped.read().decode().splitlines() if not line.startswith("#"))
         labels = 'model="tiny",version="1"'
-        assert float(lines[f"penstock_request_latency_seconds_count{{{labels}}}"]) == after["tiny"]["answered"]
-        assert float(lines[f'penstock_request_latency_seconds_bucket{{le="100.0",{labels}}}']) == after["tiny"]["answered"]
-        assert float(lines[f"penstock_request_latency_seconds_sum{{{labels}}}"]) == pytest.approx(after["tiny"]["seconds"])
+        assert float(lines[f"headrace_request_latency_seconds_count{{{labels}}}"]) == after["tiny"]["answered"]
+        assert float(lines[f'headrace_request_latency_seconds_bucket{{le="100.0",{labels}}}']) == after["tiny"]["answered"]
+        assert float(lines[f"headrace_request_latency_seconds_sum{{{labels}}}"]) == pytest.approx(after["tiny"]["seconds"])
 
 
 def test_the_queue_while_requests_wait(slow_models, launch, make_photo):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock.serving.gather import Gatherer
+from headrace.serving.gather import Gatherer
 
 
 class Doubles:

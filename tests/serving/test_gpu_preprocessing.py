@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from penstock.errors import BackendError, InputError
-from penstock.runtime.gpu_images import GpuImages
-from penstock.runtime.session import visible_gpus
-from penstock.serving import gpu_preprocessing
-from penstock.serving.config import ServeConfig
-from penstock.serving.decode import DecodePool, decode_rows
-from penstock.serving.fast_preprocessing import make_preprocessor
-from penstock.serving.gpu_preprocessing import GPU_BATCH, GpuPreprocessor, make_gpu_preprocessor
-from penstock.specs import CenterCrop, Preprocessing, Resize
+from headrace.errors import BackendError, InputError
+from headrace.runtime.gpu_images import GpuImages
+from headrace.runtime.session import visible_gpus
+from headrace.serving import gpu_preprocessing
+from headrace.serving.config import ServeConfig
+from headrace.serving.decode import DecodePool, decode_rows
+from headrace.serving.fast_preprocessing import make_preprocessor
+from headrace.serving.gpu_preprocessing import GPU_BATCH, GpuPreprocessor, make_gpu_preprocessor
+from headrace.specs import CenterCrop, Preprocessing, Resize
 
 simplejpeg = pytest.importorskip("simplejpeg")
 
@@ -235,14 +235,14 @@ def test_configuration(tmp_path):
         ServeConfig(models=tmp_path, decoding="gpu", frontends=2)
 
 
-def penstock(*arguments):
-    command = [sys.executable, "-m", "penstock", *map(str, arguments)]
+def headrace(*arguments):
+    command = [sys.executable, "-m", "headrace", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 @pytest.mark.skipif(visible_gpus() > 0, reason="this machine has a GPU")
 def test_without_a_gpu_the_server_does_not_start(models):
-    done = penstock("serve", models, "--decoding", "gpu", "--http-port", 0, "--grpc-port", 0, "--metrics-port", 0)
+    done = headrace("serve", models, "--decoding", "gpu", "--http-port", 0, "--grpc-port", 0, "--metrics-port", 0)
     assert (done.returncode, done.stdout) == (2, "")
     assert "JPEGs cannot be decoded on a GPU here" in done.stderr
     assert "--decoding fast" in done.stderr
@@ -256,6 +256,6 @@ def test_without_a_gpu_the_server_does_not_start(models):
     [(["--frontends", 2], "needs frontends 0, got 2"), (["--ray"], "--decoding gpu does not go with --ray")],
 )
 def test_what_does_not_go_with_it_is_refused(models, options, message):
-    done = penstock("serve", models, "--decoding", "gpu", *options)
+    done = headrace("serve", models, "--decoding", "gpu", *options)
     assert done.returncode == 2
     assert message in done.stderr

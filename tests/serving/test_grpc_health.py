@@ -125,7 +125,7 @@ def test_watch_sees_the_engine_end_and_come_back(models, start, watch):
     (engine,) = [
         child
         for child in psutil.Process(server.process.pid).children()
-        if "penstock.serving.processes.engine" in child.cmdline()
+        if "headrace.serving.processes.engine" in child.cmdline()
     ]
     os.kill(engine.pid, signal.SIGKILL)
     assert (whole.next(), tiny.next()) == (NOT_SERVING, NOT_SERVING)
@@ -149,7 +149,7 @@ def test_a_models_health_needs_what_the_model_needs(models, launch, watch, tmp_p
 
 def test_watchers_are_bounded_and_leave(server):
     """Those who have left make room again."""
-    from penstock.serving.grpc_health import _MAX_WATCHERS
+    from headrace.serving.grpc_health import _MAX_WATCHERS
 
     request = health_pb2.HealthCheckRequest()
     channels = [grpc.insecure_channel(server.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(5)]

@@ -38,5 +38,5 @@ def test_a_client_without_stubs_calls_a_method(server):
             request_serializer=request.SerializeToString,
             response_deserializer=response.FromString,
         )
-        assert call(request()).name == "penstock"
+        assert call(request()).name == "headrace"
         assert ask(file_containing_symbol="nope").error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]

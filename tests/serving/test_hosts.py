@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.errors import ForbiddenError
-from penstock.serving.config import ServeConfig
-from penstock.serving.hosts import Hosts, is_loopback
+from headrace.errors import ForbiddenError
+from headrace.serving.config import ServeConfig
+from headrace.serving.hosts import Hosts, is_loopback
 
 
 @pytest.mark.parametrize(

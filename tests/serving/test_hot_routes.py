@@ -8,14 +8,14 @@ import httpx
 import numpy as np
 import pytest
 
-from penstock.errors import InputError
-from penstock.serving import hot_routes
-from penstock.serving.config import ServeConfig
-from penstock.serving.dataplane import DataPlane
-from penstock.serving.decode import DecodePool
-from penstock.serving.hot_routes import HotApp
-from penstock.serving.http import create_app
-from penstock.serving.repository import ModelRepository
+from headrace.errors import InputError
+from headrace.serving import hot_routes
+from headrace.serving.config import ServeConfig
+from headrace.serving.dataplane import DataPlane
+from headrace.serving.decode import DecodePool
+from headrace.serving.hot_routes import HotApp
+from headrace.serving.http import create_app
+from headrace.serving.repository import ModelRepository
 
 
 @pytest.fixture(scope="module")

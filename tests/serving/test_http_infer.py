@@ -35,7 +35,7 @@ def test_health_and_metadata(client):
     assert not client.is_model_ready("tiny", "2")
     assert not client.is_model_ready("damaged")
     server = client.get_server_metadata()
-    assert server["name"] == "penstock"
+    assert server["name"] == "headrace"
     assert {"binary_tensor_data", "classification", "statistics"} <= set(server["extensions"])
     model = client.get_model_metadata("tiny")
     assert model["versions"] == ["1"]
@@ -193,8 +193,8 @@ def test_metrics(server, client):
     assert float(samples['nv_inference_request_success{model="tiny",version="1"}']) >= 1
     assert float(samples['nv_inference_pending_request_count{model="tiny",version="1"}']) == 0
     assert float(samples['nv_inference_compute_infer_duration_us{model="tiny",version="1"}']) > 0
-    assert float(samples['penstock_batch_size_count{model="tiny",version="1"}']) >= 1
-    assert float(samples['penstock_deadline_slack_seconds_count{model="tiny",version="1"}']) >= 1
+    assert float(samples['headrace_batch_size_count{model="tiny",version="1"}']) >= 1
+    assert float(samples['headrace_deadline_slack_seconds_count{model="tiny",version="1"}']) >= 1
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"http://{server.metrics}/v2")
 

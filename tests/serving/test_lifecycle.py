@@ -160,11 +160,11 @@ def test_a_port_in_use_fails_at_once_and_says_which(models, which):
         port = taken.getsockname()[1]
         ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0, which: port}
         code = (
-            "import sys, json, pathlib\nfrom penstock.serving.server import serve\n"
-            "from penstock.serving.config import ServeConfig\n"
-            "from penstock.errors import PenstockError\n"
+            "import sys, json, pathlib\nfrom headrace.serving.server import serve\n"
+            "from headrace.serving.config import ServeConfig\n"
+            "from headrace.errors import HeadraceError\n"
             "try: serve(ServeConfig(models=pathlib.Path(sys.argv[1]), **json.loads(sys.argv[2])))\n"
-            "except PenstockError as error: sys.exit(str(error))"
+            "except HeadraceError as error: sys.exit(str(error))"
         )
         done = subprocess.run(
             [sys.executable, "-c", code, str(models), json.dumps(ports)],
@@ -180,10 +180,10 @@ def test_a_port_in_use_fails_at_once_and_says_which(models, which):
 
 
 def test_folders_that_cannot_be_served(tmp_path, models):
-    from penstock.errors import ArtifactError
-    from penstock.serving.config import ServeConfig
-    from penstock.serving.repository import ModelRepository
-    from penstock.serving.server import serve
+    from headrace.errors import ArtifactError
+    from headrace.serving.config import ServeConfig
+    from headrace.serving.repository import ModelRepository
+    from headrace.serving.server import serve
 
     with pytest.raises(ArtifactError, match="not a folder"):
         ModelRepository(ServeConfig(models=tmp_path / "nope"))
@@ -216,7 +216,7 @@ def test_torch_is_never_imported_and_warm_up_chooses_the_instances(start, models
 
 def test_sigterm_while_loading_ends_cleanly(tmp_path, models):
     code = (
-        "import sys, pathlib\nfrom penstock.serving.server import serve\nfrom penstock.serving.config import ServeConfig\n"
+        "import sys, pathlib\nfrom headrace.serving.server import serve\nfrom headrace.serving.config import ServeConfig\n"
         "serve(ServeConfig(models=pathlib.Path(sys.argv[1]), http_port=0, grpc_port=0, metrics_port=0))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(models)], stdout=subprocess.PIPE, text=True)

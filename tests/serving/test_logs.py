@@ -12,8 +12,8 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
-from penstock.errors import InputError, UnsupportedError
-from penstock.serving.logs import LogSettings, log_output, log_request, request_id
+from headrace.errors import InputError, UnsupportedError
+from headrace.serving.logs import LogSettings, log_output, log_request, request_id
 
 MODULES = {"http": triton_http, "grpc": triton_grpc}
 
@@ -53,7 +53,7 @@ def test_a_line_per_request(logging_server):
             with pytest.raises(InferenceServerException):
                 _infer(client, module, rows=9, headers={"x-request-id": f"bad-{transport}"})
     found = _lines(logging_server, until=_has(*(f"{what}-{transport}" for what in ("ask", "bad") for transport in MODULES)))
-    lines = {line["request_id"]: line for line in found if line["logger"] == "penstock.access"}
+    lines = {line["request_id"]: line for line in found if line["logger"] == "headrace.access"}
     for transport, call, ok, bad in (
         ("http", "POST /v2/models/tiny/infer", 200, 400),
         ("grpc", "ModelInfer", "OK", "INVALID_ARGUMENT"),
@@ -191,7 +191,7 @@ def test_a_file_cannot_be_chosen(settings):
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_what_callers_send_cannot_begin_a_line(form, capsys):
-    log = logging.getLogger("penstock.serving")
+    log = logging.getLogger("headrace.serving")
     with log_output(form):
         log_request("http", "GET /a", 200, model='m"\n2026 ERROR forged', begin=0.0, received=1, sent=2, request="r\r\nforged")
         token = request_id.set("id-1")
@@ -207,7 +207,7 @@ def test_what_callers_send_cannot_begin_a_line(form, capsys):
         assert first["model"] == 'm"\n2026 ERROR forged'
         assert (second["message"], second["request_id"], second["level"]) == ("said", "id-1", "warning")
     else:
-        assert " INFO penstock.access: http GET /a model=" in lines[0]
-        assert lines[1].endswith('WARNING penstock.serving: said request_id="id-1"')
+        assert " INFO headrace.access: http GET /a model=" in lines[0]
+        assert lines[1].endswith('WARNING headrace.serving: said request_id="id-1"')
     log.warning("after the block")
     assert capsys.readouterr().err.count("after the block") <= 1

@@ -8,7 +8,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.serving.statistics import FAILURES
+from headrace.serving.statistics import FAILURES
 
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["one process", "front ends"])
@@ -56,8 +56,8 @@ def test_how_busy_the_instances_are(served):
     for _ in range(5):
         assert ask(served, "tiny", 0.5) == 200
     after = scrape(served)
-    assert after["penstock_instances", "tiny"] == 2
-    busy = after["penstock_busy_seconds_total", "tiny"] - before["penstock_busy_seconds_total", "tiny"]
+    assert after["headrace_instances", "tiny"] == 2
+    busy = after["headrace_busy_seconds_total", "tiny"] - before["headrace_busy_seconds_total", "tiny"]
     # One request after the other, each was a batch, so that the parts of requests are those of batches.
     parts = [f"nv_inference_compute_{part}_duration_us" for part in ("input", "infer", "output")]
     of_requests = sum(after[part, "tiny"] - before[part, "tiny"] for part in parts) / 1e6

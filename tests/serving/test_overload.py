@@ -6,8 +6,8 @@ What share it serves at exactly twice its load is measured by `make soak` on a q
 import psutil
 import pytest
 
-from penstock.serving.bench.histogram import Histogram
-from penstock.serving.bench.loadgen import LoadRequest, run
+from headrace.serving.bench.histogram import Histogram
+from headrace.serving.bench.loadgen import LoadRequest, run
 
 DEADLINE_MS = 20_000
 

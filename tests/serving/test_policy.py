@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from penstock.serving.latency import LatencyTable
-from penstock.serving.policy import BatchPolicy, Dispatch, Refusal, Reject, Wait, service_order
+from headrace.serving.latency import LatencyTable
+from headrace.serving.policy import BatchPolicy, Dispatch, Refusal, Reject, Wait, service_order
 
 # A GPU-like table, where larger batches are far more efficient, and a CPU-like one, where they are not.
 STEEP = LatencyTable({1: 0.010, 2: 0.011, 4: 0.012, 8: 0.014, 16: 0.020})

@@ -8,9 +8,9 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from penstock.errors import RateLimitError
-from penstock.serving.config import ServeConfig
-from penstock.serving.rate_limit import RateLimiter, client_of_address, client_of_peer
+from headrace.errors import RateLimitError
+from headrace.serving.config import ServeConfig
+from headrace.serving.rate_limit import RateLimiter, client_of_address, client_of_peer
 
 
 class Clock:

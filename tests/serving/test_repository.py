@@ -6,9 +6,9 @@ import time
 import numpy as np
 import pytest
 
-from penstock.errors import ArtifactError, InputError, NotFoundError, OverloadedError, UnsupportedError
-from penstock.serving.config import ServeConfig
-from penstock.serving.repository import ModelRepository
+from headrace.errors import ArtifactError, InputError, NotFoundError, OverloadedError, UnsupportedError
+from headrace.serving.config import ServeConfig
+from headrace.serving.repository import ModelRepository
 
 IMAGES = np.zeros((1, 3, 16, 16), np.float32)
 
@@ -49,8 +49,8 @@ def test_a_model_that_is_in_use_is_closed_after_that(opened, repository):
         ticket = old.batcher.admit(1, timeout=30)  # what comes late to the old version still gets in
         old.batcher.submit(ticket, [IMAGES])
         assert ticket.future.result(30)[0].shape == (1, 7)
-        assert any(thread.name == "penstock-drain-tiny" for thread in threading.enumerate())
-    _until(lambda: not any(thread.name == "penstock-drain-tiny" for thread in threading.enumerate()))
+        assert any(thread.name == "headrace-drain-tiny" for thread in threading.enumerate())
+    _until(lambda: not any(thread.name == "headrace-drain-tiny" for thread in threading.enumerate()))
     with pytest.raises(OverloadedError, match="shutting down"):
         old.batcher.admit(1, timeout=30)
 

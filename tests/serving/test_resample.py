@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-resample = pytest.importorskip("penstock.serving.resample", exc_type=ImportError)
+resample = pytest.importorskip("headrace.serving.resample", exc_type=ImportError)
 BOUND, FILTERS, Resampler, rows_first = resample.BOUND, resample.FILTERS, resample.Resampler, resample.rows_first
 
 PILLOW = {name: getattr(Image.Resampling, name.upper()) for name in FILTERS}

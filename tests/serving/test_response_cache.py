@@ -8,7 +8,7 @@ import tritonclient.http as triton_http
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.serving.response_cache import ResponseCache, fingerprint
+from headrace.serving.response_cache import ResponseCache, fingerprint
 
 ROW = np.arange(8, dtype=np.float32)
 

@@ -16,9 +16,9 @@ import tritonclient.http.aio as triton_http_aio
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
-from penstock.errors import InputError, NotFoundError, RequestError, TooLargeError
-from penstock.serving.messages import InferenceRequest, RequestedOutput, SharedInput, SharedPlace, Tensor
-from penstock.serving.shared_memory import SharedMemory
+from headrace.errors import InputError, NotFoundError, RequestError, TooLargeError
+from headrace.serving.messages import InferenceRequest, RequestedOutput, SharedInput, SharedPlace, Tensor
+from headrace.serving.shared_memory import SharedMemory
 
 MODULES = {"http": triton_http, "grpc": triton_grpc}
 SHAPE = (2, 3, 16, 16)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from penstock.errors import OverloadedError, RequestError
-from penstock.serving.batcher import Batcher
-from penstock.serving.latency import LatencyTable
-from penstock.serving.staging import Staging
+from headrace.errors import OverloadedError, RequestError
+from headrace.serving.batcher import Batcher
+from headrace.serving.latency import LatencyTable
+from headrace.serving.staging import Staging
 
 
 @dataclass(eq=False)

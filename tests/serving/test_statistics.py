@@ -3,7 +3,7 @@
 import json
 import urllib.request
 
-from penstock.serving.statistics import ModelStatistics
+from headrace.serving.statistics import ModelStatistics
 
 PARTS = {"success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"}
 

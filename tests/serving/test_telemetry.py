@@ -142,23 +142,23 @@ def test_a_request_has_its_span_and_its_stages(models, launch, make_photo, front
             "client.address": "127.0.0.1",
             "server.address": host,
             "server.port": int(port),
-            "penstock.model.name": "tiny",
-            "penstock.request.id": "my-own",
+            "headrace.model.name": "tiny",
+            "headrace.request.id": "my-own",
         }
         grpc_span = spans[over_grpc[1]]
         assert grpc_span.name == "inference.GRPCInferenceService/ModelInfer"
         found = _attributes(grpc_span)
         assert (found["rpc.system"], found["rpc.service"], found["rpc.method"]) == ("grpc", *grpc_span.name.split("/"))
-        assert (found["rpc.grpc.status_code"], found["penstock.model.name"]) == (0, "tiny_classify")
+        assert (found["rpc.grpc.status_code"], found["headrace.model.name"]) == (0, "tiny_classify")
         for span in (http_span, grpc_span):
             _check_stages(collector.children(span), span, rows=1)
         for span in collector.servers():
             if span.trace_id == of_stream[1]:
                 stages = collector.children(span)
                 assert set(stages) == {"queue", "compute"}
-                assert _attributes(stages["compute"])["penstock.request.rows"] == 3
-        assert collector.scopes == {"penstock.serving"}
-        assert {resource["service.name"] for resource in collector.resources} == {"penstock"}
+                assert _attributes(stages["compute"])["headrace.request.rows"] == 3
+        assert collector.scopes == {"headrace.serving"}
+        assert {resource["service.name"] for resource in collector.resources} == {"headrace"}
 
 
 def _check_stages(stages, span, *, rows: int) -> None:
@@ -172,7 +172,7 @@ def _check_stages(stages, span, *, rows: int) -> None:
             <= span.end_time_unix_nano + 5_000_000
         )
     assert [stage.start_time_unix_nano for stage in order] == sorted(stage.start_time_unix_nano for stage in order)
-    assert _attributes(stages["compute"]) == {"penstock.batch.size": rows, "penstock.request.rows": rows}
+    assert _attributes(stages["compute"]) == {"headrace.batch.size": rows, "headrace.request.rows": rows}
 
 
 def test_what_fails(models, launch):
@@ -242,7 +242,7 @@ def test_a_collector_that_is_away_is_no_matter(models, launch, make_photo, monke
 def test_nothing_of_it_is_imported_when_off():
     code = """
 import sys
-import penstock.serving.grpc_server, penstock.serving.http, penstock.serving.processes.frontend, penstock.serving.single
+import headrace.serving.grpc_server, headrace.serving.http, headrace.serving.processes.frontend, headrace.serving.single
 print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter", "requests"))])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -253,7 +253,7 @@ print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "op
 def test_without_the_extra_it_says_what_to_install(models, frontends):
     code = (
         "import sys; sys.modules['opentelemetry.sdk'] = sys.modules['opentelemetry.exporter'] = None; "
-        "sys.argv = ['penstock', *sys.argv[1:]]; from penstock.cli import main; main()"
+        "sys.argv = ['headrace', *sys.argv[1:]]; from headrace.cli import main; main()"
     )
     ports = [option for name in ("http", "grpc", "metrics") for option in (f"--{name}-port", "0")]
     command = [
@@ -270,13 +270,13 @@ def test_without_the_extra_it_says_what_to_install(models, frontends):
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 2
-    assert "pip install 'penstock[telemetry]'" in done.stderr
+    assert "pip install 'headrace[telemetry]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("address", ["localhost:4318", "ftp://x", "http://", "", "http://x?y", "http://a b"])
 def test_addresses_that_are_none(tmp_path, address):
-    from penstock.serving.config import ServeConfig
+    from headrace.serving.config import ServeConfig
 
     with pytest.raises(ValueError, match="trace_otlp"):
         ServeConfig(models=tmp_path, trace_otlp=address)

@@ -14,9 +14,9 @@ import tritonclient.http as triton_http
 import tritonclient.http.aio as triton_http_aio
 import trustme
 
-from penstock.errors import PenstockError
-from penstock.serving.config import ServeConfig
-from penstock.serving.tls import load_tls
+from headrace.errors import HeadraceError
+from headrace.serving.config import ServeConfig
+from headrace.serving.tls import load_tls
 
 
 class Files:
@@ -147,10 +147,10 @@ def test_files_that_cannot_be_used(tmp_path, files):
     empty = tmp_path / "empty.pem"
     empty.write_text("")
     for cert, key in ((tmp_path / "nope", files.key), (files.cert, files.other_key), (files.cert, empty), (empty, files.key)):
-        with pytest.raises(PenstockError, match="--tls-cert"):
+        with pytest.raises(HeadraceError, match="--tls-cert"):
             load(cert, key)
     for ca in (tmp_path / "nope", empty, files.key):
-        with pytest.raises(PenstockError, match="--tls-client-ca"):
+        with pytest.raises(HeadraceError, match="--tls-client-ca"):
             load(files.cert, files.key, ca)
 
 
@@ -166,7 +166,7 @@ def test_an_encrypted_key_is_an_error_and_not_a_question(tmp_path, files):
             serialization.BestAvailableEncryption(b"secret"),
         )
     )
-    with pytest.raises(PenstockError, match="unencrypted"):
+    with pytest.raises(HeadraceError, match="unencrypted"):
         load_tls(ServeConfig(models=tmp_path, tls_cert=files.cert, tls_key=locked))
 
 

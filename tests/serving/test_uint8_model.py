@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 from torch import nn
 
-import penstock
-from penstock import GraphConfig
-from penstock.specs import CenterCrop, Preprocessing, Resize
+import headrace
+from headrace import GraphConfig
+from headrace.specs import CenterCrop, Preprocessing, Resize
 
 LABELS = ["red", "green", "blue"]
 
@@ -29,7 +29,7 @@ def test_a_model_that_takes_pixels_is_served_from_images_and_from_tensors(start,
     steps = Preprocessing(geometry=(Resize(size=20), CenterCrop(size=(16, 16))), mean=(0.5,) * 3, std=(0.25,) * 3)
     pixels = torch.randint(0, 256, (4, 16, 16, 3), dtype=torch.uint8)
     config = GraphConfig(backend="onnxruntime", buckets=(1, 4))
-    graph = penstock.compile(Colour(), pixels, preprocessing=steps, config=config)
+    graph = headrace.compile(Colour(), pixels, preprocessing=steps, config=config)
     graph.save(tmp_path / "models" / "colour", labels=LABELS)
     server = start(tmp_path / "models")
     for index, name in enumerate(LABELS):

@@ -2,7 +2,7 @@
 
 import threading
 
-from penstock.serving.uses import Uses
+from headrace.serving.uses import Uses
 
 
 def test_retiring_waits_for_the_last_one_and_lets_nobody_in():

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from penstock.runtime.model_config import parse_config
-from penstock.serving.versions import VersionPolicy, tree_signature, version_signature
+from headrace.runtime.model_config import parse_config
+from headrace.serving.versions import VersionPolicy, tree_signature, version_signature
 
 
 @pytest.mark.parametrize(

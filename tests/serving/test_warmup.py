@@ -6,10 +6,10 @@ import time
 import numpy as np
 import pytest
 
-from penstock.errors import BackendError
-from penstock.serving.batcher import Batcher
-from penstock.serving.warmup import warm_up
-from penstock.specs import Signature, TensorSpec
+from headrace.errors import BackendError
+from headrace.serving.batcher import Batcher
+from headrace.serving.warmup import warm_up
+from headrace.specs import Signature, TensorSpec
 
 SIGNATURE = Signature(
     inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3)),),

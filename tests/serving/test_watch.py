@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.serving.watch import FolderWatch
+from headrace.serving.watch import FolderWatch
 
 
 def _write(root, name, text="a"):
@@ -37,7 +37,7 @@ def test_what_is_still_being_written_waits_for_a_later_look(tmp_path):
 def test_what_is_no_model_does_not_matter(tmp_path):
     _write(tmp_path, "a")
     watch = FolderWatch(tmp_path)
-    _write(tmp_path, ".penstock-new-12-a")
+    _write(tmp_path, ".headrace-new-12-a")
     _write(tmp_path, "no model", "b")
     (tmp_path / "notes").mkdir()
     (tmp_path / "file").write_text("x")

@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from penstock.errors import BackendError, CaptureError
-from penstock.runtime import backends
-from penstock.runtime.capture import CapturedGraph, capture
-from penstock.runtime.parity import Gate, compare
-from penstock.runtime.passes import run_passes
-from penstock.runtime.randomise import settled
-from penstock.runtime.reference import Reference, make_reference
-from penstock.runtime.session import Target
-from penstock.runtime.structure import flatten
+from headrace.errors import BackendError, CaptureError
+from headrace.runtime import backends
+from headrace.runtime.capture import CapturedGraph, capture
+from headrace.runtime.parity import Gate, compare
+from headrace.runtime.passes import run_passes
+from headrace.runtime.randomise import settled
+from headrace.runtime.reference import Reference, make_reference
+from headrace.runtime.session import Target
+from headrace.runtime.structure import flatten
 
 BATCHES = (1, 2, 3)
 BACKENDS = ("onnxruntime", "openvino")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 COMMAND = "make zoo"
-_LIBRARIES = ("penstock", "torch", "torchvision", "timm", "onnx", "onnxscript", "onnxruntime", "openvino")
+_LIBRARIES = ("headrace", "torch", "torchvision", "timm", "onnx", "onnxscript", "onnxruntime", "openvino")
 _MOST_LETTERS = 300
 _STAGES = {
     "build": "the library",  # the model could not even be built and run eagerly
@@ -31,13 +31,13 @@ _NOT_WRITTEN = "cannot be written as ONNX"
 
 
 def versions() -> dict[str, str]:
-    """Of Penstock, and of what is installed of the libraries that it was tried with."""
+    """Of Headrace, and of what is installed of the libraries that it was tried with."""
     installed = {item.metadata["Name"].lower(): item.version for item in importlib.metadata.distributions()}
     return {name: installed[name] for name in _LIBRARIES if name in installed}
 
 
 def commit() -> str:
-    """Of Penstock's sources, marked where they differ from it; empty outside a git checkout."""
+    """Of Headrace's sources, marked where they differ from it; empty outside a git checkout."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     try:
         done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)

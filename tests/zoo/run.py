@@ -82,7 +82,7 @@ def run_family(catalogue: Path, family: str, limits: Limits, *, threads: int, st
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
         out, log = Path(folder) / "result.json", Path(folder) / "log.txt"
         # The check's own temporary files lie in the folder too, so that they go with it when it is killed.
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TMPDIR": folder, "PENSTOCK_CACHE": "off"}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TMPDIR": folder, "HEADRACE_CACHE": "off"}
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, str(HERE / "check.py"), str(catalogue), family, str(out), str(os.getpid())],

@@ -30,5 +30,5 @@ def torchvision() -> Any:
                 library.define(schema)
     import torchvision as module
 
-    module._penstock_schemas = library  # the declarations live as long as this object does
+    module._headrace_schemas = library  # the declarations live as long as this object does
     return module

@@ -1,8 +1,8 @@
-"""`make bench-gpu`: what Penstock computes and gains on one CUDA GPU, built, checked and timed in one run, in one JSON.
+"""`make bench-gpu`: what Headrace computes and gains on one CUDA GPU, built, checked and timed in one run, in one JSON.
 
     python tests/benchmarks/gpu --out FILE [--packages DIR] [--seconds 440]
 
-It needs a checkout, torch with CUDA, numpy and psutil; penstock itself need not be installed. Serving over HTTP needs the
+It needs a checkout, torch with CUDA, numpy and psutil; headrace itself need not be installed. Serving over HTTP needs the
 server's packages, which --packages brings where nothing can be installed. The sections come by importance and share the
 time: what none is left for is skipped, and the JSON, written after every section, says so, as it says what failed.
 `--device cpu --quick` runs the same code on small sizes without a GPU; its times mean nothing. The exit status is 0 when all
@@ -46,10 +46,10 @@ def main() -> int:
     parser.add_argument("--continued", type=Path, help=argparse.SUPPRESS)  # by a process that lost the GPU
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "bench-gpu.json")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="penstock-gpu-", ignore_cleanup_errors=True) as place:
+    with tempfile.TemporaryDirectory(prefix="headrace-gpu-", ignore_cleanup_errors=True) as place:
         link = Path(place) / "import"
         link.mkdir()
-        (link / "penstock").symlink_to(ROOT)  # the repository root is the package, whatever the checkout is called
+        (link / "headrace").symlink_to(ROOT)  # the repository root is the package, whatever the checkout is called
         find_modules([link, HERE.parent], own=HERE)
         from gpu.packages import unpacked
 
@@ -67,7 +67,7 @@ def main() -> int:
         if arguments.device == "cuda" and not torch.cuda.is_available():
             print("no CUDA device: torch finds none on this machine; `--device cpu --quick` tries the script without one")
             return 2
-        os.environ["PENSTOCK_CACHE"] = "off"
+        os.environ["HEADRACE_CACHE"] = "off"
         from gpu.bench import Bench
 
         return Bench(arguments, Path(place), chosen(arguments)).run()

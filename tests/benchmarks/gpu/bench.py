@@ -67,7 +67,7 @@ class Bench:
             self.failures, self.before = self.found["failures"], self.found["seconds"]
         handler = logging.Handler(logging.WARNING)
         handler.emit = lambda record: self.found["warnings"].append(record.getMessage())  # such as refused CUDA graphs
-        logging.getLogger("penstock").addHandler(handler)
+        logging.getLogger("headrace").addHandler(handler)
 
     @property
     def left(self) -> float:
@@ -88,7 +88,7 @@ class Bench:
 
     def run(self) -> int:
         """0 when everything that ran was right. SIGTERM ends the services too, and leaves what is known in the JSON."""
-        from penstock.serving.bench.servers import terminate_as_exit
+        from headrace.serving.bench.servers import terminate_as_exit
 
         with terminate_as_exit():
             for number, name in enumerate(self.sections):

@@ -144,7 +144,7 @@ def _scales(channels: int, device: str) -> tuple[Tensor, Tensor]:
 
 
 def _quantize(shape: tuple[int, ...], *, per_channel: bool) -> Case:
-    from penstock.kernels.quantize import quantize_reference
+    from headrace.kernels.quantize import quantize_reference
 
     return Case(
         operator="quantize",
@@ -157,7 +157,7 @@ def _quantize(shape: tuple[int, ...], *, per_channel: bool) -> Case:
 
 
 def _dequantize(shape: tuple[int, ...]) -> Case:
-    from penstock.kernels.quantize import dequantize_reference
+    from headrace.kernels.quantize import dequantize_reference
 
     return Case(
         operator="dequantize",

@@ -24,12 +24,12 @@ def section(bench: Bench, name: str) -> None:
     import torch
     from models import ViT, build
 
-    from penstock.runtime import backends
-    from penstock.runtime.capture import capture
-    from penstock.runtime.passes import run_passes
-    from penstock.runtime.programs import in_float64, runnable
-    from penstock.runtime.randomise import randomised
-    from penstock.runtime.session import Target
+    from headrace.runtime import backends
+    from headrace.runtime.capture import capture
+    from headrace.runtime.passes import run_passes
+    from headrace.runtime.programs import in_float64, runnable
+    from headrace.runtime.randomise import randomised
+    from headrace.runtime.session import Target
 
     for model_name in ("resnet50", "vit_small_patch16_224", WIDE):
         example = torch.randn(2, 3, 64, 64)
@@ -74,7 +74,7 @@ def held(bench: Bench, what: str, backend: Any, captured: Any, target: Any, rows
     """One backend at one precision. Batches come twice, so that recorded graphs are replayed."""
     import torch
 
-    from penstock.errors import BackendError
+    from headrace.errors import BackendError
 
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -30,9 +30,9 @@ def section(bench: Bench, name: str) -> None:
         found["status"] = "skipped: Pillow is not installed, and nothing reads the headers without it"
         bench.say(found["status"])
         return
-    from penstock.errors import BackendError
-    from penstock.runtime.jpeg_decoders import LIBRARIES, open_library
-    from penstock.serving.bench.images import write_synthetic_photos
+    from headrace.errors import BackendError
+    from headrace.runtime.jpeg_decoders import LIBRARIES, open_library
+    from headrace.serving.bench.images import write_synthetic_photos
 
     files = [path.read_bytes() for path in write_synthetic_photos(bench.folder / "jpegs", 4 if bench.quick else 64)]
     steps = preprocessing(bench).to_json()["steps"]
@@ -68,8 +68,8 @@ def section(bench: Bench, name: str) -> None:
 
 def on_the_cpu(steps: Sequence[Any], files: Sequence[bytes], seconds: float) -> dict[str, Any]:
     """A thread per core, as `--decoding fast` has them."""
-    from penstock.runtime.fingerprint import available_cores
-    from penstock.serving.fast_preprocessing import make_preprocessor
+    from headrace.runtime.fingerprint import available_cores
+    from headrace.serving.fast_preprocessing import make_preprocessor
 
     fast, threads = make_preprocessor(steps), available_cores()
     with ThreadPoolExecutor(threads) as pool:
@@ -82,9 +82,9 @@ def on_the_gpu(bench: Bench, decoder: Any, steps: Sequence[Any], files: Sequence
     """Images per second of each batch size and by the server's threads, and how far pixels lie from Pillow's."""
     from PIL import Image
 
-    from penstock.runtime.gpu_images import GpuImages
-    from penstock.serving.decode import decode_rows
-    from penstock.serving.gpu_preprocessing import GPU_BATCH, GpuPreprocessor
+    from headrace.runtime.gpu_images import GpuImages
+    from headrace.serving.decode import decode_rows
+    from headrace.serving.gpu_preprocessing import GPU_BATCH, GpuPreprocessor
 
     images = GpuImages(steps, device=bench.device, decoder=decoder)
     served = GpuPreprocessor(steps, images)
@@ -113,7 +113,7 @@ def on_the_gpu(bench: Bench, decoder: Any, steps: Sequence[Any], files: Sequence
 
 def far_apart(decode: Any, steps: Sequence[Any], files: Sequence[bytes]) -> dict[str, float]:
     """Rows before the arithmetic, in levels of 255, against the exact way's."""
-    from penstock.runtime.preprocessing import Preprocessor
+    from headrace.runtime.preprocessing import Preprocessor
 
     exact = Preprocessor(steps)
     return described([(decode(data), exact.decode(data)) for data in files])

@@ -31,8 +31,8 @@ def section(bench: Bench, name: str) -> None:
     import torch
     from gpu.cases import cases
 
-    from penstock import kernels
-    from penstock.kernels import _launch
+    from headrace import kernels
+    from headrace.kernels import _launch
 
     operators = {name: operator for kernel in kernels.discover().values() for name, operator in kernel.operators.items()}
     wanted = list({(case.operator, case.shape): case for case in cases(quick=bench.quick)}.values())  # small ones are the same

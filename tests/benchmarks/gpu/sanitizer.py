@@ -17,7 +17,7 @@ _PLACES = ("/usr/local/cuda/bin/compute-sanitizer",)
 _ERROR = 86  # an exit status of its own
 _CODE = """
 import torch
-from penstock import kernels
+from headrace import kernels
 for kernel in kernels.discover().values():
     for name, operator in kernel.operators.items():
         operator.run(*operator.example("cuda"))

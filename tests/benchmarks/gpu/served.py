@@ -1,8 +1,8 @@
-"""JPEG in, the five best classes out: a plain PyTorch service on the GPU beside Penstock's on the same GPU.
+"""JPEG in, the five best classes out: a plain PyTorch service on the GPU beside Headrace's on the same GPU.
 
 First in this process, without HTTP: what decoding and the model allow. Then as services under the load generator of
-`penstock bench`, each stopped while another is measured; where a package that serving needs is missing, that part is skipped
-and says which. Photos for the load are those of `penstock bench` without images; the answers are compared on textures, which
+`headrace bench`, each stopped while another is measured; where a package that serving needs is missing, that part is skipped
+and says which. Photos for the load are those of `headrace bench` without images; the answers are compared on textures, which
 the model tells apart.
 """
 
@@ -67,7 +67,7 @@ def _planned(bench: Bench) -> Subject:
 
 def preprocessing(bench: Bench) -> Any:
     """The short side to 8/7 of the model's, the middle of it, ImageNet's mean and deviation."""
-    from penstock.specs import CenterCrop, Preprocessing, Resize
+    from headrace.specs import CenterCrop, Preprocessing, Resize
 
     size = bench.size
     geometry = (Resize(size=size * 8 // 7), CenterCrop(size=(size, size)))
@@ -81,7 +81,7 @@ def _images(bench: Bench) -> tuple[list[Path], list[Path], list[int]]:
     from models import textures
     from PIL import Image
 
-    from penstock.serving.bench.images import write_synthetic_photos
+    from headrace.serving.bench.images import write_synthetic_photos
 
     photos = write_synthetic_photos(bench.folder / "photos", 4 if bench.quick else 32)
     rows, classes = textures(_TEXTURES, bench.size, seed=3)

@@ -1,4 +1,4 @@
-"""The services under load: FastAPI with eager PyTorch, and `penstock serve` of the plan, one after the other in every round."""
+"""The services under load: FastAPI with eager PyTorch, and `headrace serve` of the plan, one after the other in every round."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpu.pipeline import LEAST_AGREEMENT, K
 if TYPE_CHECKING:
     from gpu.bench import Bench, Subject
 
-BASELINE, PENSTOCK = "baseline", "penstock"
+BASELINE, HEADRACE = "baseline", "headrace"
 _SOURCE = """
 import torch
 from models import build
@@ -40,9 +40,9 @@ def over_http(
 
     A service that does not start is a failure; the others are measured. Raises when fewer than two are left.
     """
-    from penstock.serving.bench.load import LoadRequest
-    from penstock.serving.bench.servers import Server
-    from penstock.serving.bench.subject import under_load
+    from headrace.serving.bench.load import LoadRequest
+    from headrace.serving.bench.servers import Server
+    from headrace.serving.bench.subject import under_load
 
     logs = bench.folder / "logs"
     logs.mkdir()
@@ -97,9 +97,9 @@ def over_http(
                     bench.failed(f"served by {name}, {concurrency} at a time: {item['errors']}")
     found["best"] = {name: max(line[name]["requests_per_second"] for line in found["concurrency"].values()) for name in servers}
     _compare_answers(bench, found["services"])
-    if found["best"].get(BASELINE) and PENSTOCK in found["best"]:
-        found["ratio"] = found["best"][PENSTOCK] / found["best"][BASELINE]
-        bench.say(f"served, each at its best concurrency: penstock {found['ratio']:.2f}x the PyTorch service")
+    if found["best"].get(BASELINE) and HEADRACE in found["best"]:
+        found["ratio"] = found["best"][HEADRACE] / found["best"][BASELINE]
+        bench.say(f"served, each at its best concurrency: headrace {found['ratio']:.2f}x the PyTorch service")
     found["status"] = "ran"
 
 
@@ -143,26 +143,26 @@ def _summary(taken: Sequence[Any]) -> dict[str, Any]:
 
 def _services(bench: Bench, subject: Subject, preprocessing: Any, logs: Path) -> list[tuple[Any, str]]:
     """By importance, each with what it is."""
-    from penstock.serving.bench.servers import Contender
-    from penstock.serving.bench.subject import penstock_service
+    from headrace.serving.bench.servers import Contender
+    from headrace.serving.bench.subject import headrace_service
 
     models = _packaged(bench, subject, preprocessing)
     recipe, steps = _recipe(bench, subject, logs), logs / "preprocessing.json"
     steps.write_text(json.dumps(preprocessing.to_json()))
     path = f"/v1/classify/{subject.name}?k={K}"
-    naive = [sys.executable, "-m", "penstock.serving.bench.baseline", "--recipe", str(recipe), "--preprocessing", str(steps)]
+    naive = [sys.executable, "-m", "headrace.serving.bench.baseline", "--recipe", str(recipe), "--preprocessing", str(steps)]
     naive += ["--name", subject.name, "--port", "0", "--ready-file", "{ready}", "--device", bench.device]
     one = ("--frontends", "0", "--decoding")
     return [
         (Contender(name=BASELINE, command=tuple(naive), path=path), "FastAPI, eager fp32, Pillow, one image at a time"),
-        (penstock_service(models, path, name=PENSTOCK), "penstock serve, as it comes"),
+        (headrace_service(models, path, name=HEADRACE), "headrace serve, as it comes"),
         (
-            penstock_service(models, path, name="penstock-exact", options=(*one, "exact")),
-            "penstock serve in one process, Pillow's pixels: batching and the plan",
+            headrace_service(models, path, name="headrace-exact", options=(*one, "exact")),
+            "headrace serve in one process, Pillow's pixels: batching and the plan",
         ),
         (
-            penstock_service(models, path, name="penstock-one-process", options=(*one, "fast")),
-            "penstock serve in one process, decoding by libjpeg-turbo where it is installed",
+            headrace_service(models, path, name="headrace-one-process", options=(*one, "fast")),
+            "headrace serve in one process, decoding by libjpeg-turbo where it is installed",
         ),
     ]
 
@@ -185,7 +185,7 @@ def _packaged(bench: Bench, subject: Subject, preprocessing: Any) -> Path:
     """A model repository with the plan and the files that it opens, as measured before."""
     from models import CLASSES
 
-    from penstock.runtime.package import write_package
+    from headrace.runtime.package import write_package
 
     files, models = bench.folder / "served-files", bench.folder / "models"
     models.mkdir()

@@ -32,7 +32,7 @@ def summary(found: dict[str, Any]) -> dict[str, Any]:
     for library, record in decoding.get("gpu", {}).items():
         if record["status"] == "ran":
             named[f"decoding, {library} over the CPU pool"] = round(record["ratio"], 2)
-    for part, over in (("in_process", "in process, batches over one by one"), ("http", "served, penstock over PyTorch")):
+    for part, over in (("in_process", "in process, batches over one by one"), ("http", "served, headrace over PyTorch")):
         if ratio := found["served"].get(part, {}).get("ratio"):
             named[over] = round(ratio, 2)
     return named

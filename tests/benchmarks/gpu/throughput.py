@@ -53,7 +53,7 @@ def prepared(bench: Bench, name: str) -> tuple[Contenders, torch.Tensor, dict[st
     import torch
     from models import build, fitted, textures
 
-    from penstock.runtime.randomise import randomised
+    from headrace.runtime.randomise import randomised
 
     result: dict[str, Any] = {"contenders": {}, "batches": {}}
     bench.found["models"][name] = result
@@ -86,8 +86,8 @@ def operations(model: torch.nn.Module, image: torch.Tensor) -> int:
 
 def _unfit(bench: Bench, name: str, what: str) -> str | None:
     """Why a contender is not for this model or device; None when it is."""
-    from penstock.runtime import backends
-    from penstock.runtime.session import Target
+    from headrace.runtime import backends
+    from headrace.runtime.session import Target
 
     if what == "plan int8" and not name.startswith("resnet"):
         return "int8 on GPUs is for convolutions"

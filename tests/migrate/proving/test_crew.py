@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from penstock.migrate.package import inspect
-from penstock.migrate.proving.crew import Crew
-from penstock.migrate.proving.sandbox import Limits
-from penstock.migrate.proving.workshop import Workshop
+from headrace.migrate.package import inspect
+from headrace.migrate.proving.crew import Crew
+from headrace.migrate.proving.sandbox import Limits
+from headrace.migrate.proving.workshop import Workshop
 
 NET = """
 import torch
@@ -71,7 +71,7 @@ def test_what_a_worker_leaves_behind_is_ended(shop: Workshop) -> None:
         assert ask(shop, crew, child + "from net import Net\nmodel = Net()\n")["ok"]
         running = [process.cmdline() for process in psutil.Process().children(recursive=True)]
         assert not any("time.sleep(600)" in " ".join(line) for line in running)
-        assert any("penstock.runtime.worker_server" in line for line in running)
+        assert any("headrace.runtime.worker_server" in line for line in running)
 
 
 def test_forged_answers_are_not_taken_for_the_worker_s(shop: Workshop) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from penstock.migrate.proving.disk_use import DiskUse
+from headrace.migrate.proving.disk_use import DiskUse
 
 
 def test_growth_counts_once_what_was_added(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.migrate.proving.evidence import DECADES, POINTS, agreements, speeds
-from penstock.migrate.proving.verify import Recorded
+from headrace.migrate.proving.evidence import DECADES, POINTS, agreements, speeds
+from headrace.migrate.proving.verify import Recorded
 
 
 def recorded(outputs: np.ndarray) -> Recorded:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.migrate.proving.instrument import install, instrument
-from penstock.migrate.proving.verify import read_record
-from penstock.migrate.reading.facts import Loop
+from headrace.migrate.proving.instrument import install, instrument
+from headrace.migrate.proving.verify import read_record
+from headrace.migrate.reading.facts import Loop
 
 SCRIPT = '''"""Evaluate."""
 from __future__ import annotations
@@ -58,7 +58,7 @@ def recorded(tmp_path: Path, script: str = SCRIPT, **changes: object) -> tuple[s
     tree.mkdir()
     (tree / "evaluate.py").write_text(script)
     assert install(tree, tmp_path / "inject", [loop(**changes)], "evaluate.py") == ["evaluate.py:23"]
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "inject"), "PENSTOCK_RECORD": str(tmp_path / "record.npz")}
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "inject"), "HEADRACE_RECORD": str(tmp_path / "record.npz")}
     done = subprocess.run(
         [sys.executable, "evaluate.py"], cwd=tree, env=environment, capture_output=True, text=True, check=True
     )
@@ -88,7 +88,7 @@ def test_lines_stay_where_they_are_and_other_bytes_too() -> None:
     assert sites == ["evaluate.py:23"]
     old, new = SCRIPT.split("\n"), data.decode().split("\n")
     assert [index for index, (one, other) in enumerate(zip(old, new, strict=True)) if one != other] == [2, 22]
-    assert new[2] == 'import numpy as np; __import__("_penstock_record").seed()  # numbers'
+    assert new[2] == 'import numpy as np; __import__("_headrace_record").seed()  # numbers'
 
 
 @pytest.mark.parametrize("source", [b"def broken(:\n", b"\xff\xfe\x00", b""])
@@ -132,7 +132,7 @@ main()
     tree.mkdir()
     (tree / "evaluate.py").write_text(script)
     install(tree, tmp_path / "inject", [loop(call_line=25, iterator="loader")], "evaluate.py")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "inject"), "PENSTOCK_RECORD": str(tmp_path / "record.npz")}
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "inject"), "HEADRACE_RECORD": str(tmp_path / "record.npz")}
     for _ in range(2):
         subprocess.run([sys.executable, "evaluate.py"], cwd=tree, env=environment, check=True)
     (found,) = read_record(tmp_path / "record.npz").values()

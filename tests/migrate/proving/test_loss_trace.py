@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import penstock
-from penstock.migrate.proving.loss_trace import STEPS, compare_losses, note_losses, rewritten_loops
-from penstock.migrate.proving.sandbox import Limits
-from penstock.migrate.proving.verify import run_training
-from penstock.migrate.proving.workshop import Workshop
-from penstock.migrate.rewriting.rewrite import rewrite
-from penstock.migrate.survey.survey import survey
+import headrace
+from headrace.migrate.proving.loss_trace import STEPS, compare_losses, note_losses, rewritten_loops
+from headrace.migrate.proving.sandbox import Limits
+from headrace.migrate.proving.verify import run_training
+from headrace.migrate.proving.workshop import Workshop
+from headrace.migrate.rewriting.rewrite import rewrite
+from headrace.migrate.survey.survey import survey
 
 NET = """\
 import torch.nn as nn
@@ -158,7 +158,7 @@ def test_the_report_says_that_random_numbers_cannot_be_compared(repository: Path
     """A script that seeds itself from the clock proves nothing either way."""
     text = TRAIN.replace("    net = Net()\n", "    torch.manual_seed(__import__('time').time_ns() % 2**31)\n    net = Net()\n")
     (repository / "train.py").write_text(text)
-    report = penstock.migrate(repository, input_size=(3, 8, 8), precision="fp32", tuning_seconds=1)
+    report = headrace.migrate(repository, input_size=(3, 8, 8), precision="fp32", tuning_seconds=1)
     (script,) = report.scripts
     assert (script.rules, script.executed, script.loss_trace) == (["PS301"], "not-run", None)
     assert "two runs of the original" in (script.why or "")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.migrate.proving.sandbox import Limits
-from penstock.migrate.proving.trace_transform import FIT_SIZES, PROOF_SIZES, Traced, row_shape, trace
-from penstock.migrate.proving.workshop import Workshop
-from penstock.specs import CenterCrop, Geometry, Pad, Resize
+from headrace.migrate.proving.sandbox import Limits
+from headrace.migrate.proving.trace_transform import FIT_SIZES, PROOF_SIZES, Traced, row_shape, trace
+from headrace.migrate.proving.workshop import Workshop
+from headrace.specs import CenterCrop, Geometry, Pad, Resize
 
 COMPOSE = """
 import numpy as np, random, math

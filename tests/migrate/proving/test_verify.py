@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.migrate.proving.sandbox import Completed
-from penstock.migrate.proving.verify import Recorded, ScriptRun, agree, compare, first_difference
+from headrace.migrate.proving.sandbox import Completed
+from headrace.migrate.proving.verify import Recorded, ScriptRun, agree, compare, first_difference
 
 
 def run(

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.migrate.reading.edits import Edit, apply_edits
-from penstock.migrate.reading.notebook import cell_sources
-from penstock.migrate.reading.source import SourceFile, parse_source
+from headrace.migrate.reading.edits import Edit, apply_edits
+from headrace.migrate.reading.notebook import cell_sources
+from headrace.migrate.reading.source import SourceFile, parse_source
 
 CODE = ["import torch\nfrom torch import nn\n", "net = nn.Linear(2, 3)\nx = torch.rand(1, 2)", "y = net(x)\ny"]
 

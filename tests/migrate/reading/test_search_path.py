@@ -5,9 +5,9 @@ import textwrap
 
 import pytest
 
-from penstock.migrate.reading.search_path import added_folders
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.survey.survey import survey
+from headrace.migrate.reading.search_path import added_folders
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.survey.survey import survey
 
 
 def folders(text, path="tools/run.py"):

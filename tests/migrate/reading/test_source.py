@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.migrate.reading.source import MAX_BYTES, parse_source, read_source, split_lines, walk
-from penstock.migrate.survey.survey import survey
+from headrace.migrate.reading.source import MAX_BYTES, parse_source, read_source, split_lines, walk
+from headrace.migrate.survey.survey import survey
 
 
 @pytest.mark.parametrize(

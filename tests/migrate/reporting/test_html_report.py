@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.errors import MigrateError
-from penstock.migrate.proving.evidence import Losses, agreements, losses, speeds
-from penstock.migrate.proving.verify import Recorded
-from penstock.migrate.reading.finding import Finding
-from penstock.migrate.reporting.html_plots import loss_curve
-from penstock.migrate.reporting.html_report import to_html, write_html
-from penstock.migrate.reporting.report import (
+from headrace.errors import MigrateError
+from headrace.migrate.proving.evidence import Losses, agreements, losses, speeds
+from headrace.migrate.proving.verify import Recorded
+from headrace.migrate.reading.finding import Finding
+from headrace.migrate.reporting.html_plots import loss_curve
+from headrace.migrate.reporting.html_report import to_html, write_html
+from headrace.migrate.reporting.report import (
     CheckpointReport,
     LossTrace,
     ModelReport,
@@ -25,8 +25,8 @@ from penstock.migrate.reporting.report import (
     Report,
     ScriptReport,
 )
-from penstock.migrate.resolving.resolved import ChainStep
-from penstock.migrate.rewriting.rewrite import Change
+from headrace.migrate.resolving.resolved import ChainStep
+from headrace.migrate.rewriting.rewrite import Change
 
 VOID = {"meta", "br", "col", "circle", "line", "rect", "polyline"}
 TAGS = VOID | set(

@@ -7,11 +7,11 @@ import json
 
 from rich.console import Console
 
-from penstock.migrate.model import faster, speed
-from penstock.migrate.reading.finding import Finding
-from penstock.migrate.reporting.render import render
-from penstock.migrate.reporting.report import CheckpointReport, ModelReport, Parity, PreprocessingReport, Report, ScriptReport
-from penstock.migrate.resolving.resolved import ChainStep
+from headrace.migrate.model import faster, speed
+from headrace.migrate.reading.finding import Finding
+from headrace.migrate.reporting.render import render
+from headrace.migrate.reporting.report import CheckpointReport, ModelReport, Parity, PreprocessingReport, Report, ScriptReport
+from headrace.migrate.resolving.resolved import ChainStep
 
 
 def full() -> Report:
@@ -99,7 +99,7 @@ def test_terminal_form_is_complete_and_takes_no_markup_from_the_user() -> None:
         "--model",
     ):
         assert expected in text
-    assert "penstock serve build/r/models" in text
+    assert "headrace serve build/r/models" in text
 
 
 def test_the_diff_shows_only_when_nothing_was_written() -> None:

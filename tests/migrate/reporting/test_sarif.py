@@ -9,10 +9,10 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 
-import penstock
-from penstock.migrate.reading.finding import Finding
-from penstock.migrate.reporting.report import Report
-from penstock.migrate.reporting.sarif import to_sarif
+import headrace
+from headrace.migrate.reading.finding import Finding
+from headrace.migrate.reporting.report import Report
+from headrace.migrate.reporting.sarif import to_sarif
 
 # The part of the SARIF 2.1.0 schema that the report uses, with the standard's section numbers. Closed objects: what is not
 # listed here must not appear.
@@ -70,7 +70,7 @@ RULE = closed(  # 3.49
 RUN = closed(  # 3.14
     ["tool", "results"],
     tool=closed(
-        ["driver"], driver=closed(["name"], name={"const": "penstock"}, version={"type": "string"}, rules=several(RULE))
+        ["driver"], driver=closed(["name"], name={"const": "headrace"}, version={"type": "string"}, rules=several(RULE))
     ),
     columnKind={"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
     originalUriBaseIds={
@@ -114,7 +114,7 @@ def report(tmp_path: Path) -> Report:
     (root / "é valuate.py").write_text(SOURCE, encoding="utf-8")
     (root / "net.py").write_text(NET)
     (root / "broken.py").write_text("def f(:\n")
-    return penstock.migrate(root, check=True)
+    return headrace.migrate(root, check=True)
 
 
 def valid(report: Report) -> dict:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import AmbiguousError
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.survey.survey import survey
+from headrace.errors import AmbiguousError
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.survey.survey import survey
 
 PROVE = Path(__file__).parents[2] / "open_cases" / "prove.py"
 NET = """

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.migrate.resolving.mismatch import trained_otherwise
-from penstock.migrate.survey.survey import knowledge, survey
+from headrace.migrate.resolving.mismatch import trained_otherwise
+from headrace.migrate.survey.survey import knowledge, survey
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 HALVES = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))

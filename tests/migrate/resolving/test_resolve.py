@@ -7,14 +7,14 @@ import textwrap
 
 import pytest
 
-from penstock.errors import AmbiguousError, MigrateError, NothingToMigrateError
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.survey.survey import survey
+from headrace.errors import AmbiguousError, MigrateError, NothingToMigrateError
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.survey.survey import survey
 
 HELPER = """
 import json, os, sys, traceback
 import torch
-from penstock.runtime.recipe import build_model
+from headrace.runtime.recipe import build_model
 for line in sys.stdin:
     request = json.loads(line)
     read, write = os.pipe()
@@ -31,7 +31,7 @@ for line in sys.stdin:
                 os.chdir(os.path.join(request["root"], request["directory"]))
                 sys.path[0] = os.path.dirname(os.path.join(request["root"], request["script"]))
                 sys.argv = [request["script"], *request["argv"]]
-                names = {"__name__": "__penstock__", "__file__": os.path.join(request["root"], request["script"])}
+                names = {"__name__": "__headrace__", "__file__": os.path.join(request["root"], request["script"])}
                 exec(request["source"], names)
                 value = eval(request["expression"], names)
                 if "image" in request:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import AmbiguousError
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.resolving.resolved import Resolved
-from penstock.migrate.survey.survey import survey
+from headrace.errors import AmbiguousError
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.resolving.resolved import Resolved
+from headrace.migrate.survey.survey import survey
 
 NETS = """
 import copy

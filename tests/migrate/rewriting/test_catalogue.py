@@ -8,10 +8,10 @@ import re
 import pytest
 from rich.console import Console
 
-from penstock.errors import MigrateError
-from penstock.migrate.rewriting.catalogue import page, parts, table
-from penstock.migrate.rewriting.codes import CODES, explained
-from penstock.migrate.rewriting.rule import all_rules
+from headrace.errors import MigrateError
+from headrace.migrate.rewriting.catalogue import page, parts, table
+from headrace.migrate.rewriting.codes import CODES, explained
+from headrace.migrate.rewriting.rule import all_rules
 
 
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.code)

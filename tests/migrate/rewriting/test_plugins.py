@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-import penstock
-from penstock.errors import MigrateError
-from penstock.migrate.rewriting.plugins import load_all, load_rules, rules_of
-from penstock.migrate.rewriting.selftest import self_test
+import headrace
+from headrace.errors import MigrateError
+from headrace.migrate.rewriting.plugins import load_all, load_rules, rules_of
+from headrace.migrate.rewriting.selftest import self_test
 
 RULE = '''
 import ast
 
-from penstock.migrate.reading.edits import Edit
-from penstock.migrate.reading.finding import Finding
-from penstock.migrate.rewriting.rule import Fix, Rule
+from headrace.migrate.reading.edits import Edit
+from headrace.migrate.reading.finding import Finding
+from headrace.migrate.rewriting.rule import Fix, Rule
 
 _INVALID = """\\
 import torch
@@ -157,22 +157,22 @@ def test_two_files_with_one_code(plugin: Path, tmp_path: Path) -> None:
 
 
 def test_rules_given_by_the_user_take_part(plugin: Path, root: Path) -> None:
-    report = penstock.migrate(root, check=True, rules=[plugin], select=["ME"])
+    report = headrace.migrate(root, check=True, rules=[plugin], select=["ME"])
     assert {finding.code for finding in report.findings if finding.fix != "manual"} == {"ME001"}
     assert "+    outputs = model(images)" in report.diff
-    both = penstock.migrate(root, check=True, rules=[plugin])
+    both = headrace.migrate(root, check=True, rules=[plugin])
     assert {"ME001", "PS201"} <= {finding.code for finding in both.findings}
 
 
 def test_rules_that_the_repository_names_run_only_when_trusted(root: Path, tmp_path: Path) -> None:
     witness = tmp_path / "it-ran"
     (root / "my_rules.py").write_text(RULE + f"\nopen({str(witness)!r}, 'w').close()\n")
-    (root / "pyproject.toml").write_text('[tool.penstock]\nrules = ["my_rules.py"]\nselect = ["ME001"]\n')
-    report = penstock.migrate(root, check=True)
+    (root / "pyproject.toml").write_text('[tool.headrace]\nrules = ["my_rules.py"]\nselect = ["ME001"]\n')
+    report = headrace.migrate(root, check=True)
     assert not witness.exists()
     assert {finding.code for finding in report.findings} >= {"PS020", "PS021"}
     assert report.exit_status & 1
-    report = penstock.migrate(root, check=True, trust_rules=True)
+    report = headrace.migrate(root, check=True, trust_rules=True)
     assert witness.exists()
     codes = {finding.code for finding in report.findings}
     assert "ME001" in codes

@@ -1,4 +1,4 @@
-"""[tool.penstock] of a repository: checked, and never a reason to stop."""
+"""[tool.headrace] of a repository: checked, and never a reason to stop."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.migrate.rewriting.preferences import Preferences, read_preferences
-from penstock.migrate.rewriting.rule import all_rules
+from headrace.migrate.rewriting.preferences import Preferences, read_preferences
+from headrace.migrate.rewriting.rule import all_rules
 
 
 def told(tmp_path: Path, text: str) -> Preferences:
@@ -17,7 +17,7 @@ def told(tmp_path: Path, text: str) -> Preferences:
 
 def test_all_settings(tmp_path: Path) -> None:
     text = """
-        [tool.penstock]
+        [tool.headrace]
         select = ["PS2"]
         ignore = ["PS203"]
         unsafe = true
@@ -35,13 +35,13 @@ def test_all_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[tool.penstock]\nselect = 'PS2'", "select must be a list of codes"),
-        ("[tool.penstock]\nselect = [2]", "select must be a list of codes"),
-        ("[tool.penstock]\nunsafe = 1", "unsafe must be true or false"),
-        ("[tool.penstock]\ninput-size = [3, 32]", "input-size must be"),
-        ("[tool.penstock]\ninput-size = [3, 0, 32]", "input-size must be"),
-        ("[tool.penstock]\ntrust-checkpoint = true", "no setting 'trust-checkpoint'; there are entry, ignore, input-size"),
-        ("[tool]\npenstock = 3", "must be a table"),
+        ("[tool.headrace]\nselect = 'PS2'", "select must be a list of codes"),
+        ("[tool.headrace]\nselect = [2]", "select must be a list of codes"),
+        ("[tool.headrace]\nunsafe = 1", "unsafe must be true or false"),
+        ("[tool.headrace]\ninput-size = [3, 32]", "input-size must be"),
+        ("[tool.headrace]\ninput-size = [3, 0, 32]", "input-size must be"),
+        ("[tool.headrace]\ntrust-checkpoint = true", "no setting 'trust-checkpoint'; there are entry, ignore, input-size"),
+        ("[tool]\nheadrace = 3", "must be a table"),
         ("not toml", "cannot be read"),
         ("x = '\ud800'".encode("utf-8", "surrogatepass").decode("latin-1") and "x = [" * 5000, "cannot be read"),
     ],
@@ -60,6 +60,6 @@ def test_nothing_said(tmp_path: Path) -> None:
 
 
 def test_codes_of_no_rule_are_left_out_and_told(tmp_path: Path) -> None:
-    found = told(tmp_path, '[tool.penstock]\nselect = ["PS2", "XX"]\nignore = ["YY1"]').with_known_codes(all_rules())
+    found = told(tmp_path, '[tool.headrace]\nselect = ["PS2", "XX"]\nignore = ["YY1"]').with_known_codes(all_rules())
     assert (found.select, found.ignore) == (("PS2",), ())
     assert ["'XX'" in found.findings[0].message, "'YY1'" in found.findings[1].message] == [True, True]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.migrate.rewriting.rewrite import rewrite
-from penstock.migrate.survey.survey import survey
+from headrace.migrate.rewriting.rewrite import rewrite
+from headrace.migrate.survey.survey import survey
 
 HEAD = "import torch\n"
 

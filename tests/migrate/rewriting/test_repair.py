@@ -4,9 +4,9 @@ import ast
 
 import pytest
 
-from penstock.migrate.rewriting.repair import draft_edits
-from penstock.migrate.rewriting.rewrite import choose_rules, rewrite, rewrite_all
-from penstock.migrate.survey.survey import survey
+from headrace.migrate.rewriting.repair import draft_edits
+from headrace.migrate.rewriting.rewrite import choose_rules, rewrite, rewrite_all
+from headrace.migrate.survey.survey import survey
 
 OLD_SCRIPT = '''\
 # -*- coding: utf-8 -*-
@@ -86,7 +86,7 @@ def test_a_repair_that_is_not_selected_is_not_made(tmp_path):
 
 
 def test_a_rule_that_breaks_stops_no_other(tmp_path, monkeypatch):
-    from penstock.migrate.rules.ps110_variable import VariableWrapper
+    from headrace.migrate.rules.ps110_variable import VariableWrapper
 
     def fail(self, context):
         raise RuntimeError("no")
@@ -117,9 +117,9 @@ def test_an_import_that_others_take_from_the_file_stays(tmp_path):
 
 
 def test_an_insertion_inside_of_a_replaced_span_overlaps():
-    from penstock.migrate.reading.edits import Edit
-    from penstock.migrate.reading.finding import Finding
-    from penstock.migrate.rewriting.rule import Fix
+    from headrace.migrate.reading.edits import Edit
+    from headrace.migrate.reading.finding import Finding
+    from headrace.migrate.rewriting.rule import Fix
 
     finding = Finding("a.py", 1, 0, "PS999", "", "note", "safe")
     draft = draft_edits(

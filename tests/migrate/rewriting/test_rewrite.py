@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.migrate.rewriting.rewrite import rewrite, unified_diff
-from penstock.migrate.survey.survey import survey
+from headrace.migrate.rewriting.rewrite import rewrite, unified_diff
+from headrace.migrate.survey.survey import survey
 
 SCRIPT = '''\
 #!/usr/bin/env python
@@ -41,7 +41,7 @@ def migrated(tmp_path, data):
 
 def untouched(before, after):
     """What is left of a rewritten file when the edits are taken back."""
-    lines = [line for line in after.splitlines(keepends=True) if b"penstock" not in line]
+    lines = [line for line in after.splitlines(keepends=True) if b"headrace" not in line]
     return b"".join(lines).replace(b"model_graph(", b"model(").replace(b" graph(", b" model(") == before
 
 
@@ -55,8 +55,8 @@ def test_every_other_byte_stays(tmp_path, ending, mark, indent):
     assert change.rules == ["PS201"]
     assert untouched(before, change.after)
     ast.parse(change.after)
-    added = [line for line in change.after.splitlines(keepends=True) if b"penstock" in line]
-    assert [line.strip() for line in added] == [b"import penstock", b"model_graph = penstock.compile(model)"]
+    added = [line for line in change.after.splitlines(keepends=True) if b"headrace" in line]
+    assert [line.strip() for line in added] == [b"import headrace", b"model_graph = headrace.compile(model)"]
     assert all(line.endswith(ending.encode()) for line in added)
     assert migrated(tmp_path, change.after) == []
 
@@ -72,7 +72,7 @@ def test_no_newline_at_the_end(tmp_path):
     before = b"import torch\nmodel = torch.load('m.pt')\nmodel.eval()\nfor x, y in loader: out = model(x)"
     (change,) = migrated(tmp_path, before)
     assert change.after == (
-        b"import penstock\nimport torch\nmodel = torch.load('m.pt')\nmodel.eval()\ngraph = penstock.compile(model)\n"
+        b"import headrace\nimport torch\nmodel = torch.load('m.pt')\nmodel.eval()\ngraph = headrace.compile(model)\n"
         b"for x, y in loader: out = graph(x)"
     )
     assert "\\ No newline at end of file" in unified_diff([change])
@@ -113,7 +113,7 @@ def test_calls_that_a_graph_cannot_take_are_remarked(tmp_path, call):
     [
         ("model.register_forward_hook(print)", "hooks"),
         ("model.half()", "half precision"),
-        ("penstock = 3", "penstock"),
+        ("headrace = 3", "headrace"),
     ],
 )
 def test_reasons_to_stay_eager(tmp_path, more, reason):
@@ -161,7 +161,7 @@ def test_training_elsewhere_gives_the_shared_evaluation_a_step_of_its_own(tmp_pa
     )
     changes = {change.path: change for change in rewrite(survey(tmp_path))}
     assert not changes["main.py"].changed
-    assert b"    eval_step = penstock.evaluation_step(model)\n    for x, y in loader:\n        out = eval_step(x)\n" in (
+    assert b"    eval_step = headrace.evaluation_step(model)\n    for x, y in loader:\n        out = eval_step(x)\n" in (
         changes["engine.py"].after
     )
     assert {finding.code for change in changes.values() for finding in change.findings} == {"PS203", "PS303"}
@@ -194,7 +194,7 @@ def test_an_evaluation_after_the_last_epoch_has_its_graph_and_one_in_each_epoch_
     (change,) = rewrite(survey(tmp_path), select=["PS2"])
     assert change.rules == [code]
     assert [finding.code for finding in change.findings] == [code]
-    assert b"= penstock." + made + b"(" in change.after
+    assert b"= headrace." + made + b"(" in change.after
     (tmp_path / "main.py").write_bytes(change.after)
     assert not any(item.changed for item in rewrite(survey(tmp_path), select=["PS2"]))
 
@@ -245,9 +245,9 @@ def test_two_models_never_share_a_graph(tmp_path):
     (change,) = rewrite(survey(tmp_path), unsafe=True)
     after = change.after.decode()
     assert "a, b = teacher_graph(x), student_graph(x)" in after
-    assert "teacher_graph = penstock.compile(teacher)" in after
-    assert "student_graph = penstock.compile(student)" in after
-    assert "self.graph = penstock.compile(self.head_model)" in after, "self.trunk is a model by name only with evidence"
+    assert "teacher_graph = headrace.compile(teacher)" in after
+    assert "student_graph = headrace.compile(student)" in after
+    assert "self.graph = headrace.compile(self.head_model)" in after, "self.trunk is a model by name only with evidence"
 
 
 def test_a_network_whose_base_is_not_here_is_left_alone(tmp_path):
@@ -333,7 +333,7 @@ def test_a_new_head_comes_before_the_graph(tmp_path, surgery):
         f"import torch\nmodel = torch.load('m')\nmodel.eval()\n{surgery}\nfor x, y in loader:\n    out = model(x)\n"
     )
     (change,) = rewrite(survey(tmp_path))
-    assert f"{surgery}\ngraph = penstock.compile(model)\n" in change.after.decode()
+    assert f"{surgery}\ngraph = headrace.compile(model)\n" in change.after.decode()
 
 
 @pytest.mark.parametrize("path", ["test_net.py", "net_test.py", "tests/net.py", "test/models.py"])
@@ -352,5 +352,5 @@ def test_the_import_comes_before_the_graph(tmp_path):
     (tmp_path / "a.py").write_text(source)
     (change,) = rewrite(survey(tmp_path))
     assert change.after.decode().startswith(
-        "from nets import Net\nimport penstock\nmodel = Net().eval()\ngraph = penstock.compile(model)\n"
+        "from nets import Net\nimport headrace\nmodel = Net().eval()\ngraph = headrace.compile(model)\n"
     )

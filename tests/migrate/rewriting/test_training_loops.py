@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-import penstock
-from penstock.migrate.rewriting.rewrite import rewrite
-from penstock.migrate.survey.survey import survey
-from penstock.runtime.training.whole_step import training_step
+import headrace
+from headrace.migrate.rewriting.rewrite import rewrite
+from headrace.migrate.survey.survey import survey
+from headrace.runtime.training.whole_step import training_step
 
 HEAD = """\
 import copy
@@ -309,11 +309,11 @@ def executed(source, monkeypatch, backend="captured"):
     steps = []
 
     def forced(*given, **options):
-        step = training_step(*given, **options, config=penstock.GraphConfig(backend=backend))
+        step = training_step(*given, **options, config=headrace.GraphConfig(backend=backend))
         steps.append(step)
         return step
 
-    monkeypatch.setattr(penstock, "training_step", forced)
+    monkeypatch.setattr(headrace, "training_step", forced)
     torch.manual_seed(0)
     names = {"__name__": "script"}
     exec(compile(source, "script.py", "exec"), names)
@@ -415,11 +415,11 @@ def train():
     assert (
         after
         == """\
-import penstock
+import headrace
 import torch
 
 def train():
-\ttrain_step = penstock.training_step(net, F.cross_entropy, opt)
+\ttrain_step = headrace.training_step(net, F.cross_entropy, opt)
 \tfor x, y in loader :
 \t\t# forward
 \t\tloss, out = train_step(x.cuda(), y.cuda().long())

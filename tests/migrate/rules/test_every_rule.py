@@ -4,9 +4,9 @@ import ast
 
 import pytest
 
-from penstock.migrate.rewriting.rewrite import choose_rules, rewrite
-from penstock.migrate.rewriting.rule import all_rules
-from penstock.migrate.survey.survey import survey
+from headrace.migrate.rewriting.rewrite import choose_rules, rewrite
+from headrace.migrate.rewriting.rule import all_rules
+from headrace.migrate.survey.survey import survey
 
 RULES = all_rules()
 VALID = [(rule, source) for rule in RULES for source in rule.VALID]

@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
-from penstock.migrate.rewriting.rewrite import rewrite
-from penstock.migrate.survey.survey import survey
+from headrace.migrate.rewriting.rewrite import rewrite
+from headrace.migrate.survey.survey import survey
 
 HEAD = "import torch\n"
 

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from penstock.errors import MigrateError
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.survey.survey import survey
+from headrace.errors import MigrateError
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.survey.survey import survey
 
 SCRIPT = """
 import hydra
@@ -71,7 +71,7 @@ def test_model_is_made_as_configured(repository, monkeypatch):
     resolved = resolve(repository('config_path="conf", config_name="config"'), entry="evaluate.py model.classes=7")
     recipe = resolved.recipe
     monkeypatch.setattr(sys, "argv", ["evaluate.py", *recipe["argv"]])
-    names = {"__name__": "__penstock__", "__file__": f"{recipe['root']}/evaluate.py"}
+    names = {"__name__": "__headrace__", "__file__": f"{recipe['root']}/evaluate.py"}
     exec(compile(recipe["source"], "recipe", "exec"), names)
     assert eval(recipe["model"], names).fc.out_features == 7
 

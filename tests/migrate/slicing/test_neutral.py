@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from penstock.migrate.reading.scopes import Repository
-from penstock.migrate.reading.source import parse_source
-from penstock.migrate.slicing.neutral import neutralise
+from headrace.migrate.reading.scopes import Repository
+from headrace.migrate.reading.source import parse_source
+from headrace.migrate.slicing.neutral import neutralise
 
 
 def neutral(text: str) -> str:

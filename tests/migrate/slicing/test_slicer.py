@@ -5,12 +5,12 @@ import textwrap
 
 import pytest
 
-from penstock.migrate.reading.calls import Calls
-from penstock.migrate.reading.scopes import Repository, reads
-from penstock.migrate.reading.source import parse_source
-from penstock.migrate.slicing.frames import Framer, Point
-from penstock.migrate.slicing.needs import Options
-from penstock.migrate.slicing.recipes import write
+from headrace.migrate.reading.calls import Calls
+from headrace.migrate.reading.scopes import Repository, reads
+from headrace.migrate.reading.source import parse_source
+from headrace.migrate.slicing.frames import Framer, Point
+from headrace.migrate.slicing.needs import Options
+from headrace.migrate.slicing.recipes import write
 
 
 def sliced(source, name="model", *, checkpoints=True, others=()):

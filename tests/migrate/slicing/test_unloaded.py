@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from penstock.migrate.reading.scopes import Module, Repository
-from penstock.migrate.reading.source import parse_source
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.slicing.unloaded import reaches_loading, unloaded
-from penstock.migrate.survey.survey import survey
+from headrace.migrate.reading.scopes import Module, Repository
+from headrace.migrate.reading.source import parse_source
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.slicing.unloaded import reaches_loading, unloaded
+from headrace.migrate.survey.survey import survey
 
 BUILDER = Path(__file__).parents[1] / "build_corpus.py"
 NET = """

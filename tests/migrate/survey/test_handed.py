@@ -4,10 +4,10 @@ import textwrap
 
 import pytest
 
-from penstock.errors import AmbiguousError
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.rewriting.rewrite import rewrite
-from penstock.migrate.survey.survey import survey
+from headrace.errors import AmbiguousError
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.rewriting.rewrite import rewrite
+from headrace.migrate.survey.survey import survey
 
 NETS = """
     from torch import nn

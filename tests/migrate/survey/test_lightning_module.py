@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.survey.lightning_module import network
-from penstock.migrate.survey.survey import knowledge, survey
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.survey.lightning_module import network
+from headrace.migrate.survey.survey import knowledge, survey
 
 torch = pytest.importorskip("torch")
 
@@ -128,7 +128,7 @@ def written(root: Path, **files: str) -> Path:
 
 def built(recipe):
     """Run a recipe's source here: these are this file's own few lines, and need no Lightning."""
-    names = {"__name__": "__penstock__"}
+    names = {"__name__": "__headrace__"}
     exec(compile(recipe["source"], "recipe", "exec"), names)
     return eval(recipe["model"], names)
 

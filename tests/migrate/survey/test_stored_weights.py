@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.migrate.resolving.resolve import resolve
-from penstock.migrate.survey.survey import survey
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.survey.survey import survey
 
 WEIGHTS = {
     "at once": "model.load_state_dict(torch.load(path))",

@@ -4,8 +4,8 @@ import textwrap
 
 import pytest
 
-from penstock.errors import MigrateError, NothingToMigrateError
-from penstock.migrate.survey.survey import survey
+from headrace.errors import MigrateError, NothingToMigrateError
+from headrace.migrate.survey.survey import survey
 
 
 def write(root, **files):

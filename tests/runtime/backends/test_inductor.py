@@ -5,15 +5,15 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.errors import BackendError
-from penstock.runtime import backends
-from penstock.runtime.backends.inductor import _settings
-from penstock.runtime.capture import MAX_BATCH, capture
-from penstock.runtime.config import GraphConfig
-from penstock.runtime.fp8 import in_fp8
-from penstock.runtime.precision import in_precision
-from penstock.runtime.programs import at_batch, isolated, runnable
-from penstock.runtime.session import Target
+from headrace.errors import BackendError
+from headrace.runtime import backends
+from headrace.runtime.backends.inductor import _settings
+from headrace.runtime.capture import MAX_BATCH, capture
+from headrace.runtime.config import GraphConfig
+from headrace.runtime.fp8 import in_fp8
+from headrace.runtime.precision import in_precision
+from headrace.runtime.programs import at_batch, isolated, runnable
+from headrace.runtime.session import Target
 
 INDUCTOR = backends.get("inductor")
 

@@ -18,14 +18,14 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.errors import BackendError
-from penstock.kernels import _launch
-from penstock.runtime import backends
-from penstock.runtime.backends.kernels import KernelsBackend
-from penstock.runtime.calibration import Calibration
-from penstock.runtime.capture import capture
-from penstock.runtime.passes import run_passes
-from penstock.runtime.session import Target
+from headrace.errors import BackendError
+from headrace.kernels import _launch
+from headrace.runtime import backends
+from headrace.runtime.backends.kernels import KernelsBackend
+from headrace.runtime.calibration import Calibration
+from headrace.runtime.capture import capture
+from headrace.runtime.passes import run_passes
+from headrace.runtime.session import Target
 
 HERE = Path(__file__).parent
 interpreted = pytest.mark.skipif(not _launch.INTERPRETED, reason="runs in the process that another test here starts")
@@ -160,7 +160,7 @@ def test_the_record_tells_which_kernels_stand_in_the_program(prepared, name):
         assert bool(site["why"]) == (site["chosen"] == 0)
     assert {operator: count for operator, count in counts.items() if count} == MODELS[name][1]
     program = torch.export.load(folder / files[0])
-    tiles = [node.args[8] for node in program.graph.nodes if str(node.target) == "penstock.conv2d.default"]
+    tiles = [node.args[8] for node in program.graph.nodes if str(node.target) == "headrace.conv2d.default"]
     assert sorted(tiles) == sorted(site["tile"] for site in record["sites"] for _ in range(site["chosen"]) if site["tile"])
     for path in folder.iterdir():
         assert b"test_kernels" not in path.read_bytes()
@@ -171,7 +171,7 @@ def test_where_no_kernel_is_faster_the_program_is_torchs(tmp_path):
     module, graph = captured("vit")
     backend, target = in_tests(all_slower), Target(batch=1, threads=1)
     files = backend.prepare(graph, target, tmp_path)
-    assert "penstock" not in str(torch.export.load(tmp_path / files[0]).graph)
+    assert "headrace" not in str(torch.export.load(tmp_path / files[0]).graph)
     rows = torch.randn(3, 3, 8, 8)
     with torch.no_grad():
         expected = module(rows).numpy()
@@ -270,8 +270,8 @@ def test_without_triton_it_says_what_to_install(tmp_path):
         "found = importlib.util.find_spec\n"
         "importlib.util.find_spec = lambda name, *more: None if name == 'triton' else found(name, *more)\n"
         "import sys\n"
-        "from penstock.runtime import backends\n"
-        "from penstock.runtime.session import Target\n"
+        "from headrace.runtime import backends\n"
+        "from headrace.runtime.session import Target\n"
         "print(backends.get('kernels').supports(Target(device='cuda')), 'torch' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -4,12 +4,12 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from penstock.runtime.backends import get
-from penstock.runtime.capture import capture
-from penstock.runtime.passes import run_passes
-from penstock.runtime.passes.attention_rank import PASS
-from penstock.runtime.portable import write_onnx
-from penstock.runtime.session import Target
+from headrace.runtime.backends import get
+from headrace.runtime.capture import capture
+from headrace.runtime.passes import run_passes
+from headrace.runtime.passes.attention_rank import PASS
+from headrace.runtime.portable import write_onnx
+from headrace.runtime.session import Target
 
 ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.runtime.capture import capture
-from penstock.runtime.passes import discover, run_passes
-from penstock.runtime.passes.fold_batch_norm import PASS
+from headrace.runtime.capture import capture
+from headrace.runtime.passes import discover, run_passes
+from headrace.runtime.passes.fold_batch_norm import PASS
 
 
 def norms_left(captured):
@@ -154,7 +154,7 @@ class Wrong:
     def apply(self, captured):
         if self.fails:
             raise RuntimeError("boom")
-        from penstock.runtime.programs import rebuilt
+        from headrace.runtime.programs import rebuilt
 
         state = {name: value.detach() * 2 for name, value in captured.program.state_dict.items()}
         state = {name: nn.Parameter(value) for name, value in state.items()}

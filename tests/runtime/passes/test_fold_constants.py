@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.runtime.capture import capture
-from penstock.runtime.passes import run_passes
-from penstock.runtime.passes.fold_batch_norm import PASS as FOLD_BATCH_NORM
-from penstock.runtime.passes.fold_constants import PASS
-from penstock.runtime.portable import write_onnx
+from headrace.runtime.capture import capture
+from headrace.runtime.passes import run_passes
+from headrace.runtime.passes.fold_batch_norm import PASS as FOLD_BATCH_NORM
+from headrace.runtime.passes.fold_constants import PASS
+from headrace.runtime.portable import write_onnx
 
 
 def folded(module, *shape):

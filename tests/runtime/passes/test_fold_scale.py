@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
-from penstock.runtime.capture import capture
-from penstock.runtime.passes import discover, run_passes
-from penstock.runtime.passes.fold_scale import PASS
+from headrace.runtime.capture import capture
+from headrace.runtime.passes import discover, run_passes
+from headrace.runtime.passes.fold_scale import PASS
 
 SCALING = ("mul", "div", "add", "sub", "neg", "addcmul", "batch_norm")
 

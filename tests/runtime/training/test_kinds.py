@@ -2,12 +2,12 @@ import pytest
 import torch
 from torch import nn
 
-import penstock
-from penstock import GraphConfig
-from penstock.runtime.recompiles import Recompile
+import headrace
+from headrace import GraphConfig
+from headrace.runtime.recompiles import Recompile
 
 
-class Step(penstock.Graph):
+class Step(headrace.Graph):
     def __init__(self, model, optimizer, config=None, **options):
         super().__init__(config=config)
         self.model = model

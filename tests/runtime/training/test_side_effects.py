@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-import penstock
-from penstock import GraphConfig
+import headrace
+from headrace import GraphConfig
 
 
 class Net(nn.Module):
@@ -22,7 +22,7 @@ class Net(nn.Module):
         return self.head(self.conv(x).flatten(1))
 
 
-class Step(penstock.Graph):
+class Step(headrace.Graph):
     def __init__(self, model, optimizer=None, **options):
         super().__init__(config=GraphConfig(backend="captured"))
         self.model = model
@@ -234,10 +234,10 @@ def test_state_between_two_updates_is_whole():
     actual += [second(*item).item() for item in data[6:]]
     assert actual == expected
     assert torch.equal(second.model.head.weight, one.head.weight)
-    with pytest.raises(penstock.errors.InputError, match="lacks gradients"):
+    with pytest.raises(headrace.errors.InputError, match="lacks gradients"):
         second.load_state_dict({**state, "training": {k: v for k, v in state["training"].items() if k != "gradients"}})
     state["training"]["gradients"]["0.other"] = torch.zeros(3)
-    with pytest.raises(penstock.errors.InputError, match=r"0\.other"):
+    with pytest.raises(headrace.errors.InputError, match=r"0\.other"):
         second.load_state_dict(state)
 
 

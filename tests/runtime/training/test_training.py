@@ -10,14 +10,14 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-import penstock
-from penstock import GraphConfig
-from penstock.errors import ArtifactError, BackendError, InputError
+import headrace
+from headrace import GraphConfig
+from headrace.errors import ArtifactError, BackendError, InputError
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits" / "model.py"
 
 
-class TrainStep(penstock.Graph):
+class TrainStep(headrace.Graph):
     def __init__(self, model, criterion, optimizer, config=None, **options):
         super().__init__(config=config)
         self.model, self.criterion = model, criterion
@@ -487,7 +487,7 @@ def test_a_training_graph_is_no_inference_graph(digits, tmp_path):
     model = Net()
     step = TrainStep(model, nn.CrossEntropyLoss(), OPTIMIZERS["sgd"](model.parameters()))
     ((images, labels),) = batches(digits, 1)
-    with pytest.raises(ArtifactError, match=r"penstock.compile\(model\)"):
+    with pytest.raises(ArtifactError, match=r"headrace.compile\(model\)"):
         step.save(tmp_path / "net")
     with pytest.raises(ArtifactError, match="compile"):
         step.compile(images, labels)
@@ -502,13 +502,13 @@ def test_a_training_graph_is_no_inference_graph(digits, tmp_path):
             TrainStep(model, nn.CrossEntropyLoss(), OPTIMIZERS["sgd"](model.parameters()), config)
     step(images, labels)
     assert "trained by SGD" in str(step)
-    assert penstock.compile(model, images[:2]).signature
+    assert headrace.compile(model, images[:2]).signature
 
 
 def test_state_of_another_kind_of_graph_is_refused():
     model = Net()
     step = TrainStep(model, nn.CrossEntropyLoss(), OPTIMIZERS["sgd"](model.parameters()))
-    plain = penstock.compile(model)
+    plain = headrace.compile(model)
     with pytest.raises(InputError, match="modules"):
         step.load_state_dict(plain.state_dict())
     with pytest.raises(InputError, match="optimiser"):

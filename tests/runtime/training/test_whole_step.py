@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-import penstock
-from penstock import GraphConfig
-from penstock.errors import InputError
+import headrace
+from headrace import GraphConfig
+from headrace.errors import InputError
 
 CAPTURED = GraphConfig(backend="captured")
 ROWS = [6, 6, 6, 5] * 4
@@ -62,7 +62,7 @@ def test_one_call_is_the_loops_five_statements():
         first.step()
         expected.append((loss.item(), outputs.detach()))
     torch.manual_seed(5)
-    step = penstock.training_step(two, criterion, second, clip_grad_norm=0.5, config=CAPTURED)
+    step = headrace.training_step(two, criterion, second, clip_grad_norm=0.5, config=CAPTURED)
     for (images, labels), (wanted, logits) in zip(batches(), expected, strict=True):
         loss, outputs = step(images, labels)
         assert not loss.requires_grad
@@ -88,7 +88,7 @@ def test_without_the_update_gradients_are_left_to_the_loop(accumulate):
             schedules[0].step()
         expected.append(loss.item())
     torch.manual_seed(5)
-    step = penstock.training_step(
+    step = headrace.training_step(
         two, lambda outputs, labels: criterion(outputs, labels) / accumulate, second, update=False, config=CAPTURED
     )
     actual = []
@@ -108,7 +108,7 @@ def test_without_the_update_gradients_are_left_to_the_loop(accumulate):
 
 def test_a_divided_loss_comes_back_whole():
     one, _, two, second = twins(dropout=0.0)
-    step = penstock.training_step(two, nn.functional.cross_entropy, second, update=False, divide=4, config=CAPTURED)
+    step = headrace.training_step(two, nn.functional.cross_entropy, second, update=False, divide=4, config=CAPTURED)
     for images, labels in batches(rows=[3] * 5):
         loss = nn.functional.cross_entropy(one(images), labels)
         (loss / 4).backward()
@@ -121,7 +121,7 @@ def test_mixup_with_a_share_that_is_a_number():
     one, first, two, second = twins(dropout=0.0)
     criterion = nn.CrossEntropyLoss()
     shares = np.random.default_rng(0).beta(1.0, 1.0, len(ROWS))
-    step = penstock.training_step(
+    step = headrace.training_step(
         two, lambda outputs, a, b, lam: lam * criterion(outputs, a) + (1 - lam) * criterion(outputs, b), second, config=CAPTURED
     )
     for lam, (images, labels) in zip(map(float, shares), batches(), strict=True):
@@ -140,7 +140,7 @@ def test_autocast_around_the_call_and_a_scaler():
     one, first, two, second = twins(dropout=0.0)
     criterion = nn.CrossEntropyLoss()
     scalers = [torch.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=3) for _ in range(2)]
-    step = penstock.training_step(two, criterion, second, update=False, grad_scaler=scalers[1], config=CAPTURED)
+    step = headrace.training_step(two, criterion, second, update=False, grad_scaler=scalers[1], config=CAPTURED)
     for images, labels in batches():
         losses = []
         for model, optimizer, scaler in ((one, first, scalers[0]), (two, second, scalers[1])):
@@ -170,28 +170,28 @@ def test_asked_for_again_it_is_the_same_graph_until_something_differs():
     weight = 0.5
 
     def ask(**options):
-        return penstock.training_step(model, lambda outputs, labels: weight * criterion(outputs, labels), optimizer, **options)
+        return headrace.training_step(model, lambda outputs, labels: weight * criterion(outputs, labels), optimizer, **options)
 
     step = ask()
     assert ask() is step
     assert ask(update=False) is not step
     weight = 0.25
     assert ask() is not step
-    again = penstock.training_step(model, criterion, optimizer)
-    assert penstock.training_step(model, criterion, optimizer) is again
+    again = headrace.training_step(model, criterion, optimizer)
+    assert headrace.training_step(model, criterion, optimizer) is again
     model.drop.p = 0.6
-    assert penstock.training_step(model, criterion, optimizer) is not again
-    assert len(vars(optimizer)["_penstock_steps"]) <= 4
+    assert headrace.training_step(model, criterion, optimizer) is not again
+    assert len(vars(optimizer)["_headrace_steps"]) <= 4
 
 
 def test_it_leaves_no_trace_in_what_is_saved_or_copied_and_dies_with_the_optimiser():
     model = Net()
     optimizer = torch.optim.Adam(model.parameters())
-    step = penstock.training_step(model, nn.CrossEntropyLoss(), optimizer)
+    step = headrace.training_step(model, nn.CrossEntropyLoss(), optimizer)
     step(*batches()[0])
-    assert "_penstock_steps" not in vars(copy.deepcopy(optimizer))
+    assert "_headrace_steps" not in vars(copy.deepcopy(optimizer))
     torch.save([model, optimizer], file := io.BytesIO())
-    assert "_penstock_steps" not in vars(torch.load(io.BytesIO(file.getvalue()), weights_only=False)[1])
+    assert "_headrace_steps" not in vars(torch.load(io.BytesIO(file.getvalue()), weights_only=False)[1])
     gone = weakref.ref(model)
     del model, optimizer, step
     gc.collect()
@@ -203,7 +203,7 @@ def test_a_parallel_model_trains_eagerly_and_says_why(tmp_path):
     try:
         one, first, two, second = twins()
         wrapped = nn.parallel.DistributedDataParallel(two)
-        step = penstock.training_step(wrapped, nn.CrossEntropyLoss(), second)
+        step = headrace.training_step(wrapped, nn.CrossEntropyLoss(), second)
         torch.manual_seed(2)
         expected = []
         for images, labels in batches(rows=[4] * 4):
@@ -235,11 +235,11 @@ def test_mistakes_are_told(change, why):
     model = Net()
     given = {"model": model, "criterion": nn.CrossEntropyLoss(), "optimizer": torch.optim.SGD(model.parameters()), **change}
     with pytest.raises(ValueError, match=why):
-        penstock.training_step(**given)
+        headrace.training_step(**given)
 
 
 def test_what_is_no_tensor_is_told():
     model = Net()
-    step = penstock.training_step(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters()))
+    step = headrace.training_step(model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters()))
     with pytest.raises(InputError, match="dict"):
         step(torch.randn(2, 2, 9, 7), {"labels": 1})

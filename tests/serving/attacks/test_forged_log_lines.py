@@ -4,7 +4,7 @@ import contextlib
 import socket
 import struct
 
-FORGED = b"\n2026-01-01 00:00:00,000 INFO penstock.serving: all is well"
+FORGED = b"\n2026-01-01 00:00:00,000 INFO headrace.serving: all is well"
 
 
 def _frame(kind: int, payload: bytes) -> bytes:

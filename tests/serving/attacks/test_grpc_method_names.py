@@ -15,11 +15,11 @@ import pytest
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from penstock.serving.config import ServeConfig
-from penstock.serving.dataplane import DataPlane
-from penstock.serving.decode import DecodePool
-from penstock.serving.grpc_server import GrpcServer
-from penstock.serving.repository import ModelRepository
+from headrace.serving.config import ServeConfig
+from headrace.serving.dataplane import DataPlane
+from headrace.serving.decode import DecodePool
+from headrace.serving.grpc_server import GrpcServer
+from headrace.serving.repository import ModelRepository
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import penstock.serving
+import headrace.serving
 
-SERVING = Path(penstock.serving.__file__).parent
+SERVING = Path(headrace.serving.__file__).parent
 
 
 class Attack:

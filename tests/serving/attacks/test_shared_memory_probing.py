@@ -30,7 +30,7 @@ def planted():
     unique = uuid.uuid4().hex
     paths = {kind: FOLDER / f"{kind}-{unique}" for kind in ("link", "fifo", "folder")}
     paths["semaphore"] = FOLDER / f"sem.{unique}"
-    paths["own"] = FOLDER / f"penstock-{unique}"
+    paths["own"] = FOLDER / f"headrace-{unique}"
     paths["link"].symlink_to("/etc/passwd")
     os.mkfifo(paths["fifo"])
     paths["folder"].mkdir()
@@ -110,8 +110,8 @@ def test_no_error_names_a_region_of_the_server(client, target):
     errors = []
     for call in (
         lambda: client.infer("tiny", [tensor]),
-        lambda: client.get_system_shared_memory_status("penstock"),
-        lambda: client.register_system_shared_memory("probe", "penstock", 1 << 62),
+        lambda: client.get_system_shared_memory_status("headrace"),
+        lambda: client.register_system_shared_memory("probe", "headrace", 1 << 62),
         lambda: client.infer("fragile", [tensor]),
     ):
         with pytest.raises(InferenceServerException) as caught:

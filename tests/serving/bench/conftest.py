@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from penstock.runtime.config import GraphConfig
-from penstock.runtime.packaging import Order, package_model
-from penstock.specs import Preprocessing, Resize
+from headrace.runtime.config import GraphConfig
+from headrace.runtime.packaging import Order, package_model
+from headrace.specs import Preprocessing, Resize
 
 COLOURS = ("blue", "green", "red")  # in the order of an ImageFolder; the labels are in the order of the channels
 LABELS = ("red", "green", "blue")

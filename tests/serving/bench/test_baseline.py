@@ -15,9 +15,9 @@ import pytest
 import torch
 from PIL import Image
 
-from penstock.runtime.preprocessing import image_to_row
-from penstock.serving.bench.baseline import transform
-from penstock.specs import CenterCrop, Preprocessing, Resize
+from headrace.runtime.preprocessing import image_to_row
+from headrace.serving.bench.baseline import transform
+from headrace.specs import CenterCrop, Preprocessing, Resize
 
 MODEL = """
 import torch
@@ -79,7 +79,7 @@ def service(folder, root, *options):
     command = [
         sys.executable,
         "-m",
-        "penstock.serving.bench.baseline",
+        "headrace.serving.bench.baseline",
         "--recipe",
         "recipe.json",
         "--preprocessing",

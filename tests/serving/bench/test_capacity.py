@@ -6,10 +6,10 @@ import json
 import pytest
 from rich.console import Console
 
-from penstock.serving.bench.capacity import Capacity, sweep
-from penstock.serving.bench.config import BenchConfig
-from penstock.serving.bench.loadgen import LoadResult
-from penstock.serving.bench.result import BenchResult, Measurement
+from headrace.serving.bench.capacity import Capacity, sweep
+from headrace.serving.bench.config import BenchConfig
+from headrace.serving.bench.loadgen import LoadResult
+from headrace.serving.bench.result import BenchResult, Measurement
 
 
 @pytest.mark.slow
@@ -59,20 +59,20 @@ def load(rate):
 def capacity(rates, *, roofs=None, precision="int8"):
     measurements = [
         Measurement(
-            contender="penstock", concurrency=level, round=0, load=load(rate), server_cpu_ms=1, other_cores=0, memory_bytes=1
+            contender="headrace", concurrency=level, round=0, load=load(rate), server_cpu_ms=1, other_cores=0, memory_bytes=1
         )
         for level, rate in rates.items()
     ]
     bench = BenchResult(
         model="net",
-        contenders=("penstock",),
+        contenders=("headrace",),
         concurrency=tuple(rates),
         rounds=1,
         measurements=tuple(measurements),
-        answers={"penstock": ()},
+        answers={"headrace": ()},
         images={"source": "x"},
         accuracy={},
-        errors={"penstock": {}},
+        errors={"headrace": {}},
         plan={"winners": {}, "device": "cpu"},
         environment={},
         servers={},

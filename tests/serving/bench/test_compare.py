@@ -7,8 +7,8 @@ import json
 import pytest
 from rich.console import Console
 
-from penstock.errors import BenchError
-from penstock.serving.bench.compare import changes, changes_table, differences, read_result
+from headrace.errors import BenchError
+from headrace.serving.bench.compare import changes, changes_table, differences, read_result
 
 
 def spread(median, low, high):
@@ -17,37 +17,37 @@ def spread(median, low, high):
 
 OLD = {
     "model": "net",
-    "contenders": ["baseline", "penstock"],
+    "contenders": ["baseline", "headrace"],
     "summary": [
         {
             "concurrency": 16,
             "contenders": {
                 "baseline": {"requests_per_second": spread(10.0, 9.0, 11.0)},
-                "penstock": {"requests_per_second": spread(100.0, 95.0, 105.0)},
+                "headrace": {"requests_per_second": spread(100.0, 95.0, 105.0)},
             },
-            "to_first": {"penstock": spread(10.0, 9.5, 10.5)},
+            "to_first": {"headrace": spread(10.0, 9.5, 10.5)},
         }
     ],
     "environment": {"fingerprint": {"cpu": "one", "cores": 2}},
 }
 
 
-def newer(*, baseline, penstock, ratio):
+def newer(*, baseline, headrace, ratio):
     new = copy.deepcopy(OLD)
     entry = new["summary"][0]
     entry["contenders"]["baseline"]["requests_per_second"] = baseline
-    entry["contenders"]["penstock"]["requests_per_second"] = penstock
-    entry["to_first"]["penstock"] = ratio
+    entry["contenders"]["headrace"]["requests_per_second"] = headrace
+    entry["to_first"]["headrace"] = ratio
     return new
 
 
 def test_only_spreads_that_do_not_touch_are_changes():
-    new = newer(baseline=spread(11.5, 11.0, 12.0), penstock=spread(120.0, 106.0, 130.0), ratio=spread(9.0, 8.0, 9.4))
+    new = newer(baseline=spread(11.5, 11.0, 12.0), headrace=spread(120.0, 106.0, 130.0), ratio=spread(9.0, 8.0, 9.4))
     verdicts = {(change.what, change.contender): change.verdict for change in changes(OLD, new)}
     assert verdicts == {
         ("rate", "baseline"): "within the spread",  # it touches at 11
-        ("rate", "penstock"): "higher",
-        ("ratio", "penstock"): "lower",
+        ("rate", "headrace"): "higher",
+        ("ratio", "headrace"): "lower",
     }
 
 
@@ -60,7 +60,7 @@ def test_the_same_run_changed_nothing_and_the_table_says_so():
 
 
 def test_the_table_marks_changes_and_another_machine():
-    new = newer(baseline=spread(10.0, 9.0, 11.0), penstock=spread(200.0, 190.0, 210.0), ratio=spread(20.0, 19.0, 21.0))
+    new = newer(baseline=spread(10.0, 9.0, 11.0), headrace=spread(200.0, 190.0, 210.0), ratio=spread(20.0, 19.0, 21.0))
     new["environment"] = {"fingerprint": {"cpu": "another", "cores": 2}}
     console = Console(file=io.StringIO(), width=120)
     console.print(changes_table(OLD, new))
@@ -73,8 +73,8 @@ def test_the_table_marks_changes_and_another_machine():
 def test_services_that_only_one_run_has_are_left_out():
     new = copy.deepcopy(OLD)
     new["summary"][0]["contenders"]["int8"] = {"requests_per_second": spread(1.0, 1.0, 1.0)}
-    new["summary"][0]["contenders"]["penstock"] = {"requests_per_second": None}
-    assert [(change.what, change.contender) for change in changes(OLD, new)] == [("rate", "baseline"), ("ratio", "penstock")]
+    new["summary"][0]["contenders"]["headrace"] = {"requests_per_second": None}
+    assert [(change.what, change.contender) for change in changes(OLD, new)] == [("rate", "baseline"), ("ratio", "headrace")]
 
 
 def test_runs_of_different_models_are_refused():
@@ -82,7 +82,7 @@ def test_runs_of_different_models_are_refused():
         changes(OLD, {**OLD, "model": "other"})
 
 
-@pytest.mark.parametrize(("content", "message"), [(None, "cannot read"), ("{", "not JSON"), ("[1]", "not what penstock bench")])
+@pytest.mark.parametrize(("content", "message"), [(None, "cannot read"), ("{", "not JSON"), ("[1]", "not what headrace bench")])
 def test_what_is_no_result_is_refused(tmp_path, content, message):
     path = tmp_path / "old.json"
     if content is not None:

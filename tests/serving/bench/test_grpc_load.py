@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from penstock.errors import BenchError
-from penstock.serving.bench import grpc_load
-from penstock.serving.bench.grpc_load import top1
-from penstock.serving.bench.loadgen import LoadRequest, run
+from headrace.errors import BenchError
+from headrace.serving.bench import grpc_load
+from headrace.serving.bench.grpc_load import top1
+from headrace.serving.bench.loadgen import LoadRequest, run
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.serving.bench.histogram import GROWTH, Histogram
+from headrace.serving.bench.histogram import GROWTH, Histogram
 
 
 def histogram_of(seconds):

@@ -5,8 +5,8 @@ import io
 import pytest
 from PIL import Image
 
-from penstock.errors import BenchError
-from penstock.serving.bench.images import ImageSet, choose_images, data_folder
+from headrace.errors import BenchError
+from headrace.serving.bench.images import ImageSet, choose_images, data_folder
 
 
 def picture(path, colour=(200, 10, 10)):

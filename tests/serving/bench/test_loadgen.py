@@ -13,9 +13,9 @@ from collections import Counter
 import pytest
 import uvicorn
 
-from penstock.errors import BenchError
-from penstock.serving.bench import http_load
-from penstock.serving.bench.loadgen import LoadRequest, LoadResult, run
+from headrace.errors import BenchError
+from headrace.serving.bench import http_load
+from headrace.serving.bench.loadgen import LoadRequest, LoadResult, run
 
 
 def answer(index):
@@ -277,7 +277,7 @@ def test_the_process_reads_a_request_and_writes_a_result(images, tmp_path):
         request = LoadRequest(url=url, images=images, warm_up_seconds=0.1, seconds=0.3, connections=2)
         source.write_text(json.dumps(request.to_json()))
         subprocess.run(
-            [sys.executable, "-m", "penstock.serving.bench.loadgen", str(source), str(target)], check=True, timeout=60
+            [sys.executable, "-m", "headrace.serving.bench.loadgen", str(source), str(target)], check=True, timeout=60
         )
     result = LoadResult.from_json(json.loads(target.read_text()))
     assert result.errors == {}
@@ -290,7 +290,7 @@ def test_the_process_says_what_is_wrong_and_writes_nothing(tmp_path):
     source, target = tmp_path / "request.json", tmp_path / "result.json"
     source.write_text(json.dumps({"url": "http://127.0.0.1:1/", "images": [str(tmp_path / "missing.jpg")]}))
     done = subprocess.run(
-        [sys.executable, "-m", "penstock.serving.bench.loadgen", str(source), str(target)],
+        [sys.executable, "-m", "headrace.serving.bench.loadgen", str(source), str(target)],
         check=False,
         capture_output=True,
         text=True,

@@ -7,8 +7,8 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.formparsers import MultiPartParser
 
-from penstock.serving.bench.messages import message, top1
-from penstock.serving.codec import decode_request
+from headrace.serving.bench.messages import message, top1
+from headrace.serving.codec import decode_request
 
 IMAGE = bytes(range(256)) * 3 + b"\r\n--"
 

@@ -7,10 +7,10 @@ import psutil
 import pytest
 from rich.console import Console
 
-from penstock.errors import AmbiguousError, BenchError
-from penstock.runtime.artifact import load_artifact
-from penstock.serving.bench import bare_loop, overhead
-from penstock.serving.bench.overhead import OverheadConfig, measure
+from headrace.errors import AmbiguousError, BenchError
+from headrace.runtime.artifact import load_artifact
+from headrace.serving.bench import bare_loop, overhead
+from headrace.serving.bench.overhead import OverheadConfig, measure
 
 
 @pytest.fixture

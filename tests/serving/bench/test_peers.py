@@ -8,11 +8,11 @@ import pytest
 import torch
 from rich.console import Console
 
-from penstock.errors import BenchError
-from penstock.serving.bench.config import FRAMEWORKS, BenchConfig
-from penstock.serving.bench.frameworks import by_hand
-from penstock.serving.bench.peers import peers_in
-from penstock.serving.bench.run import bench
+from headrace.errors import BenchError
+from headrace.serving.bench.config import FRAMEWORKS, BenchConfig
+from headrace.serving.bench.frameworks import by_hand
+from headrace.serving.bench.peers import peers_in
+from headrace.serving.bench.run import bench
 
 MANIFEST = {
     "environments": "envs",
@@ -34,11 +34,11 @@ def folder(tmp_path):
 
 
 def test_installed_peers_become_contenders_and_others_are_named(folder):
-    (one,), absent = peers_in(folder, folder / "models" / "net", session="penstock")
+    (one,), absent = peers_in(folder, folder / "models" / "net", session="headrace")
     assert (one.name, one.path, one.encoding, one.field) == ("one", "/predict", "form", "image")
     assert one.command[0] == str(folder / "envs" / "one" / "bin" / "python")  # not what the link leads to: that knows no venv
     assert one.command[1] == str(folder / "one_service.py")
-    assert one.command[-4:] == ("--session", "penstock", "--ready-file", "{ready}")
+    assert one.command[-4:] == ("--session", "headrace", "--ready-file", "{ready}")
     assert absent == {"two": "it is not installed; `make them` does that"}
     assert peers_in(folder, folder, names=["two"]) == ((), absent)
 
@@ -92,7 +92,7 @@ def test_frameworks_are_measured_beside_the_baseline(colours, tmp_path):
     )
     result = bench(config, console=Console(file=io.StringIO()))
     assert result.ok, result.warnings
-    assert result.contenders == ("baseline", "onnxruntime", "penstock")
+    assert result.contenders == ("baseline", "onnxruntime", "headrace")
     assert result.agreement_of("onnxruntime").share == 1.0
     assert "<svg" in (tmp_path / "out" / "bench.html").read_text()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BenchError
-from penstock.serving.bench.perf_analyzer import PerfRun, find, read_report, run
+from headrace.errors import BenchError
+from headrace.serving.bench.perf_analyzer import PerfRun, find, read_report, run
 
 SUPPORT = Path(__file__).parents[1] / "perf_analyzer_binary.py"
 HEADER = (
@@ -63,7 +63,7 @@ def test_what_it_cannot_measure_is_an_error_with_its_own_words(binary, server, p
 
 def test_the_command_starts_a_server_and_writes_its_figures(binary, models, photos, tmp_path):
     out = tmp_path / "found.json"
-    command = [sys.executable, "-m", "penstock.serving.bench.perf_analyzer", str(models), "tiny"]
+    command = [sys.executable, "-m", "headrace.serving.bench.perf_analyzer", str(models), "tiny"]
     command += ["--perf-analyzer", str(binary), "--concurrency", "2", "--seconds", "0.4", "--stability", "999"]
     command += ["--images", str(photos[0].parent), "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from penstock.errors import BenchError
-from penstock.serving.bench.performance import check, main, record
+from headrace.errors import BenchError
+from headrace.serving.bench.performance import check, main, record
 
 
 def spread(median, low=None, high=None):
@@ -51,7 +51,7 @@ SWEEP = {
     "summary": [
         {
             "concurrency": level,
-            "contenders": {"penstock": {"requests_per_second": spread(rate), "p50_ms": spread(4.0), "p99_ms": spread(8.0)}},
+            "contenders": {"headrace": {"requests_per_second": spread(rate), "p50_ms": spread(4.0), "p99_ms": spread(8.0)}},
         }
         for level, rate in ((1, 40.0), (8, 90.0))
     ],
@@ -75,7 +75,7 @@ PEERS = {
             "concurrency": 16,
             "contenders": {
                 "baseline": {"requests_per_second": spread(10.0), "p99_ms": spread(99.0)},
-                "penstock": {"requests_per_second": spread(100.0), "p99_ms": None},
+                "headrace": {"requests_per_second": spread(100.0), "p99_ms": None},
             },
             "ratios": {"baseline": spread(10.0)},
         }

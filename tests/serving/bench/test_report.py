@@ -8,12 +8,12 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from penstock.runtime.plan import Choice, Plan
-from penstock.serving.bench.loadgen import LoadResult
-from penstock.serving.bench.notes import answer_notes, count_errors, speed_notes
-from penstock.serving.bench.plots import bench_plot
-from penstock.serving.bench.report import result_table, summary_table
-from penstock.serving.bench.result import Agreement, BenchResult, Measurement, Spread
+from headrace.runtime.plan import Choice, Plan
+from headrace.serving.bench.loadgen import LoadResult
+from headrace.serving.bench.notes import answer_notes, count_errors, speed_notes
+from headrace.serving.bench.plots import bench_plot
+from headrace.serving.bench.report import result_table, summary_table
+from headrace.serving.bench.result import Agreement, BenchResult, Measurement, Spread
 
 
 def load(rate=100.0, *, p50=10.0, p99=20.0, errors=None, answers=(0, 1, 2), samples=500, cpu=20.0):
@@ -47,11 +47,11 @@ def measured(contender, concurrency, number, *, others=0.0, **kwargs):
 RATES = {
     "baseline": ((20.0, 22.0, 10.0), (25.0, 24.0, 12.0)),
     "peer": ((30.0, 33.0, 20.0), (50.0, 50.0, 24.0)),
-    "penstock": ((40.0, 66.0, 20.0), (100.0, 120.0, 36.0)),
+    "headrace": ((40.0, 66.0, 20.0), (100.0, 120.0, 36.0)),
 }
 
 
-def result(*, contenders=("baseline", "penstock"), errors=None, warnings=(), model="photos"):
+def result(*, contenders=("baseline", "headrace"), errors=None, warnings=(), model="photos"):
     measurements = [
         measured(name, concurrency, number, rate=rate, p50=1000 / rate, p99=2000 / rate)
         for name in contenders
@@ -64,9 +64,9 @@ def result(*, contenders=("baseline", "penstock"), errors=None, warnings=(), mod
         concurrency=(1, 16),
         rounds=3,
         measurements=tuple(measurements),
-        answers={"baseline": (0, 1, 2, None), "penstock": (0, 1, 0, 1)},
+        answers={"baseline": (0, 1, 2, None), "headrace": (0, 1, 0, 1)},
         images={"source": "4 images given", "synthetic": False, "files": []},
-        accuracy={"baseline": 0.75, "penstock": 0.5},
+        accuracy={"baseline": 0.75, "headrace": 0.5},
         errors=errors or {name: {} for name in contenders},
         plan={"winners": {"1": {"backend": "openvino", "precision": "bf16"}}, "portable": False, "reason": "", "device": "cpu"},
         environment={},
@@ -86,8 +86,8 @@ def test_ratios_are_taken_within_each_round_and_then_the_median():
     # Round 2 was slow for both; a ratio of medians would be 40 / 20 at one at a time, hiding the 3x round.
     assert result().ratio(1) == Spread(median=2.0, low=2.0, high=3.0)
     assert result().ratio(16) == Spread(median=4.0, low=3.0, high=5.0)
-    assert result().requests_per_second("penstock", 16) == Spread(median=100.0, low=36.0, high=120.0)
-    assert result(contenders=("penstock",)).ratio(16) is None
+    assert result().requests_per_second("headrace", 16) == Spread(median=100.0, low=36.0, high=120.0)
+    assert result(contenders=("headrace",)).ratio(16) is None
 
 
 def test_agreement_counts_what_both_answered():
@@ -95,12 +95,12 @@ def test_agreement_counts_what_both_answered():
     assert agreement == Agreement(images=4, compared=3, agreed=2, distinct=3)
     assert agreement.share == pytest.approx(2 / 3)
     assert Agreement.of((None,), (1,)).share is None
-    assert result(contenders=("penstock",)).agreement is None
+    assert result(contenders=("headrace",)).agreement is None
 
 
 def test_the_table_shows_both_services_the_ratio_the_agreement_and_the_plan():
     text = shown(result_table(result()))
-    for part in ("PyTorch", "Penstock", "(36-120)", "4.00x", "(3.00-5.00)", "66.67 % of 3 (1 unanswered)"):
+    for part in ("PyTorch", "Headrace", "(36-120)", "4.00x", "(3.00-5.00)", "66.67 % of 3 (1 unanswered)"):
         assert part in text
     assert "openvino bf16 on cpu" in text
     assert "PyTorch baseline 75.00%" in text
@@ -108,7 +108,7 @@ def test_the_table_shows_both_services_the_ratio_the_agreement_and_the_plan():
 
 
 def test_failed_requests_and_notes_are_said():
-    failed = result(errors={"baseline": {}, "penstock": {"503": 3}}, warnings=["penstock failed requests: 3 x 503 [queue]"])
+    failed = result(errors={"baseline": {}, "headrace": {"503": 3}}, warnings=["headrace failed requests: 3 x 503 [queue]"])
     assert not failed.ok
     text = shown(result_table(failed))
     assert "3 x 503 [queue]" in text
@@ -116,7 +116,7 @@ def test_failed_requests_and_notes_are_said():
 
 
 def test_one_table_over_several_models():
-    text = shown(summary_table([result(model="digits"), result(model="photos[1]", contenders=("penstock",))]), width=100)
+    text = shown(summary_table([result(model="digits"), result(model="photos[1]", contenders=("headrace",))]), width=100)
     assert "digits" in text
     assert "photos[1]" in text
     assert "4.00x" in text
@@ -130,7 +130,7 @@ def test_the_result_is_plain_json_and_keeps_every_measurement():
     assert data["measurements"][0]["load"]["histogram"]["counts"] == [500]
 
 
-@pytest.mark.parametrize("contenders", [("baseline", "penstock"), ("penstock",)])
+@pytest.mark.parametrize("contenders", [("baseline", "headrace"), ("headrace",)])
 def test_the_plot_is_a_png_with_something_on_it(contenders):
     with Image.open(io.BytesIO(bench_plot(result(contenders=contenders, model="a$b_{c}")))) as image:
         assert image.format == "PNG"
@@ -158,26 +158,26 @@ def plan(*, portable=False):
 
 def test_notes_on_answers():
     measurements = [
-        measured("penstock", 1, 0, errors={"503": 2}, answers=(0, 1, None)),
-        measured("penstock", 1, 1, errors={"503": 1, "timeout": 1}, answers=(0, 2, None)),
+        measured("headrace", 1, 0, errors={"503": 2}, answers=(0, 1, None)),
+        measured("headrace", 1, 1, errors={"503": 1, "timeout": 1}, answers=(0, 2, None)),
     ]
-    answers = {"penstock": load(answers=(0, 1, 1)), "baseline": load(answers=(1, 1, 1))}
-    assert count_errors(answers, measurements) == {"penstock": {"503": 3, "timeout": 1}, "baseline": {}}
+    answers = {"headrace": load(answers=(0, 1, 1)), "baseline": load(answers=(1, 1, 1))}
+    assert count_errors(answers, measurements) == {"headrace": {"503": 3, "timeout": 1}, "baseline": {}}
     notes = "\n".join(answer_notes(answers, measurements, synthetic=True))
     assert "3 x 503, 1 x timeout" in notes
     assert "queue full" in notes
     assert "1 of 3 images another top-1" in notes
     assert "baseline answered all images alike" in notes
     assert "synthetic" in notes
-    assert answer_notes({"penstock": load()}, [measured("penstock", 1, 0)], synthetic=False) == []
+    assert answer_notes({"headrace": load()}, [measured("headrace", 1, 0)], synthetic=False) == []
 
 
 def test_notes_on_speed(monkeypatch):
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    assert speed_notes([measured("penstock", 1, 0)], plan(), baseline="cpu") == []
+    assert speed_notes([measured("headrace", 1, 0)], plan(), baseline="cpu") == []
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    slow = [measured("penstock", 1, 0, samples=12, others=1.3), measured("penstock", 16, 0, rate=90_000.0, cpu=20.0)]
+    slow = [measured("headrace", 1, 0, samples=12, others=1.3), measured("headrace", 16, 0, rate=90_000.0, cpu=20.0)]
     notes = "\n".join(speed_notes(slow, plan(portable=True), baseline="cuda"))
     for part in (
         "as few as 12",
@@ -185,13 +185,13 @@ def test_notes_on_speed(monkeypatch):
         "OMP_NUM_THREADS=1",
         "up to 1.3 of",
         "1.80 of",
-        "baseline ran on cuda and Penstock on cpu",
+        "baseline ran on cuda and Headrace on cpu",
     ):
         assert part in notes
 
 
 def test_many_services_stand_below_each_other():
-    found = result(contenders=("baseline", "peer", "penstock"))
+    found = result(contenders=("baseline", "peer", "headrace"))
     console = Console(width=80, file=io.StringIO())
     console.print(result_table(found))
     lines = [line.split() for line in console.file.getvalue().splitlines()]

@@ -16,15 +16,15 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 from rich.console import Console
 
-from penstock.errors import AmbiguousError, BenchError
-from penstock.runtime.artifact import write_artifact
-from penstock.runtime.fingerprint import fingerprint
-from penstock.runtime.package import write_package
-from penstock.runtime.plan import Choice, Plan
-from penstock.serving.bench.notes import TRIES
-from penstock.serving.bench.run import BenchConfig, bench
-from penstock.serving.bench.servers import Contender
-from penstock.specs import Preprocessing, Resize, Signature, TensorSpec
+from headrace.errors import AmbiguousError, BenchError
+from headrace.runtime.artifact import write_artifact
+from headrace.runtime.fingerprint import fingerprint
+from headrace.runtime.package import write_package
+from headrace.runtime.plan import Choice, Plan
+from headrace.serving.bench.notes import TRIES
+from headrace.serving.bench.run import BenchConfig, bench
+from headrace.serving.bench.servers import Contender
+from headrace.specs import Preprocessing, Resize, Signature, TensorSpec
 
 WEIGHT = 4 * np.eye(3, dtype=np.float32)
 PREPROCESSING = Preprocessing(
@@ -127,10 +127,10 @@ def test_a_measurement_that_other_programs_disturb_is_repeated(tmp_path):
     )
 
 
-def test_baseline_and_penstock_are_measured_in_turn_and_agree(tmp_path):
+def test_baseline_and_headrace_are_measured_in_turn_and_agree(tmp_path):
     result, text = measure(tmp_path, baseline=write_repository(tmp_path / "repository"))
     assert result.ok, result.warnings
-    assert result.contenders == ("baseline", "penstock")
+    assert result.contenders == ("baseline", "headrace")
     assert len(result.measurements) == 2 * 2 * 2
     # The order alternates by round, each of which measures every concurrency.
     order = [(one.round, one.concurrency, one.contender[0]) for one in result.measurements]
@@ -138,7 +138,7 @@ def test_baseline_and_penstock_are_measured_in_turn_and_agree(tmp_path):
     assert order[4:] == [(1, 1, "p"), (1, 1, "b"), (1, 3, "p"), (1, 3, "b")]
     assert all(one.load.completed > 0 and one.server_cpu_ms > 0 and one.other_cores >= 0 for one in result.measurements)
     assert result.agreement.agreed == result.agreement.compared == 18
-    assert result.accuracy == {"baseline": 1.0, "penstock": 1.0}
+    assert result.accuracy == {"baseline": 1.0, "headrace": 1.0}
     assert result.ratio(3).median > 0
     assert "100 % of 18" in text
     assert "data/test of the repository" in text
@@ -148,16 +148,16 @@ def test_baseline_and_penstock_are_measured_in_turn_and_agree(tmp_path):
     assert data["environment"]["versions"]["torch"]
     assert data["servers"]["baseline"]["allocator"]
     assert data["servers"]["baseline"]["ready"]["threads"] >= 1
-    assert data["answers"]["penstock"] == [2] * 6 + [1] * 6 + [0] * 6
+    assert data["answers"]["headrace"] == [2] * 6 + [1] * 6 + [0] * 6
     with Image.open(tmp_path / "out" / "bench.png") as image:
         assert image.format == "PNG"
     assert "Traceback" not in "".join(log.read_text() for log in (tmp_path / "out" / "logs").glob("*.log"))
 
 
-def test_without_a_baseline_only_penstock_is_measured_on_synthetic_photos(tmp_path):
+def test_without_a_baseline_only_headrace_is_measured_on_synthetic_photos(tmp_path):
     result, text = measure(tmp_path, concurrency=(2,), rounds=1, max_images=4)
     assert result.ok, result.warnings
-    assert result.contenders == ("penstock",)
+    assert result.contenders == ("headrace",)
     assert result.agreement is None
     assert result.images["synthetic"]
     assert "synthetic" in text
@@ -175,7 +175,7 @@ def test_grpc_is_measured_by_several_processes(tmp_path, monkeypatch):
     assert result.ok, result.warnings
     assert result.settings["protocol"] == "grpc"
     assert result.measurements[0].load.completed > 0
-    assert None not in result.answers["penstock"]
+    assert None not in result.answers["headrace"]
 
 
 def test_a_baseline_that_does_not_start_is_shown_and_everything_is_ended(tmp_path):
@@ -217,7 +217,7 @@ def test_peers_are_measured_too_and_those_that_do_not_start_left_out(tmp_path):
     raising = Contender(name="raising", command=(sys.executable, "-c", "import nothing_like_it"), path="/")
     repository = write_repository(tmp_path / "repository")
     result, text = measure(tmp_path, baseline=repository, peers=(peer, broken, raising), concurrency=(2,), rounds=1)
-    assert result.contenders == ("baseline", "peer", "penstock")
+    assert result.contenders == ("baseline", "peer", "headrace")
     assert any("broken is left out" in note and "its licence ran out" in note for note in result.warnings)
     assert "raising is left out: ModuleNotFoundError: No module named 'nothing_like_it'" in result.warnings
     assert result.answers["peer"] == (1,) * 18
@@ -240,14 +240,14 @@ def test_every_round_starts_the_services_anew_unless_told_otherwise(tmp_path, re
 
 def test_images_that_no_service_can_read_end_it(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"no image")
-    with pytest.raises(BenchError, match="penstock answered none of the images"):
+    with pytest.raises(BenchError, match="headrace answered none of the images"):
         measure(tmp_path, images=(tmp_path / "a.jpg",))
 
 
 @pytest.mark.parametrize("stop", ["SIGINT", "SIGTERM"])
 def test_an_interrupted_benchmark_leaves_no_process(tmp_path, stop):
     program = (
-        "import sys; from pathlib import Path; from penstock.serving.bench.run import BenchConfig, bench;"
+        "import sys; from pathlib import Path; from headrace.serving.bench.run import BenchConfig, bench;"
         f"bench(BenchConfig(models=Path({str(write_model(tmp_path))!r}), out=Path({str(tmp_path / 'out')!r}), seconds=60))"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.serving.bench.histogram import Histogram
-from penstock.serving.bench.load import LoadResult
-from penstock.serving.bench.soak import Slice, Soak, checks, main, markdown
-from penstock.serving.bench.sweep import Step, Sweep
+from headrace.serving.bench.histogram import Histogram
+from headrace.serving.bench.load import LoadResult
+from headrace.serving.bench.soak import Slice, Soak, checks, main, markdown
+from headrace.serving.bench.sweep import Step, Sweep
 
 GOOD = Slice(goodput=99.0, answered=990, rejected=1000, errors={}, p99_ms=90.0, rejected_p99_ms=3.0, memory_bytes=100 << 20)
 

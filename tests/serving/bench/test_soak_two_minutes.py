@@ -9,7 +9,7 @@ import statistics
 
 import pytest
 
-from penstock.serving.bench.soak import main
+from headrace.serving.bench.soak import main
 
 pytestmark = pytest.mark.slow
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.errors import BenchError
-from penstock.serving.bench.histogram import Histogram
-from penstock.serving.bench.load import LoadResult
-from penstock.serving.bench.sweep import find_sustainable, goodput, in_time_share, main
+from headrace.errors import BenchError
+from headrace.serving.bench.histogram import Histogram
+from headrace.serving.bench.load import LoadResult
+from headrace.serving.bench.sweep import find_sustainable, goodput, in_time_share, main
 
 
 def result_of(latencies, rejected=0, errors=0, seconds=1.0):

@@ -11,16 +11,16 @@ import psutil
 import pytest
 from rich.console import Console
 
-from penstock.errors import BenchError
-from penstock.serving.bench.config import BenchConfig
-from penstock.serving.bench.images import ImageSet
-from penstock.serving.bench.loadgen import LoadResult
-from penstock.serving.bench.page import waterfall_page
-from penstock.serving.bench.result import BenchResult, Measurement, Spread
-from penstock.serving.bench.rungs import Waterfall
-from penstock.serving.bench.steps import Step, make_steps, write_forms
-from penstock.serving.bench.waterfall import divided, other_answers, waterfall
-from penstock.serving.bench.waterfall_table import waterfall_table
+from headrace.errors import BenchError
+from headrace.serving.bench.config import BenchConfig
+from headrace.serving.bench.images import ImageSet
+from headrace.serving.bench.loadgen import LoadResult
+from headrace.serving.bench.page import waterfall_page
+from headrace.serving.bench.result import BenchResult, Measurement, Spread
+from headrace.serving.bench.rungs import Waterfall
+from headrace.serving.bench.steps import Step, make_steps, write_forms
+from headrace.serving.bench.waterfall import divided, other_answers, waterfall
+from headrace.serving.bench.waterfall_table import waterfall_table
 
 
 def processes():

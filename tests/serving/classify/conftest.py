@@ -9,8 +9,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.serving.classify.config import ClassifyConfig
-from penstock.serving.classify.run import classify
+from headrace.serving.classify.config import ClassifyConfig
+from headrace.serving.classify.run import classify
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.serving.classify.batches import Batches, Decoded, collate
-from penstock.serving.classify.images import Image
+from headrace.serving.classify.batches import Batches, Decoded, collate
+from headrace.serving.classify.images import Image
 
 
 def batches_of(size, pieces):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from penstock.errors import AmbiguousError, ClassifyError
-from penstock.serving.classify.classifier import Classifier, identify, load, model_folder
-from penstock.serving.classify.config import ClassifyConfig
-from penstock.serving.classify.images import Image
+from headrace.errors import AmbiguousError, ClassifyError
+from headrace.serving.classify.classifier import Classifier, identify, load, model_folder
+from headrace.serving.classify.config import ClassifyConfig
+from headrace.serving.classify.images import Image
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_images_that_cannot_be_decoded_have_no_row(opened, make_photo, reference
 
 
 def test_a_decoder_that_fails_unforeseen_costs_its_own_image(opened, make_photo, monkeypatch):
-    from penstock.serving.classify import classifier as module
+    from headrace.serving.classify import classifier as module
 
     def decode(preprocessor, images, shape, out):
         raise MemoryError("not foreseen")

@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from penstock.errors import ClassifyError
-from penstock.serving.classify.cluster import classify_on_ray
-from penstock.serving.classify.config import ClassifyConfig
+from headrace.errors import ClassifyError
+from headrace.serving.classify.cluster import classify_on_ray
+from headrace.serving.classify.config import ClassifyConfig
 
-WANTED = os.environ.get("PENSTOCK_TEST_RAY")
+WANTED = os.environ.get("HEADRACE_TEST_RAY")
 with_ray = pytest.mark.skipif(not WANTED, reason="needs Ray and a minute; `make test-ray` runs it")
 IMAGES, PER_SHARD = 480, 8
 
@@ -68,7 +68,7 @@ def test_the_kill_of_a_node_loses_and_doubles_no_image(cluster, source, slow_mod
         workers: set[int] = set()
         while len(list(out.glob("part-*"))) < 6 or len(workers) < 2:
             assert not working.done(), working.result()
-            writing = [int(path.name.split("-")[2]) for path in out.glob(".penstock/aside-*")]
+            writing = [int(path.name.split("-")[2]) for path in out.glob(".headrace/aside-*")]
             workers |= set(writing)
             time.sleep(0.005)
         before = len(list(out.glob("part-*")))
@@ -116,7 +116,7 @@ def test_without_a_cluster_the_command_says_what_to_do(models, tmp_path, make_ph
     line = ["classify", tmp_path / "photos", "--model", models / "tiny", "--out", tmp_path / "out", "--ray"]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     done = subprocess.run(
-        [sys.executable, "-m", "penstock", *map(str, line)],
+        [sys.executable, "-m", "headrace", *map(str, line)],
         capture_output=True,
         text=True,
         check=False,
@@ -124,5 +124,5 @@ def test_without_a_cluster_the_command_says_what_to_do(models, tmp_path, make_ph
         env=environment | {"RAY_TMPDIR": str(tmp_path)},
     )
     assert done.returncode == 2, done.stderr
-    assert "pip install 'penstock[ray]'" in done.stderr or "ray start --head" in done.stderr
-    assert json.loads((tmp_path / "out/.penstock/job.json").read_text())["format"] == 1
+    assert "pip install 'headrace[ray]'" in done.stderr or "ray start --head" in done.stderr
+    assert json.loads((tmp_path / "out/.headrace/job.json").read_text())["format"] == 1

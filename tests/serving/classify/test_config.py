@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.serving.classify.config import ClassifyConfig
+from headrace.serving.classify.config import ClassifyConfig
 
 
 def config(**given):

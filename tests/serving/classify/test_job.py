@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from penstock.errors import ClassifyError
+from headrace.errors import ClassifyError
 
 
 @pytest.fixture
@@ -89,25 +89,25 @@ def test_another_jobs_file_is_refused(job, folder, begun, tmp_path):
 
 
 def test_two_at_once_are_refused(job, folder, begun):
-    with (begun / ".penstock/lock").open("r+") as held:
+    with (begun / ".headrace/lock").open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        with pytest.raises(ClassifyError, match="another penstock classify is at work"):
+        with pytest.raises(ClassifyError, match="another headrace classify is at work"):
             job(folder)
     assert job(folder)[0].complete
 
 
 def test_a_job_killed_while_it_looked_around_begins_anew(job, folder, begun, jpegs):
     """The record is written last: without it, whatever else is there is nobody's."""
-    (begun / ".penstock/job.json").unlink()
+    (begun / ".headrace/job.json").unlink()
     for path in begun.glob("part-*"):
         path.unlink()
-    (begun / ".penstock/plan-new").mkdir()
-    (begun / ".penstock/plan-new/shards.jsonl").write_text("{half")
+    (begun / ".headrace/plan-new").mkdir()
+    (begun / ".headrace/plan-new/shards.jsonl").write_text("{half")
     assert job(folder)[0].images == len(jpegs)
 
 
 def test_a_damaged_record_is_said(job, folder, begun):
-    (begun / ".penstock/job.json").write_text("{")
+    (begun / ".headrace/job.json").write_text("{")
     with pytest.raises(ClassifyError, match=r"job.json is damaged; give --restart"):
         job(folder)
     assert job(folder, restart=True)[0].complete

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-LARGE = int(os.environ.get("PENSTOCK_CLASSIFY_IMAGES", "0"))
+LARGE = int(os.environ.get("HEADRACE_CLASSIFY_IMAGES", "0"))
 
 
 def command(source, models, out, *more):
     options = ["--model", models, "--out", out, "--batch", "8", "--threads", "1", "--format", "json"]
-    return [sys.executable, "-m", "penstock", "classify", *map(str, [source, *options, *more])]
+    return [sys.executable, "-m", "headrace", "classify", *map(str, [source, *options, *more])]
 
 
 def killed(command, out, finished):
@@ -52,7 +52,7 @@ def check_kills(source, models, out, expected, rows_of, *, finished, options):
     assert summary["images"] == len(expected)
     assert summary["before"] >= finished[-1]
     assert stamps.items() <= {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}.items()
-    assert not list((out / ".penstock").glob("aside-*"))
+    assert not list((out / ".headrace").glob("aside-*"))
     return rows
 
 
@@ -110,4 +110,4 @@ def test_a_signal_finishes_the_batch_and_says_how_to_go_on(slow_models, tmp_path
     summary = json.loads(output)
     assert not summary["complete"]
     assert 0 < summary["images"] == len(rows_of(out)) < 120
-    assert not list((out / ".penstock").glob("aside-*"))
+    assert not list((out / ".headrace").glob("aside-*"))

@@ -4,9 +4,9 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from penstock.errors import ClassifyError
-from penstock.serving.classify import locations
-from penstock.serving.classify.locations import UnreadableError, describe, is_folder, open_file, read_file, walk
+from headrace.errors import ClassifyError
+from headrace.serving.classify import locations
+from headrace.serving.classify.locations import UnreadableError, describe, is_folder, open_file, read_file, walk
 
 
 class Flaky(MemoryFileSystem):

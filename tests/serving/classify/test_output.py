@@ -5,8 +5,8 @@ import os
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import ClassifyError
-from penstock.serving.classify.output import SCHEMA, ShardWriter, finished
+from headrace.errors import ClassifyError
+from headrace.serving.classify.output import SCHEMA, ShardWriter, finished
 
 LABELS = [{"label": "cat", "index": 3, "probability": 0.75}, {"label": None, "index": 0, "probability": 0.25}]
 

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from penstock.serving.classify import pipeline
-from penstock.serving.classify.classifier import Classifier
-from penstock.serving.classify.plan import Plan
+from headrace.serving.classify import pipeline
+from headrace.serving.classify.classifier import Classifier
+from headrace.serving.classify.plan import Plan
 
 
 @pytest.mark.parametrize("stage", ["source", "read", "decode", "collate", "model", "labels"])
@@ -42,8 +42,8 @@ def test_a_fault_of_ours_is_never_taken_for_the_end(job, folder, jpegs, monkeypa
         with pytest.raises(RuntimeError, match=r"\Aa fault of ours"):
             job(folder)
     assert not (folder.parent / "out/_summary.json").exists()
-    assert not list((folder.parent / "out/.penstock").glob("aside-*"))
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith(("penstock", "spdl"))]
+    assert not list((folder.parent / "out/.headrace").glob("aside-*"))
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith(("headrace", "spdl"))]
     assert left == []
     summary, rows = job(folder)
     assert summary.complete

@@ -6,10 +6,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.errors import ClassifyError
-from penstock.serving.classify.config import ClassifyConfig
-from penstock.serving.classify.locations import is_remote, join, parent, walk
-from penstock.serving.classify.plan import write_plan
+from headrace.errors import ClassifyError
+from headrace.serving.classify.config import ClassifyConfig
+from headrace.serving.classify.locations import is_remote, join, parent, walk
+from headrace.serving.classify.plan import write_plan
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.serving.classify.clock import Clock
-from penstock.serving.classify.plan import Plan, Shard
-from penstock.serving.classify.progress import Progress
+from headrace.serving.classify.clock import Clock
+from headrace.serving.classify.plan import Plan, Shard
+from headrace.serving.classify.progress import Progress
 
 
 def plan_of(tmp_path, *shards):

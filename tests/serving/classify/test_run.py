@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from penstock.errors import AmbiguousError, ClassifyError
+from headrace.errors import AmbiguousError, ClassifyError
 
 
 def answers(rows):
@@ -160,7 +160,7 @@ def test_an_interrupted_job_goes_on(job, folder, jpegs):
     assert not summary.complete
     assert summary.images == len(rows) < len(jpegs)
     assert not (out / "_summary.json").exists()
-    assert not list((out / ".penstock").glob("aside-*"))
+    assert not list((out / ".headrace").glob("aside-*"))
     stamps = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
     summary, rows = job(folder)
     assert summary.complete

@@ -3,7 +3,7 @@
 import io
 import tarfile
 
-from penstock.serving.classify.tar_source import tar_images
+from headrace.serving.classify.tar_source import tar_images
 
 
 def read(path, limit=1000):

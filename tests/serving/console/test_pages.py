@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import penstock.serving.console
+import headrace.serving.console
 
-FILES = {path.name for path in (Path(penstock.serving.console.__file__).parent / "static").iterdir()}
+FILES = {path.name for path in (Path(headrace.serving.console.__file__).parent / "static").iterdir()}
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -61,7 +61,7 @@ def test_there_is_nothing_else(guarded, path):
 
 
 def test_the_page_refers_to_files_that_exist_and_to_no_other_place():
-    folder = Path(penstock.serving.console.__file__).parent / "static"
+    folder = Path(headrace.serving.console.__file__).parent / "static"
     page = (folder / "index.html").read_text()
     for reference in re.findall(r'(?:src|href)="([^"#]*)"', page):
         if reference:

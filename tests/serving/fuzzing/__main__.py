@@ -27,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from schema import explore
 from world import serving
 
-from penstock.runtime.fingerprint import fingerprint
+from headrace.runtime.fingerprint import fingerprint
 
 _VERSIONS = (
     "schemathesis",
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
     seed, number = (int(part) for part in chosen.case.split(":")) if chosen.case else (chosen.seed, None)
     seed = secrets.randbelow(10**6) if seed is None else seed
     with (
-        tempfile.TemporaryDirectory(prefix="penstock-fuzzing-") as folder,
+        tempfile.TemporaryDirectory(prefix="headrace-fuzzing-") as folder,
         serving(Path(folder), frontends=chosen.frontends) as (server, world),
     ):
         if number is not None:

@@ -10,17 +10,17 @@ import time
 import numpy as np
 import pytest
 
-from penstock.errors import ExecutionError, InputError, OverloadedError
-from penstock.runtime.model_config import ConfigTensor, ModelConfig
-from penstock.serving.batcher import Batcher
-from penstock.serving.latency import LatencyTable
-from penstock.serving.models import TensorModel
-from penstock.serving.processes.connection import Connection
-from penstock.serving.processes.desk import Desk, Served
-from penstock.serving.processes.ring import BlockLayout, create_memory, map_memory
-from penstock.serving.processes.wire import AskStatistics, Count, Counted, Statistics
-from penstock.serving.statistics import FAILURES
-from penstock.specs import Signature, TensorSpec
+from headrace.errors import ExecutionError, InputError, OverloadedError
+from headrace.runtime.model_config import ConfigTensor, ModelConfig
+from headrace.serving.batcher import Batcher
+from headrace.serving.latency import LatencyTable
+from headrace.serving.models import TensorModel
+from headrace.serving.processes.connection import Connection
+from headrace.serving.processes.desk import Desk, Served
+from headrace.serving.processes.ring import BlockLayout, create_memory, map_memory
+from headrace.serving.processes.wire import AskStatistics, Count, Counted, Statistics
+from headrace.serving.statistics import FAILURES
+from headrace.specs import Signature, TensorSpec
 
 ROWS, SIZE = 4, 1 << 12
 SIGNATURE = Signature(
@@ -350,7 +350,7 @@ async def test_many_threads_and_a_socket_that_fills_up(pair):
 
 
 def test_an_admission_outside_the_memory_is_refused():
-    from penstock.serving.processes.wire import Admit
+    from headrace.serving.processes.wire import Admit
 
     async def body() -> None:
         pair = Pair()

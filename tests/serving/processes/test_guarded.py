@@ -12,7 +12,7 @@ import tritonclient.http as triton_http
 import trustme
 from tritonclient.utils import InferenceServerException
 
-from penstock.serving.config import ServeConfig
+from headrace.serving.config import ServeConfig
 
 INFER, METRICS = "infer-0123456789abcdef", "metrics-0123456789abcdef"
 CALLS = 12  # enough connections that the kernel gives some to each front end

@@ -22,8 +22,8 @@ import tritonclient.grpc as grpcclient
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
-from penstock.runtime.package import write_package
-from penstock.specs import Signature, TensorSpec
+from headrace.runtime.package import write_package
+from headrace.specs import Signature, TensorSpec
 
 SIDE = 16
 
@@ -114,7 +114,7 @@ class GrpcLoad(Load):
 
     def _run(self, number):
         # Channels with equal arguments share a connection.
-        options = [("penstock.client", number), ("grpc.max_reconnect_backoff_ms", 200)]
+        options = [("headrace.client", number), ("grpc.max_reconnect_backoff_ms", 200)]
         with grpcclient.InferenceServerClient(self._address, channel_args=options) as client:
             images = np.zeros((1, 3, SIDE, SIDE), np.float32)
             tensor = grpcclient.InferInput("images", images.shape, "FP32")
@@ -359,15 +359,15 @@ def test_signals_to_the_whole_group_drain_once(models, server_class, tmp_path, m
 
 
 def test_a_second_server_cannot_share_a_port(start, models):
-    from penstock.errors import PenstockError
-    from penstock.serving.config import ServeConfig
-    from penstock.serving.processes.supervisor import Supervisor
+    from headrace.errors import HeadraceError
+    from headrace.serving.config import ServeConfig
+    from headrace.serving.processes.supervisor import Supervisor
 
     server = start(models, frontends=1)
     for taken in ("http", "grpc", "metrics"):
         port = int(getattr(server, taken).split(":")[1])
         ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0, f"{taken}_port": port}
-        with pytest.raises(PenstockError, match=f"{port}.*--{taken}-port"):
+        with pytest.raises(HeadraceError, match=f"{port}.*--{taken}-port"):
             Supervisor(ServeConfig(models=models, frontends=1, **ports))
 
 
@@ -375,7 +375,7 @@ def _serve_in_vain(models, *options: str) -> str:
     """What the command says about models of which it can serve none."""
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "penstock", "serve", str(models), "--frontends", "1", *options),
+            *(sys.executable, "-m", "headrace", "serve", str(models), "--frontends", "1", *options),
             *("--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"),
         ],
         capture_output=True,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import ArtifactError
-from penstock.serving.processes.ring import ALIGNMENT, Arena, BlockLayout, create_memory, map_memory
-from penstock.specs import Signature, TensorSpec
+from headrace.errors import ArtifactError
+from headrace.serving.processes.ring import ALIGNMENT, Arena, BlockLayout, create_memory, map_memory
+from headrace.specs import Signature, TensorSpec
 
 SIGNATURE = Signature(
     inputs=(

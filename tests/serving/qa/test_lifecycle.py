@@ -134,7 +134,7 @@ def test_regions_that_reach_out(sharing, memory, transport):
         ):
             with pytest.raises(InferenceServerException, match="region"):
                 client.register_system_shared_memory("r", memory.name, size, offset)
-        for key in ("/", "///", "", "penstock-x", "/penstock-x", "sem.x", "../shm/x", f"//{memory.name}"):
+        for key in ("/", "///", "", "headrace-x", "/headrace-x", "sem.x", "../shm/x", f"//{memory.name}"):
             with pytest.raises(InferenceServerException, match="no shared memory object"):
                 client.register_system_shared_memory("r", key, 10)
         client.register_system_shared_memory("r", memory.name, whole - 4096, 4096)

@@ -1,4 +1,4 @@
-"""`penstock serve --ray` on a Ray cluster of this machine. `make test-ray` runs it."""
+"""`headrace serve --ray` on a Ray cluster of this machine. `make test-ray` runs it."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 pytestmark = pytest.mark.skipif(
-    not os.environ.get("PENSTOCK_TEST_RAY"), reason="needs Ray Serve and minutes; `make test-ray` runs it"
+    not os.environ.get("HEADRACE_TEST_RAY"), reason="needs Ray Serve and minutes; `make test-ray` runs it"
 )
 TOKEN = "a-token-of-the-tests"
 
@@ -41,7 +41,7 @@ def cluster():
 
 
 def workers(cluster, kind: str) -> list[psutil.Process]:
-    """Processes of Ray Serve on the node: "ServeReplica:penstock-engines:Engine", "ServeController", "ProxyActor"."""
+    """Processes of Ray Serve on the node: "ServeReplica:headrace-engines:Engine", "ServeController", "ProxyActor"."""
     found = []
     for info in cluster.head_node.all_processes["raylet"]:
         for process in psutil.Process(info.process.pid).children(recursive=True):
@@ -52,7 +52,7 @@ def workers(cluster, kind: str) -> list[psutil.Process]:
 
 
 class Deployed:
-    """A `penstock serve --ray` process."""
+    """A `headrace serve --ray` process."""
 
     def __init__(self, cluster, models, folder, *options):
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -64,7 +64,7 @@ class Deployed:
         ]  # fmt: skip
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "penstock", *map(str, line)], stdout=log, stderr=subprocess.STDOUT
+                [sys.executable, "-m", "headrace", *map(str, line)], stdout=log, stderr=subprocess.STDOUT
             )
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -147,7 +147,7 @@ class Load:
                     time.sleep(0.1)
                     continue
                 outcomes.append(answer.status_code)
-                self.replicas.add(answer.headers.get("penstock-replica", ""))
+                self.replicas.add(answer.headers.get("headrace-replica", ""))
                 if answer.status_code == 503:
                     assert answer.json()["error"]
                     time.sleep(0.05)
@@ -211,12 +211,12 @@ def test_load_adds_a_replica_and_one_that_is_killed_comes_back(cluster, deploy, 
     deployed = deploy(slow_models, "--max-replicas", 2, "--target-requests", 2, "--upscale-secs", 2, "--downscale-secs", 600)
     body, _ = infer_body(2)
     path = "/v2/models/slow/infer"
-    assert len(workers(cluster, "ServeReplica:penstock-engines")) == 1
+    assert len(workers(cluster, "ServeReplica:headrace-engines")) == 1
     with Load(deployed, path, body, clients=8) as load:
         deployed.wait(lambda: len(load.replicas - {""}) == 2)
         deployed.wait(lambda: "replicas: 2" in deployed.output)
         assert set(load.outcomes) <= {200, 503}
-        victims = workers(cluster, "ServeReplica:penstock-engines")
+        victims = workers(cluster, "ServeReplica:headrace-engines")
         assert len(victims) == 2
         before = set(load.replicas)
         victims[0].kill()

@@ -1,4 +1,4 @@
-"""What `penstock serve --ray` takes, and what it refuses by name. No Ray is needed."""
+"""What `headrace serve --ray` takes, and what it refuses by name. No Ray is needed."""
 
 import os
 import subprocess
@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from penstock.serving.config import ServeConfig
-from penstock.serving.ray_serve.cluster import reason_of
-from penstock.serving.ray_serve.config import RayConfig, check_options, replica_config
+from headrace.serving.config import ServeConfig
+from headrace.serving.ray_serve.cluster import reason_of
+from headrace.serving.ray_serve.config import RayConfig, check_options, replica_config
 
 
-def penstock(*arguments, **environment):
+def headrace(*arguments, **environment):
     kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     return subprocess.run(
-        [sys.executable, "-m", "penstock", *map(str, arguments)],
+        [sys.executable, "-m", "headrace", *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -47,13 +47,13 @@ def test_wrong_values_are_named(options, message):
     [("--grpc-port", 9), ("--metrics-port", 9), ("--tls-cert", "a.pem"), ("--frontends", 2), ("--model-control-mode", "poll")],
 )
 def test_what_would_be_ignored_is_refused(models, option, value):
-    done = penstock("serve", models, "--ray", option, value)
+    done = headrace("serve", models, "--ray", option, value)
     assert done.returncode == 2
     assert f"{option} does not go with --ray" in " ".join(done.stderr.split())
 
 
 def test_options_of_a_cluster_need_one(models):
-    done = penstock("serve", models, "--min-replicas", 2)
+    done = headrace("serve", models, "--min-replicas", 2)
     assert done.returncode == 2
     assert "--min-replicas needs --ray" in done.stderr
 
@@ -67,8 +67,8 @@ def test_every_option_of_serve_is_known_to_one_side():
     """An option that is new must be thought of: it works on a cluster, or is refused there."""
     import inspect
 
-    from penstock.cli import serve
-    from penstock.serving.ray_serve import config
+    from headrace.cli import serve
+    from headrace.serving.ray_serve import config
 
     works = {
         "context", "models", "host", "http_port", "ready_file", "instances", "threads", "max_queue", "timeout", "token_file",
@@ -86,25 +86,25 @@ def test_a_replica_takes_no_more_threads_than_its_cores(tmp_path):
 
 
 def test_without_a_cluster_the_command_says_what_to_do(models, tmp_path):
-    done = penstock("serve", models, "--ray", RAY_TMPDIR=str(tmp_path))
+    done = headrace("serve", models, "--ray", RAY_TMPDIR=str(tmp_path))
     assert done.returncode == 2, done.stderr
-    assert "pip install 'penstock[ray]'" in done.stderr or "ray start --head" in done.stderr
+    assert "pip install 'headrace[ray]'" in done.stderr or "ray start --head" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_nothing_to_serve_and_no_port_are_said_before_a_cluster_is_looked_for(models, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert "holds no models" in penstock("serve", tmp_path / "empty", "--ray").stderr
-    assert "is not a folder" in penstock("serve", tmp_path / "none", "--ray").stderr
-    assert "--http-port 0 does not go with --ray" in penstock("serve", models, "--ray", "--http-port", 0).stderr
+    assert "holds no models" in headrace("serve", tmp_path / "empty", "--ray").stderr
+    assert "is not a folder" in headrace("serve", tmp_path / "none", "--ray").stderr
+    assert "--http-port 0 does not go with --ray" in headrace("serve", models, "--ray", "--http-port", 0).stderr
 
 
 def test_the_reason_is_taken_out_of_a_traceback():
     text = (
         "The deployment failed to start 3 times in a row. Error:\nTraceback (most recent call last):\n"
-        "penstock.errors.ArtifactError: /models is not a folder\n\n"
+        "headrace.errors.ArtifactError: /models is not a folder\n\n"
         "The above exception was the direct cause of the following exception:\n\nTraceback (most recent call last):\n"
-        "penstock.errors.ClusterError: node 10.0.0.7 cannot serve:\n  tiny: its digest is wrong\n\nmore of Ray's"
+        "headrace.errors.ClusterError: node 10.0.0.7 cannot serve:\n  tiny: its digest is wrong\n\nmore of Ray's"
     )
     assert reason_of(text) == "node 10.0.0.7 cannot serve:\n  tiny: its digest is wrong"
     assert reason_of(" out of memory ") == "out of memory"

@@ -7,18 +7,18 @@ import pickle
 import httpx
 import pytest
 
-from penstock.errors import OverloadedError, RequestError
-from penstock.serving.config import ServeConfig
-from penstock.serving.dataplane import DataPlane
-from penstock.serving.decode import DecodePool
-from penstock.serving.http import create_app
-from penstock.serving.http_edge import Edge
-from penstock.serving.ray_serve.config import RayConfig, replica_config
-from penstock.serving.ray_serve.message import Reply, call_of, respond
-from penstock.serving.ray_serve.relay import Relay
-from penstock.serving.ray_serve.resident import Resident
-from penstock.serving.ray_serve.routing import families_of
-from penstock.serving.repository import ModelRepository
+from headrace.errors import OverloadedError, RequestError
+from headrace.serving.config import ServeConfig
+from headrace.serving.dataplane import DataPlane
+from headrace.serving.decode import DecodePool
+from headrace.serving.http import create_app
+from headrace.serving.http_edge import Edge
+from headrace.serving.ray_serve.config import RayConfig, replica_config
+from headrace.serving.ray_serve.message import Reply, call_of, respond
+from headrace.serving.ray_serve.relay import Relay
+from headrace.serving.ray_serve.resident import Resident
+from headrace.serving.ray_serve.routing import families_of
+from headrace.serving.repository import ModelRepository
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.errors import ArtifactError, UnsupportedError
-from penstock.serving.ray_serve.routing import check_control, families_of, family_of
+from headrace.errors import ArtifactError, UnsupportedError
+from headrace.serving.ray_serve.routing import check_control, families_of, family_of
 
 FAMILIES = {"tiny": "tiny", "tiny_classify": "tiny", "tiny_decode": "tiny", "stats": "stats"}
 

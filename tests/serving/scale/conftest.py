@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from penstock.serving.scale.model import Distribution, ServerSpec, Speeds, constant
-from penstock.serving.scale.stages import FORMAT
+from headrace.serving.scale.model import Distribution, ServerSpec, Speeds, constant
+from headrace.serving.scale.stages import FORMAT
 
 BATCH = {1: 0.005, 2: 0.008, 4: 0.014, 8: 0.026}
 

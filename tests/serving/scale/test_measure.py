@@ -5,14 +5,14 @@ import json
 import psutil
 import pytest
 
-from penstock.errors import BenchError
-from penstock.serving.config import ServeConfig
-from penstock.serving.loading import load_tensor_model
-from penstock.serving.models import TensorModel
-from penstock.serving.scale.__main__ import main
-from penstock.serving.scale.hollow import emptied
-from penstock.serving.scale.stages import read
-from penstock.serving.scale.summary import server_profile
+from headrace.errors import BenchError
+from headrace.serving.config import ServeConfig
+from headrace.serving.loading import load_tensor_model
+from headrace.serving.models import TensorModel
+from headrace.serving.scale.__main__ import main
+from headrace.serving.scale.hollow import emptied
+from headrace.serving.scale.stages import read
+from headrace.serving.scale.summary import server_profile
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def test_stages_and_server_are_measured_and_simulated(models, images, tmp_path, 
     assert main(arguments) == 0, capsys.readouterr().err
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
     data = json.loads(out.read_text())
-    assert data["command"] == " ".join(["python -m penstock.serving.scale", *arguments])
+    assert data["command"] == " ".join(["python -m headrace.serving.scale", *arguments])
     stages, served = data["stages"], data["served"]
     assert set(stages["batch"]) == set(stages["profile_ms"])
     assert all(one["samples"] >= 2 for one in stages["batch"].values())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.serving.scale.model import SHARES, Distribution, ServerSpec, Speeds, constant
+from headrace.serving.scale.model import SHARES, Distribution, ServerSpec, Speeds, constant
 
 
 def test_a_distribution_gives_back_what_it_was_made_of():

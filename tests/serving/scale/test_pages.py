@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from penstock.serving.scale.__main__ import main
+from headrace.serving.scale.__main__ import main
 
 
 def test_validate_says_what_holds(stages_file, capsys):

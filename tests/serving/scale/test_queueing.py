@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from penstock.serving.scale.balancer import Balancer, Balancing
-from penstock.serving.scale.cores import Cores, Workers
-from penstock.serving.scale.model import SHARES, Distribution, ServerSpec, Speeds, constant
-from penstock.serving.scale.server import Server
-from penstock.serving.scale.simulation import Cluster, closed, environment, opened
-from penstock.serving.simulation.traffic import poisson
+from headrace.serving.scale.balancer import Balancer, Balancing
+from headrace.serving.scale.cores import Cores, Workers
+from headrace.serving.scale.model import SHARES, Distribution, ServerSpec, Speeds, constant
+from headrace.serving.scale.server import Server
+from headrace.serving.scale.simulation import Cluster, closed, environment, opened
+from headrace.serving.simulation.traffic import poisson
 
 REQUESTS = 30_000
 

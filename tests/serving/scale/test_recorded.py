@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import BenchError
-from penstock.serving.scale.stages import read
-from penstock.serving.scale.validate import TOLERANCE, Comparison, compare
+from headrace.errors import BenchError
+from headrace.serving.scale.stages import read
+from headrace.serving.scale.validate import TOLERANCE, Comparison, compare
 
 # Under twice what it can serve, the machine answers less than is simulated: a miss, told in docs/measuring.md.
 OVERLOADED = 0.25

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import BenchError
-from penstock.serving.scale import simulation
-from penstock.serving.scale.balancer import Balancing, Failure, random_failures
-from penstock.serving.scale.model import Distribution, ServerSpec, Speeds, constant
-from penstock.serving.scale.simulation import Cluster, closed, opened, sustainable
-from penstock.serving.simulation.traffic import poisson
+from headrace.errors import BenchError
+from headrace.serving.scale import simulation
+from headrace.serving.scale.balancer import Balancing, Failure, random_failures
+from headrace.serving.scale.model import Distribution, ServerSpec, Speeds, constant
+from headrace.serving.scale.simulation import Cluster, closed, opened, sustainable
+from headrace.serving.simulation.traffic import poisson
 
 VARIED = Distribution.of([0.004 + 0.0001 * step for step in range(30)])
 SPEC = ServerSpec(
@@ -152,5 +152,5 @@ def test_what_cannot_be_is_refused(wrong):
 
 def test_without_simpy_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr(simulation, "find_spec", lambda name: None)
-    with pytest.raises(BenchError, match=r"penstock\[scale\]"):
+    with pytest.raises(BenchError, match=r"headrace\[scale\]"):
         simulation.environment()

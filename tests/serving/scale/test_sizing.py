@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.serving.scale.gpu import OFFLINE, ONLINE, P99, figures, fixed_seconds, from_bench, published
-from penstock.serving.scale.sizing import Demand, Node, machines, offline_seconds
+from headrace.serving.scale.gpu import OFFLINE, ONLINE, P99, figures, fixed_seconds, from_bench, published
+from headrace.serving.scale.sizing import Demand, Node, machines, offline_seconds
 
 NODE = Node(gpus=8, cores=100, gpu_rate=10_000.0, decode=0.002, handling=0.0005, network=10e9)
 

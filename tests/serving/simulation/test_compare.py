@@ -1,4 +1,4 @@
-"""The comparison of policies: it finds rates that are known, repeats by seed, and Penstock's policy loses to none."""
+"""The comparison of policies: it finds rates that are known, repeats by seed, and Headrace's policy loses to none."""
 
 import json
 import subprocess
@@ -8,11 +8,11 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.serving.simulation.compare import MACHINES, TRAFFIC, Contender, compare, contenders, sustainable, trace_kind
-from penstock.serving.simulation.report import markdown, plot
-from penstock.serving.simulation.rivals import FixedWindow
-from penstock.serving.simulation.simulate import Machine
-from penstock.serving.simulation.traffic import Arrival
+from headrace.serving.simulation.compare import MACHINES, TRAFFIC, Contender, compare, contenders, sustainable, trace_kind
+from headrace.serving.simulation.report import markdown, plot
+from headrace.serving.simulation.rivals import FixedWindow
+from headrace.serving.simulation.simulate import Machine
+from headrace.serving.simulation.traffic import Arrival
 
 
 def _even(rate, seconds, timeout, seed):
@@ -43,7 +43,7 @@ def outcomes():
         return list(compare(pool, requests=1500, machines=["wide"], traffic={"poisson": TRAFFIC["poisson"]}))
 
 
-def test_every_policy_is_measured_and_penstocks_is_among_the_best(outcomes):
+def test_every_policy_is_measured_and_headraces_is_among_the_best(outcomes):
     assert [one.policy for one in outcomes] == list(dict.fromkeys(one.name for one in contenders(MACHINES["wide"], 0.015)))
     ours = outcomes[0]
     for one in outcomes[1:]:
@@ -62,7 +62,7 @@ def test_the_table_and_the_plot(outcomes):
 def test_the_command_writes_json_and_a_plot(tmp_path):
     trace = tmp_path / "trace.csv"
     trace.write_text("seconds\n" + "".join(f"{number * number / 500}\n" for number in range(200)))
-    command = [sys.executable, "-m", "penstock.serving.simulation", "--requests", "100", "--machine", "narrow"]
+    command = [sys.executable, "-m", "headrace.serving.simulation", "--requests", "100", "--machine", "narrow"]
     command += ["--traffic", "poisson", "--trace", str(trace), "--jobs", "1", "--out", str(tmp_path / "found")]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     assert "| narrow | trace |" in done.stdout

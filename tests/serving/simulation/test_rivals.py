@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock.serving.latency import LatencyTable
-from penstock.serving.policy import Dispatch, Reject, Wait
-from penstock.serving.simulation.rivals import AdditiveIncrease, EarlyDrop, FixedWindow
-from penstock.serving.simulation.simulate import Machine, simulate
-from penstock.serving.simulation.traffic import mixed, poisson
+from headrace.serving.latency import LatencyTable
+from headrace.serving.policy import Dispatch, Reject, Wait
+from headrace.serving.simulation.rivals import AdditiveIncrease, EarlyDrop, FixedWindow
+from headrace.serving.simulation.simulate import Machine, simulate
+from headrace.serving.simulation.traffic import mixed, poisson
 
 TABLE = LatencyTable({1: 0.010, 2: 0.011, 4: 0.012, 8: 0.014, 16: 0.020})
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.serving.policy import BatchPolicy, Wait
-from penstock.serving.simulation.simulate import Machine, simulate
-from penstock.serving.simulation.traffic import Arrival, bursts, mixed, poisson
+from headrace.serving.policy import BatchPolicy, Wait
+from headrace.serving.simulation.simulate import Machine, simulate
+from headrace.serving.simulation.traffic import Arrival, bursts, mixed, poisson
 
 # A GPU-like table, where larger batches are far more efficient, and a CPU-like one, where they are not.
 STEEP = {1: 0.010, 2: 0.011, 4: 0.012, 8: 0.014, 16: 0.020}

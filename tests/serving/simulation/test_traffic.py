@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from penstock.serving.simulation.traffic import Arrival, bursts, diurnal, mixed, poisson, read_trace, rescaled
+from headrace.serving.simulation.traffic import Arrival, bursts, diurnal, mixed, poisson, read_trace, rescaled
 
 KINDS = {"poisson": poisson, "bursts": bursts, "diurnal": diurnal}
 

@@ -160,7 +160,7 @@ BROKEN: dict[str, Broken] = {
     "another file name": Broken("TR005", _set(default_model_filename="other.onnx")),
     "no model.py": Broken("TR005", removed("tiny_decode/1/model.py"), "tiny_decode"),
     "no backend": Broken("TR006", _clear("backend"), refused=False),
-    "our own backend": Broken("TR006", _set(backend="penstock")),
+    "our own backend": Broken("TR006", _set(backend="headrace")),
     "unknown backend": Broken("TR006", _set(backend="onnxrt")),
     "no labels file": Broken("TR012", removed("tiny/labels.txt")),
     "fewer labels than classes": Broken(

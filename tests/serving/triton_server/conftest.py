@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.serving.triton_server.install import installed
-from penstock.serving.triton_server.run import RunSettings, TritonServer
+from headrace.serving.triton_server.install import installed
+from headrace.serving.triton_server.run import RunSettings, TritonServer
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]  # broken_models, and the cases of test_conformance
@@ -16,7 +16,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]  # broken_models, and the cases of 
 @pytest.fixture(scope="session")
 def triton():
     """The installed Triton; without one the test is skipped."""
-    folder = os.environ.get("PENSTOCK_TRITON")
+    folder = os.environ.get("HEADRACE_TRITON")
     if not folder:
         pytest.skip("needs a real Triton, about two minutes and 350 MB: make test-triton")
     ready = installed(Path(folder))

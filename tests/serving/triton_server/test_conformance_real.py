@@ -10,10 +10,10 @@ import pytest
 import test_conformance as suite
 from broken_models import BROKEN
 
-from penstock.errors import TritonError
-from penstock.serving.bench.perf_analyzer import PerfRun, run
-from penstock.serving.triton_server.documented import DOCUMENTED
-from penstock.serving.triton_server.run import RunSettings, TritonServer
+from headrace.errors import TritonError
+from headrace.serving.bench.perf_analyzer import PerfRun, run
+from headrace.serving.triton_server.documented import DOCUMENTED
+from headrace.serving.triton_server.run import RunSettings, TritonServer
 
 # Cases on which the two differ, by the key of their reason; over which transports, where not over all.
 HTTP = ("http-json", "http-binary")
@@ -147,7 +147,7 @@ def test_lint_says_what_triton_does(triton, run_triton, models, tmp_path, names)
 
 
 def test_a_python_model_without_its_file_is_fatal(triton, run_triton, models, tmp_path):
-    """Why `penstock triton run` lints first. When this fails, Triton has mended it."""
+    """Why `headrace triton run` lints first. When this fails, Triton has mended it."""
     _combined(models, tmp_path / "broken", [FATAL])
     server = run_triton(tmp_path / "broken", start_timeout=15, exit_timeout=1)
     with pytest.raises(TritonError, match="did not serve within 15 s(.|\n)*model file not found"), server:

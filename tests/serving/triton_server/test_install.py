@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from penstock.errors import TritonError
-from penstock.serving.triton_server import install as module
-from penstock.serving.triton_server.install import find, install, installed, obstacle
+from headrace.errors import TritonError
+from headrace.serving.triton_server import install as module
+from headrace.serving.triton_server.install import find, install, installed, obstacle
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_is_not_complete_is_not_installed(tmp_path):
 
 def test_without_one_the_message_says_how_to_get_one(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(TritonError, match="penstock triton install"):
+    with pytest.raises(TritonError, match="headrace triton install"):
         find(tmp_path)
 
 

@@ -10,10 +10,10 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as schema
 from typer.testing import CliRunner
 
-from penstock.cli import app
-from penstock.errors import ArtifactError
-from penstock.serving.triton_server.finding import CODES
-from penstock.serving.triton_server.lint import lint, status
+from headrace.cli import app
+from headrace.errors import ArtifactError
+from headrace.serving.triton_server.finding import CODES
+from headrace.serving.triton_server.lint import lint, status
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def tiny(models, tmp_path) -> Path:
     return folder
 
 
-def test_what_penstock_writes_has_no_findings(tiny):
+def test_what_headrace_writes_has_no_findings(tiny):
     assert lint(tiny, gpus=0) == []
     assert status([]) == 0
 

@@ -12,10 +12,10 @@ import pytest
 from broken_models import BROKEN
 from typer.testing import CliRunner
 
-from penstock.cli import app
-from penstock.errors import TritonError
-from penstock.serving.triton_server.install import Installed
-from penstock.serving.triton_server.run import RunSettings, TritonServer
+from headrace.cli import app
+from headrace.errors import TritonError
+from headrace.serving.triton_server.install import Installed
+from headrace.serving.triton_server.run import RunSettings, TritonServer
 
 FREE = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
 SHARED_MEMORY = Path("/dev/shm")
@@ -102,7 +102,7 @@ def test_the_command_refuses_what_lint_refuses(monkeypatch, fake, repository, tm
 
 def left_behind(owner=None):
     """Shared memory of the Tritons that a process started, by default this one."""
-    return [path.name for path in SHARED_MEMORY.glob(f"penstock_triton_{owner or os.getpid()}_*")]
+    return [path.name for path in SHARED_MEMORY.glob(f"headrace_triton_{owner or os.getpid()}_*")]
 
 
 def ended(family):
@@ -132,7 +132,7 @@ def test_a_killed_triton_leaves_nothing_either(run_triton, models):
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_the_command_ends_it(triton, models, tmp_path, ending):
     """Also when the command itself is killed: then Triton ends by itself, in order."""
-    command = [sys.executable, "-m", "penstock", "triton", "run", str(models), "--http-port", "0", "--grpc-port", "0"]
+    command = [sys.executable, "-m", "headrace", "triton", "run", str(models), "--http-port", "0", "--grpc-port", "0"]
     command += ["--metrics-port", "0", "--installed-in", str(triton.path[0].parents[1]), "--log", str(tmp_path / "log")]
     sound = tmp_path / "sound"
     sound.mkdir()

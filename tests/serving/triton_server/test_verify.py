@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli import app
-from penstock.serving.triton_server.documented import DOCUMENTED, Difference, explained
-from penstock.serving.triton_server.exchange import Answer
-from penstock.serving.triton_server.production import Settings
-from penstock.serving.triton_server.verify import compare, compare_answers
-from penstock.serving.triton_server.write import write
+from headrace.cli import app
+from headrace.serving.triton_server.documented import DOCUMENTED, Difference, explained
+from headrace.serving.triton_server.exchange import Answer
+from headrace.serving.triton_server.production import Settings
+from headrace.serving.triton_server.verify import compare, compare_answers
+from headrace.serving.triton_server.write import write
 
 ROOT = Path(__file__).parents[3]
 

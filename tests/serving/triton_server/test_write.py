@@ -11,15 +11,15 @@ from PIL import Image
 from tritonclient.grpc import model_config_pb2 as schema
 from typer.testing import CliRunner
 
-from penstock.cli import app
-from penstock.errors import ArtifactError, DigestError
-from penstock.runtime.artifact import load_artifact, write_artifact
-from penstock.runtime.fingerprint import fingerprint
-from penstock.runtime.package import write_package
-from penstock.runtime.plan import Choice, Plan
-from penstock.serving.triton_server.lint import lint
-from penstock.serving.triton_server.production import Settings
-from penstock.serving.triton_server.write import write
+from headrace.cli import app
+from headrace.errors import ArtifactError, DigestError
+from headrace.runtime.artifact import load_artifact, write_artifact
+from headrace.runtime.fingerprint import fingerprint
+from headrace.runtime.package import write_package
+from headrace.runtime.plan import Choice, Plan
+from headrace.serving.triton_server.lint import lint
+from headrace.serving.triton_server.production import Settings
+from headrace.serving.triton_server.write import write
 
 ORT = Choice(backend="onnxruntime", precision="fp32", files=("model.onnx",))
 

@@ -131,7 +131,7 @@ def _memory(draw: Draw, world: World) -> HttpCase:
             world.key,
             f"/{world.key}",
             "sem.x",
-            "penstock",
+            "headrace",
             "torch_1",
             "../../etc/passwd",
             "/etc/passwd",

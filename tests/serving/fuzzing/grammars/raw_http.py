@@ -197,7 +197,7 @@ def _good_one(draw: Draw, world: World) -> tuple[bytes, Check]:
     if draw.chance(0.5):
         path, status, part = draw.pick(
             (
-                ("/v2", 200, b'"penstock"'),
+                ("/v2", 200, b'"headrace"'),
                 ("/v2/models/tiny/ready", 200, b""),
                 ("/v2/models/nope", 404, b"nope"),
                 ("/v2/models/tiny/infer", 405, b"GET"),
