@@ -31,13 +31,13 @@ test-all: setup
 # Kills among many images, which take minutes.
 IMAGES ?= 20000
 test-classify: setup
-	HEADRACE_CLASSIFY_IMAGES=$(IMAGES) $(BIN)/python -m pytest --timeout 1800 tests/serving/classify/test_kills.py
+	HEADRACE_CLASSIFY_IMAGES=$(IMAGES) $(BIN)/python -m pytest --timeout 1800 tests/serving/offline/test_kills.py
 
 # Ray clusters on this machine, in an environment of their own: a node is killed during a job, a replica while it serves.
 # A process each: Ray knows one cluster's token per process.
 test-ray: build/ray/.installed
-	HEADRACE_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/classify/test_cluster.py
-	HEADRACE_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/ray_serve
+	HEADRACE_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/offline/test_cluster.py
+	HEADRACE_TEST_RAY=1 build/ray/bin/python -m pytest --timeout 600 tests/serving/ray
 
 build/ray/.installed: $(STAMP)
 	@test -x build/ray/bin/python || $(PYTHON) -m venv build/ray
@@ -50,7 +50,7 @@ build/ray/.installed: $(STAMP)
 TRITON := build/triton
 test-triton: setup
 	$(BIN)/headrace triton install --into $(TRITON)
-	HEADRACE_TRITON=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/serving/triton_server
+	HEADRACE_TRITON=$(CURDIR)/$(TRITON) $(BIN)/python -m pytest tests/serving/triton
 
 # mypy needs the package under its import name, and the checkout may be called anything: a folder of links stands for it.
 PARTS := $(wildcard *.py) py.typed kernels migrate runtime serving
@@ -88,7 +88,7 @@ bench-decoding: setup
 bench-serving: setup
 	@$(BIN)/python examples/photos/prepare.py
 	$(BIN)/headrace migrate examples/photos --out build/photos
-	$(BIN)/python -m headrace.serving.bench.overhead build/photos/models --images examples/photos/data/test --out docs/bench-serving.json
+	$(BIN)/python -m tests.benchmarks.serving.overhead build/photos/models --images examples/photos/data/test --out docs/bench-serving.json
 
 # ResNet-like work on real photos, and 100,000 small JPEGs with the memory's curve; for a quiet machine.
 bench-classify: setup $(PHOTOS)
@@ -98,7 +98,7 @@ bench-classify: setup $(PHOTOS)
 SECONDS ?= 3600
 MODELS  ?= $(PHOTOS)
 soak: setup $(MODELS)
-	$(BIN)/python -m headrace.serving.bench.soak $(MODELS) --seconds $(SECONDS) --out docs/reliability
+	$(BIN)/python -m tests.benchmarks.serving.soak $(MODELS) --seconds $(SECONDS) --out docs/reliability
 
 # Cases that no client would send, to a server in one process or with FRONTENDS; docs/fuzzing.md says what must hold.
 CASES     ?= 100000
@@ -140,20 +140,20 @@ performance: peers $(PHOTOS)
 	$(PERFORMANCE) --waterfall --rounds 5 --out build/performance
 	$(BIN)/headrace bench build/photos/models --sweep --images examples/photos/data/test --out build/performance
 	$(PERFORMANCE) --peers --out build/performance
-	$(BIN)/python -m headrace.serving.bench.performance record build/performance --command "make performance$(if $(filter-out docs/performance,$(PERFORMANCE_OUT)), PERFORMANCE_OUT=$(PERFORMANCE_OUT))" --out $(PERFORMANCE_OUT)
+	$(BIN)/python -m tests.benchmarks.serving.performance record build/performance --command "make performance$(if $(filter-out docs/performance,$(PERFORMANCE_OUT)), PERFORMANCE_OUT=$(PERFORMANCE_OUT))" --out $(PERFORMANCE_OUT)
 
 # Measures the waterfall again and fails where a ratio fell below the one recorded on such a machine beyond the spreads.
 bench-check: setup $(PHOTOS)
 	$(PERFORMANCE) --waterfall --rounds 3 --out build/bench-check
-	$(BIN)/python -m headrace.serving.bench.performance check build/bench-check/waterfall.json --recorded docs/performance*.json
+	$(BIN)/python -m tests.benchmarks.serving.performance check build/bench-check/waterfall.json --recorded docs/performance*.json
 
 # The stages of a server and the server itself, in turn, for the simulation of many machines; six minutes of a quiet machine.
 stages: setup $(MODELS)
-	$(BIN)/python -m headrace.serving.scale measure $(MODELS) --images examples/photos/data/test --out docs/stages.json
+	$(BIN)/python -m tests.benchmarks.scale measure $(MODELS) --images examples/photos/data/test --out docs/stages.json
 
 # docs/scale.md from docs/stages.json, on any machine.
 scale: setup
-	$(BIN)/python -m headrace.serving.scale docs --stages docs/stages.json --out docs/scale
+	$(BIN)/python -m tests.benchmarks.scale docs --stages docs/stages.json --out docs/scale
 
 # The linters of docker/, in an environment of their own. What no package index has is used where it is found: kubectl, promtool.
 lint-docker: build/docker-lint/.installed

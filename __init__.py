@@ -12,19 +12,19 @@ __all__ = ["Graph", "GraphConfig", "__version__", "compile", "evaluation_step", 
 
 if TYPE_CHECKING:
     from . import migrate
-    from .runtime.config import GraphConfig
-    from .runtime.evaluation import evaluation_step
-    from .runtime.graph import Graph, compile
-    from .runtime.loaded import load
-    from .runtime.training.whole_step import training_step
+    from .runtime.base.config import GraphConfig
+    from .runtime.graph.evaluation_step import evaluation_step
+    from .runtime.graph.graph import Graph, compile
+    from .runtime.graph.loaded import load
+    from .runtime.graph.training_step import training_step
 
 _HOMES = {
-    "Graph": "runtime.graph",
-    "compile": "runtime.graph",
-    "evaluation_step": "runtime.evaluation",
-    "load": "runtime.loaded",
-    "GraphConfig": "runtime.config",
-    "training_step": "runtime.training.whole_step",
+    "Graph": "runtime.graph.graph",
+    "compile": "runtime.graph.graph",
+    "evaluation_step": "runtime.graph.evaluation_step",
+    "load": "runtime.graph.loaded",
+    "GraphConfig": "runtime.base.config",
+    "training_step": "runtime.graph.training_step",
 }
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.survey.survey import survey
-from headrace.serving.bench.report import summary_table
+from headrace.serving.bench.reporting.report import summary_table
 from headrace.serving.bench.run import BenchConfig, bench
 
 EXAMPLES = Path(__file__).resolve().parent

@@ -11,11 +11,6 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
-from .all_models import package_all, resolve_all, split_models
-from .in_place import write_if_proved
-from .journal import models_in_place, recover
-from .output import check_output, models_folder, write_output
-from .progress import Stages
 from .proving.sandbox import Limits
 from .reading.facts import Survey
 from .reading.finding import Finding
@@ -25,10 +20,15 @@ from .resolving.resolve import resolve
 from .resolving.resolved import Resolved
 from .rewriting.plugins import settle
 from .rewriting.rewrite import Change, rewrite_all, unified_diff
+from .stages.all_models import package_all, resolve_all, split_models
+from .stages.in_place import write_if_proved
+from .stages.journal import models_in_place, recover
+from .stages.output import check_output, models_folder, write_output
+from .stages.progress import Stages
+from .stages.scratch import Wishes, Workspace
+from .stages.tree import Copied
+from .stages.trials import run_migrated, run_originals
 from .survey.survey import survey
-from .tree import Copied
-from .trials import run_migrated, run_originals
-from .workspace import Wishes, Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -63,7 +63,7 @@ def migrate(
     """Turn a PyTorch image-classification repository into its graph-mode form, prove it, and package the model.
 
     With `out`, that folder gets the migrated copy, `models/` (a model repository to serve) and headrace-report.json. With
-    `write`, the repository itself is changed, unless a proof failed, and `headrace.migrate.journal.undo` gives it back; the
+    `write`, the repository itself is changed, unless a proof failed, and `stages.journal.undo` gives it back; the
     models go to `.headrace/models`. With neither, everything is tried and proved in a temporary copy and nothing is written.
     `model` may name several, separated by commas; `all_models` packages every one that the repository says how to build.
     `check` stops after the rewrite. `input_size` is (channels, height, width). The model is planned for the `device` "cpu",

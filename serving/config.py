@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..runtime.session import default_threads
-from .gpu_preprocessing import ALL_DECODINGS, GPU_BATCH
+from ..runtime.base.session import default_threads
+from .images.gpu_preprocessing import ALL_DECODINGS, GPU_BATCH
 
 __all__ = ["ServeConfig"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from .config import ServeConfig
-from .gpu_preprocessing import check_gpu_decoding
-from .repository import ModelRepository
+from .images.gpu_preprocessing import check_gpu_decoding
+from .models.repository import ModelRepository
 
 __all__ = ["serve"]
 
@@ -29,8 +29,8 @@ def serve(config: ServeConfig) -> None:
         return
     import uvloop
 
-    from .logs import log_output
-    from .single import SingleProcess
+    from .observe.logs import log_output
+    from .processes.single import SingleProcess
 
     with log_output(config.log_format) as log_settings, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(SingleProcess(config, repository, log_settings).run())

@@ -30,7 +30,7 @@ def pillow_decoder() -> type:
     import torch
     from PIL import Image
 
-    from headrace.runtime.jpeg_decoders import JpegDecoder
+    from headrace.runtime.images.jpeg_decoders import JpegDecoder
 
     class ByPillow(JpegDecoder):
         def __init__(self, device=torch.device("cpu")):  # noqa: B008 - as the libraries' own are opened

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headrace.runtime.session import visible_gpus
+from headrace.runtime.base.session import visible_gpus
 
 
 def headrace(*arguments, cwd=None):

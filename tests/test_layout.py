@@ -1,7 +1,6 @@
 """The rules of docs/adr/0001-layout.md, read from the sources themselves."""
 
 import ast
-import importlib.metadata
 import subprocess
 import sys
 import tomllib
@@ -20,18 +19,37 @@ ALLOWED = {
     "runtime": {"kernels"},
     "migrate": set(),
     "serving": {"runtime"},
-    "cli": {"cli_bench", "cli_classify", "cli_console", "cli_serve", "cli_triton", "migrate", "runtime", "serving"},
-    "cli_bench": {"cli_console", "migrate", "runtime", "serving"},  # the command of that name
-    "cli_classify": {"cli_console", "serving"},
-    "cli_serve": {"serving"},
-    "cli_triton": {"cli_console", "runtime", "serving"},
+    "cli": {"console", "migrate", "runtime", "serving"},
 }
+# A command stands beside what it runs, and reaches what it shows or prepares in other parts when it is run.
+OF_COMMANDS = {"console", "migrate", "runtime", "serving"}
 # Serving reaches the runtime only through what opens and describes a finished model.
-RUNTIME_FOR_SERVING = {
-    *("artifact", "atomic", "fingerprint", "gpu_images", "jpeg_decoders", "model_config", "plan", "preprocessing", "session"),
-}
-# The benchmark's baseline is the user's own eager model, so that one file may build it.
-RUNTIME_FOR_BASELINE = RUNTIME_FOR_SERVING | {"recipe"}
+RUNTIME_FOR_SERVING = {"base", "artifact", "images"}
+# The benchmark's baseline is a process of its own in which the user's eager model is built.
+BASELINE = "headrace.serving.bench.baseline"
+
+# From the ground up: a room may import only what stands below it, or beside it in braces that know nothing of each other.
+RUNTIME = ("base", "capture", "passes", "lowering", "backends", "images", "artifact", "tuning", "inspect", "training", "graph")
+SERVING = (
+    *(
+        "images",
+        "protocol",
+        "batching",
+        "config",
+        "guard",
+        "ready_file",
+        "models",
+        "observe",
+        "plane",
+        "console",
+        "http",
+        "grpc",
+    ),
+    *("processes", "ray", "server", "offline", "triton", "bench", "cli"),
+)
+MIGRATE = (
+    *("reading", "slicing", "survey", "resolving", "rewriting", "proving", "reporting", "stages", "api", "prepared", "cli"),
+)
 
 
 def module_name(path):
@@ -61,39 +79,66 @@ def own_imports(path):
     return {name for name in imports(path) if name in modules and name != "headrace"}
 
 
-STAGES = (("reading",), ("slicing",), ("survey",), ("resolving",), ("rewriting", "rules"), ("proving",), ("reporting",))
-MIGRATOR = [path for path in SOURCES if path.is_relative_to(ROOT / "migrate") and path.parent != ROOT / "migrate"]
+def room(name):
+    """The part of the package and the room in it: ("runtime", "base") of headrace.runtime.base.session."""
+    part, own, *_ = *name.split(".")[1:3], "", ""
+    return part, "rewriting" if (part, own) == ("migrate", "rules") else own  # which finds its rules by their files
 
 
-def stage(name):
-    """The rank of a module of the migrator; what drives the stages comes after all."""
-    parts = name.split(".")[2:]
-    return next((rank for rank, names in enumerate(STAGES) if parts and parts[0] in names), len(STAGES))
+@pytest.mark.parametrize(("part", "ladder"), [("runtime", RUNTIME), ("serving", SERVING), ("migrate", MIGRATE)])
+def test_no_room_imports_one_above_it(part, ladder):
+    upwards = []
+    for path in SOURCES:
+        own_part, own = room(module_name(path))
+        if own_part != part or own in ("", "worker") or (part == "runtime" and own == "cli"):
+            continue
+        for name in own_imports(path):
+            other_part, other = room(name)
+            if other_part == part and other not in ("", own) and ladder.index(other) > ladder.index(own):
+                upwards.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert upwards == []
 
 
-@pytest.mark.parametrize("path", MIGRATOR, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_stage_of_the_migrator_imports_a_later_one(path):
-    own = module_name(path)
-    later = [name for name in own_imports(path) if name.startswith("headrace.migrate.") and stage(name) > stage(own)]
-    assert later == []
+def test_every_room_is_on_its_ladder():
+    for part, ladder in (("runtime", RUNTIME), ("serving", SERVING), ("migrate", MIGRATE)):
+        rooms = {room(module_name(path))[1] for path in SOURCES if room(module_name(path))[0] == part}
+        assert rooms - {"", "cli", "worker"} == set(ladder) - {"cli"}
+
+
+def test_no_room_is_too_full_to_look_around():
+    for folder in {path.parent for path in SOURCES} - {ROOT / "migrate/rules"}:
+        assert len([*folder.glob("*.py")]) <= 20, folder
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_import_runs_up_the_layers(path):
-    own = module_name(path).split(".")[1:] or ["__init__"]
+    module = module_name(path)
+    own = module.split(".")[1:] or ["__init__"]
+    allowed = OF_COMMANDS if own[-1] == "cli" else ALLOWED.get(own[0], set())
+    if own[:2] == ["migrate", "worker"]:
+        allowed = {"migrate", "runtime"}
     for name in own_imports(path):
         part, *rest = name.split(".")[1:]
         if part in ("specs", "errors", own[0]) or own[0] in ("__init__", "__main__"):
             continue
-        assert own[0] in ALLOWED, f"{own[0]} may import nothing of the package, but imports {name}"
-        assert part in ALLOWED[own[0]], f"{own[0]} may not import {name}"
-        if own[0] == "serving" and rest:
-            allowed = RUNTIME_FOR_BASELINE if own[-1] == "baseline" else RUNTIME_FOR_SERVING
-            assert rest[0] in allowed, f"serving may use only {sorted(allowed)} of the runtime, not {name}"
+        if module == BASELINE and rest[:1] == ["worker"]:
+            continue
+        assert part in allowed, f"{module} may not import {name}"
+        if own[0] == "serving" and part == "runtime" and own[-1] != "cli":
+            assert rest[0] in RUNTIME_FOR_SERVING, f"{module} may use only {RUNTIME_FOR_SERVING} of the runtime, not {name}"
+
+
+def test_only_a_subprocess_imports_the_worker():
+    for path in SOURCES:
+        name = module_name(path)
+        if name != BASELINE and not name.startswith("headrace.migrate.worker"):
+            assert not [target for target in own_imports(path) if target.startswith("headrace.migrate.worker")], path
 
 
 def test_migrate_never_imports_torch():
     for path in (ROOT / "migrate").rglob("*.py"):
+        if path.parent == ROOT / "migrate/worker":
+            continue
         assert not {name for name in imports(path) if name.split(".")[0] in ("torch", "torchvision", "timm")}, path
 
 
@@ -128,9 +173,9 @@ def test_tests_mirror_the_package_and_are_no_packages():
 
 
 def test_no_folder_of_tests_hides_a_library():
-    """pytest puts folders of tests on sys.path, where a folder without __init__.py is a package to whoever imports its name."""
-    folders = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")}
-    assert folders & {*importlib.metadata.packages_distributions(), "triton"} == set()
+    """A folder on sys.path is a package to whoever imports its name, without __init__.py too; tests/serving has a triton."""
+    above = {ROOT / "tests" / part for part in ("", *PARTS)}
+    assert {Path(entry).resolve() for entry in sys.path} & above == set()
 
 
 def test_the_wheel_holds_exactly_the_package(tmp_path):

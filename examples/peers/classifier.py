@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from headrace.runtime import backends
-from headrace.runtime.fingerprint import fingerprint, matches
-from headrace.runtime.manifest import read_manifest
-from headrace.runtime.plan import Plan
-from headrace.runtime.preprocessing import Preprocessor
+from headrace.runtime.artifact.manifest import read_manifest
+from headrace.runtime.artifact.plan import Plan
+from headrace.runtime.base.fingerprint import fingerprint, matches
+from headrace.runtime.images.preprocessing import Preprocessor
 from headrace.specs import Signature
 
 K = 5

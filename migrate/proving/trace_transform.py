@@ -19,8 +19,8 @@ from PIL import ExifTags, Image
 from ...errors import SandboxError
 from ...specs import CenterCrop, Preprocessing
 from .fit_numbers import Refused, tolerance
+from .scratch_folders import Workshop
 from .trace_fit import Observation, fit, rows
-from .workshop import Workshop
 
 # (width, height): landscape, portrait, square, small, large; odd, so that halves and ratios round.
 FIT_SIZES = (
@@ -39,7 +39,7 @@ RUNTIME_ROWS = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from headrace.runtime.preprocessing import image_to_row
+from headrace.runtime.images.preprocessing import image_to_row
 request = json.loads(Path(sys.argv[1]).read_text())
 rows = {str(i): image_to_row(Path(path).read_bytes(), request["steps"]) for i, path in enumerate(request["probes"])}
 np.savez(request["out"], **rows)

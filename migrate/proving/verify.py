@@ -19,7 +19,7 @@ from ..reading.source import NOTEBOOK, read_source
 from .instrument import install
 from .loss_trace import TracedLoop, note_losses
 from .sandbox import Completed
-from .workshop import Workshop
+from .scratch_folders import Workshop
 
 RELATIVE = 1e-3
 """Outputs may differ by this share of the largest reference output: float32 sums in another order, over a deep network."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ..proving.evidence import DECADES, Agreement, Losses, Speed
+from ..proving.measurements import DECADES, Agreement, Losses, Speed
 from .html_diff import safe
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 360, 260, 52, 40, 12, 12

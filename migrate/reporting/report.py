@@ -13,7 +13,7 @@ from ..reading.finding import Finding
 from ..resolving.resolved import ChainStep
 
 if TYPE_CHECKING:
-    from ..proving.evidence import Agreement, Losses, Speed
+    from ..proving.measurements import Agreement, Losses, Speed
     from ..rewriting.rewrite import Change
 
 SCHEMA = 1

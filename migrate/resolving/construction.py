@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..reading.calls import SliceError
-from ..reading.factories import is_zoo_constructor, makes_itself
 from ..reading.facts import Factory, Script
 from ..reading.scopes import Module, dotted, last_name
 from ..reading.source import NOTEBOOK
+from ..slicing.factories import is_zoo_constructor, makes_itself
 from ..slicing.frames import Framer, Point, Program
 from ..slicing.needs import Options
 from ..slicing.recipes import recipe, write

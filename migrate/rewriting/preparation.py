@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from ..reading.effects import MUTATING_CALL
 from ..reading.scopes import Function, bound_names, dotted, last_name
+from ..slicing.effects import MUTATING_CALL
 
 _PREPARING = frozenset(
     [

@@ -10,8 +10,8 @@ import copy
 import re
 from collections.abc import Iterable
 
-from ..reading.effects import MUTATING_METHODS
 from ..reading.scopes import Module, Repository, bound_names, dotted, import_module, last_name
+from .effects import MUTATING_METHODS
 
 _CUDA = re.compile(r"^(cuda|mps|xpu)(:\d+)?$|^cuda:\{\}$|^cuda:%[ds]$")
 _DEVICE = re.compile(r"^(cuda|mps|xpu):(%[ds])?$")

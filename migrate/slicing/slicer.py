@@ -11,19 +11,7 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 
 from ..reading.arguments import destination, is_parse_call
-from ..reading.effects import Effects, is_checkpoint_call, is_seed, makes_data
-from ..reading.scopes import (
-    BUILTINS,
-    Definition,
-    Module,
-    Need,
-    bound_names,
-    import_module,
-    last_name,
-    need_of,
-    reads,
-    root_of,
-)
+from ..reading.scopes import BUILTINS, Definition, Module, Need, bound_names, import_module, last_name, need_of, reads, root_of
 from ..reading.statements import (
     aliases,
     blocks,
@@ -33,6 +21,7 @@ from ..reading.statements import (
     store_targets,
     with_fields,
 )
+from .effects import Effects, is_checkpoint_call, is_seed, makes_data
 from .needs import Needs, Options
 
 _INERT_PLACES = ("torch.backends", "os.environ", "warnings", "matplotlib", "logging", "sys.stdout", "sys.stderr", "plt")

@@ -15,9 +15,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..reading.effects import is_checkpoint_call
 from ..reading.scopes import Definition, Function, Module, Need, parameters
 from ..reading.statements import with_fields
+from .effects import is_checkpoint_call
 from .needs import Needs, Options
 from .slicer import Slicer
 from .weightless import SWITCHES

@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 import copy
 
-from ..reading.factories import is_zoo_constructor
 from ..reading.scopes import Function, Module, last_name, parameters
+from .factories import is_zoo_constructor
 
 SWITCHES = ("pretrained", "weights", "pretrain", "pre_trained", "use_pretrained", "imagenet_pretrained", "weights_backbone")
 """Parameters that ask for stored weights."""

@@ -9,9 +9,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..reading.factories import ModelTable
 from ..reading.facts import Loop
 from ..reading.scopes import Module, dotted, last_name
+from ..slicing.factories import ModelTable
 from .loops import TrainerSite
 
 __all__ = ["find_handed"]

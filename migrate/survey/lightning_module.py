@@ -11,10 +11,10 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..reading.factories import ModelClass, ModelTable
 from ..reading.facts import Loop, LoopKind
 from ..reading.scopes import Function, Module, Repository, dotted, last_name, parameters
 from ..slicing.classes import ClassReduction
+from ..slicing.factories import ModelClass, ModelTable
 from ..slicing.needs import Options
 from .loops import TrainerSite
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..reading.effects import TRAINING_CALLS
-from ..reading.factories import ModelTable, is_zoo_constructor
 from ..reading.facts import Loop, LoopKind
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, parameters
+from ..slicing.effects import TRAINING_CALLS
+from ..slicing.factories import ModelTable, is_zoo_constructor
 
 _NAMED = re.compile(r"^(.*_)?(model|net|network|classifier|backbone|teacher|student|ema)s?(_.*|\d*)$|^(model|net)_?\w*$", re.I)
 _OTHER = re.compile(

@@ -11,11 +11,11 @@ from pathlib import Path
 from ...errors import MigrateError, NothingToMigrateError
 from ..reading.arguments import read_options
 from ..reading.calls import Calls
-from ..reading.factories import ModelTable
 from ..reading.facts import CheckpointSite, Factory, Loop, LoopKind, Option, Script, Survey, TransformSite
 from ..reading.finding import Finding
 from ..reading.scopes import Definition, Module, Repository, dotted, last_name
 from ..reading.source import MAX_FILES, SUFFIXES, SourceFile, read_source, walk
+from ..slicing.factories import ModelTable
 from .checkpoints import find_checkpoints
 from .handed import find_handed
 from .lightning_module import find_trainer_calls

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Protocol
 from ...errors import BackendError
 
 if TYPE_CHECKING:
-    from ..capture import CapturedGraph
-    from ..portable import PortableGraph
-    from ..session import Session, Target
+    from ..base.session import Session, Target
+    from ..capture.capture import CapturedGraph
+    from ..lowering.portable import PortableGraph
 
 
 _OLDEST_WITH_FP8 = (8, 9)  # Ada; for torch._scaled_mm, and for Triton
@@ -91,7 +91,8 @@ class Backend(Protocol):
 @functools.cache
 def discover() -> dict[str, Backend]:
     """Every backend in this folder by name, installed or not. Raises BackendError when two files claim one name."""
-    modules = [importlib.import_module(f".{found.name}", __name__) for found in pkgutil.iter_modules(__path__)]
+    found = (item.name for item in pkgutil.iter_modules(__path__) if not item.ispkg)
+    modules = [importlib.import_module(f".{name}", __name__) for name in found]
     return register(modules)
 
 
@@ -129,7 +130,7 @@ def unsupported(backend: Backend, target: Target) -> str | None:
 
 def captured_graph(graph: CapturedGraph | PortableGraph) -> CapturedGraph:
     """What a backend of the format "torch" needs. Raises BackendError when only the portable graph is there."""
-    from ..portable import PortableGraph
+    from ..lowering.portable import PortableGraph
 
     if isinstance(graph, PortableGraph):
         raise BackendError("the captured program is needed, and only the portable graph is there; compile the model itself")

@@ -13,9 +13,9 @@ from ...errors import BackendError
 from . import captured_graph, first_line, no_torch_target, unsupported
 
 if TYPE_CHECKING:
-    from ..capture import CapturedGraph
-    from ..portable import PortableGraph
-    from ..session import Session, Target
+    from ..base.session import Session, Target
+    from ..capture.capture import CapturedGraph
+    from ..lowering.portable import PortableGraph
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class EagerBackend:
 
     def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
         """Write the program with its weights. Source locations stay behind: they name paths on the user's machine."""
-        from ..layout import CHANNELS_LAST, channels_last
-        from ..precision import in_precision
-        from ..programs import anonymous, on_device, write_program
+        from ..capture.programs import anonymous, on_device, write_program
+        from ..lowering.layout import CHANNELS_LAST, channels_last
+        from ..lowering.precision import in_precision
 
         lossy = target.precision != "fp32"
         parts = ["model", *([] if target.device == "cpu" else [target.device]), *([target.precision] if lossy else [])]
@@ -63,9 +63,9 @@ class EagerBackend:
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
         import torch
 
-        from ..programs import read_program
-        from ..quiet import quiet
-        from ..torch_session import open_session
+        from ..base.silence import quiet
+        from ..capture.programs import read_program
+        from .shared.torch_session import open_session
 
         if why := self.supports(target):
             raise BackendError(why)

@@ -15,9 +15,9 @@ from ...errors import BackendError
 from . import captured_graph, first_line, no_torch_target, unsupported
 
 if TYPE_CHECKING:
-    from ..capture import CapturedGraph
-    from ..portable import PortableGraph
-    from ..session import Session, Target
+    from ..base.session import Session, Target
+    from ..capture.capture import CapturedGraph
+    from ..lowering.portable import PortableGraph
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class InductorBackend:
         import torch
         from torch._inductor import aoti_compile_and_package
 
-        from ..capture import MAX_BATCH
-        from ..fp8 import in_fp8
-        from ..layout import CHANNELS_LAST, channels_last
-        from ..precision import in_precision
-        from ..programs import at_batch, isolated, on_device
-        from ..quiet import quiet
+        from ..base.silence import quiet
+        from ..capture.capture import MAX_BATCH
+        from ..capture.programs import at_batch, isolated, on_device
+        from ..lowering.fp8 import in_fp8
+        from ..lowering.layout import CHANNELS_LAST, channels_last
+        from ..lowering.precision import in_precision
 
         graph = captured_graph(captured)
         name = f"{self.name}-{target.device}-{target.precision}.pt2"
@@ -90,8 +90,8 @@ class InductorBackend:
         import torch
         from torch._inductor import aoti_load_package
 
-        from ..quiet import quiet
-        from ..torch_session import open_session
+        from ..base.silence import quiet
+        from .shared.torch_session import open_session
 
         path = directory / files[0]
         ordinal = -1 if target.ordinal is None else target.ordinal  # -1 is the current device

@@ -17,10 +17,10 @@ from . import captured_graph, first_line, no_torch_target, too_old, unsupported
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from ..capture import CapturedGraph
-    from ..kernel_choice import Timer
-    from ..portable import PortableGraph
-    from ..session import Session, Target
+    from ..base.session import Session, Target
+    from ..capture.capture import CapturedGraph
+    from ..lowering.kernel_choice import Timer
+    from ..lowering.portable import PortableGraph
 
 _FORMAT = 2
 _OLDEST = (8, 0)  # what the kernels are compiled for
@@ -63,7 +63,7 @@ class KernelsBackend:
         graph = captured_graph(captured)
         if why := self.supports(target):
             raise BackendError(why)
-        from ..programs import anonymous, write_program
+        from ..capture.programs import anonymous, write_program
 
         level = graph.calibration.level if target.precision == _INT8 and graph.calibration is not None else 0
         stem = f"kernels-{target.device}-{target.precision}{f'-{level}' if level else ''}"
@@ -82,14 +82,14 @@ class KernelsBackend:
         """The program with its kernels, and the record of them. Raises BackendError."""
         import torch
 
-        from ..calibration import required
-        from ..integers import in_int8, stored_layers
-        from ..kernel_choice import with_faster_kernels
-        from ..kernel_sites import functional
-        from ..layout import CHANNELS_LAST, channels_last
-        from ..numerics import fresh_rows
-        from ..precision import in_precision
-        from ..programs import isolated, on_device
+        from ..base.calibration import required
+        from ..base.numerics import fresh_rows
+        from ..capture.programs import isolated, on_device
+        from ..lowering.int8_convolutions import in_int8, stored_layers
+        from ..lowering.kernel_choice import with_faster_kernels
+        from ..lowering.kernel_sites import functional
+        from ..lowering.layout import CHANNELS_LAST, channels_last
+        from ..lowering.precision import in_precision
 
         rows = target.batch or _ROWS
         try:
@@ -122,9 +122,9 @@ class KernelsBackend:
         import torch
 
         from ... import kernels
-        from ..programs import read_program
-        from ..quiet import quiet
-        from ..torch_session import open_session
+        from ..base.silence import quiet
+        from ..capture.programs import read_program
+        from .shared.torch_session import open_session
 
         path = directory / files[0]
         wanted = _kernels_in(directory, files)
@@ -148,7 +148,7 @@ def _kernels_of(program: ExportedProgram) -> int:
 
 def _kernels_in(directory: Path, files: Sequence[str]) -> int:
     """How many kernels the record tells of. Raises BackendError when it is not there or is not such a record."""
-    from ..kernel_choice import Measured
+    from ..lowering.kernel_choice import Measured
 
     if len(files) != 2:
         raise BackendError(f"the kernels open a program and a record of what was measured, not {', '.join(files) or 'nothing'}")
@@ -179,7 +179,7 @@ def _no_device(target: Target) -> str | None:
 
 
 def _device_timer() -> Timer:
-    from ..kernel_timer import time_on_cuda
+    from .shared.kernel_timer import time_on_cuda
 
     return time_on_cuda
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import BackendError
-from ..onnx_session import gpu, open_onnx
-from ..portable import write_onnx
-from ..quantise import write_calibrated
+from ..lowering.portable import write_onnx
+from ..lowering.quantize import write_calibrated
 from . import unsupported
+from .shared.onnx_session import gpu, open_onnx
 
 if TYPE_CHECKING:
-    from ..capture import CapturedGraph
-    from ..portable import PortableGraph
-    from ..session import Session, Target
+    from ..base.session import Session, Target
+    from ..capture.capture import CapturedGraph
+    from ..lowering.portable import PortableGraph
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 

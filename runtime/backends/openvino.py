@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
-from ..portable import write_onnx
-from ..quantise import write_calibrated
-from ..session import FixedBatchSession
+from ..base.session import FixedBatchSession
+from ..lowering.portable import write_onnx
+from ..lowering.quantize import write_calibrated
 from . import unsupported
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..capture import CapturedGraph
-    from ..portable import PortableGraph
-    from ..session import Session, Target
+    from ..base.session import Session, Target
+    from ..capture.capture import CapturedGraph
+    from ..lowering.portable import PortableGraph
 
 # The hint must be given for fp32 too: on CPUs with bfloat16 instructions OpenVINO chooses bf16 by itself. For a quantised
 # graph it is what the operators between the integer ones compute in.

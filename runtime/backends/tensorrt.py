@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
-from ..cache_folder import cache_folder
-from ..onnx_session import gpu, open_onnx
-from ..portable import write_onnx
+from ..base.cache_folder import cache_folder
+from ..lowering.portable import write_onnx
 from . import unsupported
+from .shared.onnx_session import gpu, open_onnx
 
 if TYPE_CHECKING:
-    from ..capture import CapturedGraph
-    from ..portable import PortableGraph
-    from ..session import Session, Target
+    from ..base.session import Session, Target
+    from ..capture.capture import CapturedGraph
+    from ..lowering.portable import PortableGraph
 
 _PROVIDER = "TensorrtExecutionProvider"
 _WORKSPACE_BYTES = 2 << 30

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import torch
 
 from ...errors import BackendError
-from ..capture import CapturedGraph
-from ..numerics import fresh_rows, largest_difference
-from ..programs import in_float64, runnable
+from ..base.numerics import fresh_rows, largest_difference
+from ..capture.capture import CapturedGraph
+from ..capture.programs import in_float64, runnable
 
 _EXACT = 1e-9
 _ROWS = 3
@@ -57,7 +57,8 @@ class PassRecord:
 @functools.cache
 def discover() -> tuple[Pass, ...]:
     """Every pass in this folder, in order. Raises BackendError when two have one name."""
-    found: list[Pass] = [importlib.import_module(f".{item.name}", __name__).PASS for item in pkgutil.iter_modules(__path__)]
+    files = (item.name for item in pkgutil.iter_modules(__path__) if not item.name.startswith("_"))
+    found: list[Pass] = [importlib.import_module(f".{name}", __name__).PASS for name in files]
     names = [item.name for item in found]
     if len(set(names)) != len(names):
         raise BackendError(f"two passes have one name in {sorted(names)}; rename one")

@@ -13,8 +13,8 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from ..capture import CapturedGraph
-from ..rewrite import ProgramEditor
+from ..capture.capture import CapturedGraph
+from ..capture.rewrite import ProgramEditor
 
 _aten = torch.ops.aten
 _RANK = 4

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch.fx import Node
 
-from ..affine import AffineLayer, batch_norm_as_affine
-from ..capture import CapturedGraph
-from ..rewrite import ProgramEditor
+from ..capture.capture import CapturedGraph
+from ..capture.rewrite import ProgramEditor
+from ._affine import AffineLayer, batch_norm_as_affine
 
 _aten = torch.ops.aten
 

@@ -16,8 +16,8 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from ..capture import CapturedGraph
-from ..rewrite import ProgramEditor
+from ..capture.capture import CapturedGraph
+from ..capture.rewrite import ProgramEditor
 
 _MOST_BYTES = 64 << 20  # of one stored result that is larger than what it was made of
 _MOST_GROWTH = 1.0  # results that are no larger than their sources are always stored

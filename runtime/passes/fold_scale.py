@@ -17,9 +17,9 @@ import torch
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from ..affine import AffineLayer, batch_norm_as_affine
-from ..capture import CapturedGraph
-from ..rewrite import ProgramEditor
+from ..capture.capture import CapturedGraph
+from ..capture.rewrite import ProgramEditor
+from ._affine import AffineLayer, batch_norm_as_affine
 
 _aten = torch.ops.aten
 _WRITING = {_aten.mul_.Tensor, _aten.div_.Tensor, _aten.add_.Tensor, _aten.sub_.Tensor}

@@ -22,9 +22,9 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.utils.stateless import _reparametrize_module
 
 from ...errors import BackendError
-from ..obstacles import from_exception
-from ..quiet import quiet
-from ..structure import Structure, flatten
+from ..base.silence import quiet
+from ..base.structure import Structure, flatten
+from ..capture.obstacles import from_exception
 from .side_effects import SideEffectError, ValuesStayInside, undone, written_constant
 from .state import TrainingState
 

@@ -20,11 +20,11 @@ import torch
 from torch import nn
 
 from ...errors import BackendError, InputError
-from ..capture import input_names
-from ..config import GraphConfig
-from ..journal import Journal, operations_text
-from ..recompiles import Recompile
-from ..structure import Structure, flatten
+from ..base.config import GraphConfig
+from ..base.structure import Structure, flatten
+from ..capture.capture import input_names
+from ..inspect.journal import Journal, operations_text
+from ..inspect.recompiles import Recompile
 from .kinds import StepKind
 from .options import StepRecord, TrainingOptions
 from .state import TrainingState, kind

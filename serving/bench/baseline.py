@@ -27,8 +27,8 @@ from fastapi import FastAPI, HTTPException, Request
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ...errors import SandboxError
-from ...runtime.preprocessing import opencv_resize
-from ...runtime.recipe import build_model
+from ...migrate.worker.recipe import build_model
+from ...runtime.images.preprocessing import opencv_resize
 from ...specs import Pad, Preprocessing, Resize
 from .config import FRAMEWORKS
 from .frameworks import by_hand

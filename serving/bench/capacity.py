@@ -1,6 +1,6 @@
 """`headrace bench --sweep`: how throughput and latency go with concurrency and batch size, beside what the machine can do.
 
-The machine's peaks and the model's batches are measured first, alone (`headrace.runtime.roofline`), then the server under each
+The machine's peaks and the model's batches are measured first, alone (`runtime.inspect.roofline`), then the server under each
 concurrency in turn. The knee is the lowest concurrency that reaches 95 % of the most requests per second: beyond it more
 requests at a time only wait longer.
 """
@@ -17,13 +17,13 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 
-from ...runtime.atomic import write_aside
-from .capacity_plot import capacity_plot
+from ...runtime.base.atomic import write_aside
 from .config import BenchConfig
-from .page import about, inline, page, safe
-from .page import table as html_table
-from .report import latencies, number, result_table, table_of, with_spread
-from .result import BenchResult
+from .reporting.capacity_plot import capacity_plot
+from .reporting.page import about, inline, page, safe
+from .reporting.page import table as html_table
+from .reporting.report import latencies, number, result_table, table_of, with_spread
+from .reporting.result import BenchResult
 from .run import measure
 from .servers import run_to_end
 from .subject import HEADRACE, only_model
@@ -36,7 +36,7 @@ _ROOFLINE_SECONDS = 1800.0
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """The server under each concurrency, and what `headrace.runtime.roofline` found."""
+    """The server under each concurrency, and what `headrace.runtime.inspect.roofline` found."""
 
     bench: BenchResult
     machine: Mapping[str, Any]
@@ -108,7 +108,7 @@ def _machine(folder: Path, logs: Path, seconds: float, console: Console) -> dict
     target, log = logs / "roofline.json", logs / "roofline.log"
     target.unlink(missing_ok=True)
     log.write_bytes(b"")
-    command = [sys.executable, "-m", "headrace.runtime.roofline", str(folder.resolve()), str(target)]
+    command = [sys.executable, "-m", "headrace.runtime.inspect.roofline", str(folder.resolve()), str(target)]
     command += ["--seconds", str(min(1.0, seconds))]
     with console.status("measuring what the machine can do"):
         run_to_end(command, log=log, timeout_seconds=_ROOFLINE_SECONDS, tick=lambda: None, what="measuring the machine")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import get_args
 
 from ...errors import BenchError
-from .messages import Encoding
+from .load.messages import Encoding
 from .servers import Contender
 
 __all__ = ["SESSIONS", "peers_in"]

@@ -24,20 +24,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from ...errors import BenchError
-from ...runtime.artifact import load_artifact
-from ...runtime.atomic import write_aside
-from ...runtime.fingerprint import fingerprint
-from ...runtime.plan import Plan
+from ...runtime.artifact.artifact import load_artifact
+from ...runtime.artifact.plan import Plan
+from ...runtime.base.atomic import write_aside
+from ...runtime.base.fingerprint import fingerprint
 from .config import BenchConfig
-from .contenders import make_contenders
 from .images import ImageSet, choose_images
-from .loadgen import LoadRequest, LoadResult
-from .notes import TRIES, answer_notes, count_errors, is_disturbed, speed_notes
-from .page import bench_page
-from .plots import bench_plot
-from .report import result_table
-from .result import BenchResult, Measurement
+from .load.loadgen import LoadRequest, LoadResult
+from .reporting.caveats import TRIES, answer_notes, count_errors, is_disturbed, speed_notes
+from .reporting.page import bench_page
+from .reporting.plots import bench_plot
+from .reporting.report import result_table
+from .reporting.result import BenchResult, Measurement
 from .servers import Contender, Server, machine_seconds, own_seconds, terminate_as_exit
+from .services import make_contenders
 from .subject import only_model, under_load
 
 PACKAGES = ("headrace", "torch", "onnxruntime", "openvino", "numpy", "pillow", "fastapi", "uvicorn", "uvloop", "httptools")

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from ...errors import BenchError
-from .messages import Encoding
+from .load.messages import Encoding
 
 LOG_TAIL_LINES = 25
 STOP_SECONDS = 15.0

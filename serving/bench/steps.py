@@ -41,7 +41,7 @@ class Step:
         return {"name": self.name, "title": self.title, "runs": self.runs, "why": self.why}
 
 
-# Forms of the model (runtime/variants.py) in order, with the title of the change that each is.
+# Forms of the model (runtime/tuning/variants.py) in order, with the title of the change that each is.
 _FORMS = {
     "unbatched": ("server", "Headrace's server: images decoded beside the model"),
     "eager": ("batching", "dynamic batching"),
@@ -137,7 +137,7 @@ def write_forms(
         if said:
             tell(said[-1].split(" ", 2)[-1])
 
-    command = [sys.executable, "-P", "-m", "headrace.runtime.worker", str(asked), str(answered)]
+    command = [sys.executable, "-P", "-m", "headrace.migrate.worker.worker", str(asked), str(answered)]
     run_to_end(command, log=log, timeout_seconds=_BUILD_SECONDS, tick=tick, what="writing the forms of the model")
     answer = json.loads(answered.read_text())
     if not answer["ok"]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...errors import AmbiguousError, BenchError
-from ...runtime.artifact import model_names
-from .load import LoadRequest, LoadResult
+from ...runtime.artifact.artifact import model_names
+from .load.load import LoadRequest, LoadResult
 from .servers import Contender, Server, run_to_end
 
 __all__ = ["HEADRACE", "headrace_service", "only_model", "under_load"]
@@ -49,7 +49,7 @@ def under_load(server: Server, request: LoadRequest, *, folder: Path, tick: Call
         limit = request.timeout_seconds * len(request.images)
     server.resume()
     try:
-        command = [sys.executable, "-m", "headrace.serving.bench.loadgen", str(source), str(target)]
+        command = [sys.executable, "-m", "headrace.serving.bench.load.loadgen", str(source), str(target)]
         run_to_end(command, log=folder / "loadgen.log", timeout_seconds=limit, tick=tick)
         server.check_alive()
     finally:

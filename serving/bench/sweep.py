@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import BenchError
-from .histogram import Histogram
 from .images import choose_images
-from .load import LoadRequest, LoadResult
-from .loadgen import run
+from .load.histogram import Histogram
+from .load.load import LoadRequest, LoadResult
+from .load.loadgen import run
 
 __all__ = ["Step", "Sweep", "find_sustainable", "goodput"]
 

@@ -15,17 +15,17 @@ from pathlib import Path
 from rich.console import Console
 
 from ...errors import BenchError
-from ...runtime.atomic import write_aside
+from ...runtime.base.atomic import write_aside
 from .config import BenchConfig
 from .images import ImageSet, choose_images
-from .page import waterfall_page
-from .result import BenchResult
+from .reporting.page import waterfall_page
+from .reporting.result import BenchResult
+from .reporting.waterfall_result import Waterfall
+from .reporting.waterfall_table import waterfall_table
 from .run import measure
-from .rungs import Waterfall
 from .servers import terminate_as_exit
 from .steps import Step, make_steps, write_forms
 from .subject import only_model
-from .waterfall_table import waterfall_table
 
 __all__ = ["divided", "other_answers", "waterfall"]
 

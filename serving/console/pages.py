@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from ...errors import NotFoundError
-from ..dataplane import DataPlane
+from ..plane.data_plane import DataPlane
 
 __all__ = ["add_console"]
 

@@ -22,9 +22,9 @@ from ...errors import (
     TooLargeError,
     UnsupportedError,
 )
-from ..batcher import Rows, Ticket
+from ..batching.batcher import Rows, Ticket
+from .arena import Arena, BlockLayout
 from .channel import Channel
-from .ring import Arena, BlockLayout
 from .wire import Admit, Cancel, Done, Expire, Failed, Message, Refuse, Settled, Submit
 
 __all__ = ["Connection", "RemoteTicket", "engine_gone", "error_of"]

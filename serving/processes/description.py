@@ -7,15 +7,15 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ...runtime.model_config import ModelConfig
+from ...runtime.artifact.model_config import ModelConfig
 from ...specs import Preprocessing, Signature
-from ..batcher import Batcher
+from ..batching.batcher import Batcher
+from ..batching.latency_table import LatencyTable
+from ..batching.request_queue import RequestQueue
 from ..config import ServeConfig
-from ..latency import LatencyTable
-from ..loading import preprocessor_of
-from ..models import ClassifyModel, DecodeModel, Model, TensorModel
-from ..request_queue import RequestQueue
-from ..response_cache import ResponseCache
+from ..models.loading import preprocessor_of
+from ..models.models import ClassifyModel, DecodeModel, Model, TensorModel
+from ..models.response_cache import ResponseCache
 from .remote_model import RemoteStatistics
 
 __all__ = ["describe", "model_of"]

@@ -14,20 +14,20 @@ from typing import Any
 import uvloop
 
 from ...errors import ArtifactError, ExecutionError, HeadraceError, OverloadedError, RequestError
-from ..announce import say
-from ..batcher import Batcher
+from ..batching.batcher import Batcher
 from ..config import ServeConfig
-from ..endpoints import Endpoints
-from ..figures import model_figures
-from ..logs import log_output
-from ..metrics import metrics_app
-from ..models import Model, TensorModel
-from ..repository import ModelRepository
+from ..models.live_stats import model_figures
+from ..models.models import Model, TensorModel
+from ..models.repository import ModelRepository
+from ..observe.logs import log_output
+from ..observe.metrics import metrics_app
+from ..ready_file import say
+from .arena import BlockLayout, map_memory
 from .child import begin, config_from_json, orphaned
 from .control import ControlLink
 from .description import describe
-from .desk import Desk, Served
-from .ring import BlockLayout, map_memory
+from .endpoints import Endpoints
+from .engine_session import Desk, Served
 from .wire import Catalogue, Control, Settled
 
 __all__ = ["Engine"]

@@ -12,17 +12,17 @@ from typing import Any
 import uvloop
 
 from ..config import ServeConfig
-from ..dataplane import DataPlane
-from ..decode import DecodePool
-from ..endpoints import Endpoints, listen
-from ..http import create_app
-from ..logs import LogSettings, log_output
-from ..settings import Settings
-from ..telemetry import Telemetry
+from ..http.app import create_app
+from ..images.decode_pool import DecodePool
+from ..observe.logs import LogSettings, log_output
+from ..observe.telemetry import Telemetry
+from ..plane.data_plane import DataPlane
+from ..plane.settings import Settings
+from .arena import map_memory
 from .child import begin, config_from_json, orphaned
 from .control import ControlLink
+from .endpoints import Endpoints, listen
 from .remote import RemoteRepository
-from .ring import map_memory
 
 __all__ = ["FrontEnd"]
 

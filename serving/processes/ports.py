@@ -6,7 +6,7 @@ import socket
 
 from ...errors import HeadraceError
 from ..config import ServeConfig
-from ..endpoints import listen
+from .endpoints import listen
 
 __all__ = ["Ports"]
 

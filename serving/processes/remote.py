@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any
 
 from ...errors import NotFoundError, OverloadedError
-from ..changes import Changes
+from ..batching.statistics import ModelStatistics
 from ..config import ServeConfig
-from ..figures import model_figures
-from ..models import Model, TensorModel
-from ..response_cache import ResponseCache
-from ..statistics import ModelStatistics
+from ..models.live_stats import model_figures
+from ..models.models import Model, TensorModel
+from ..models.notifications import Changes
+from ..models.response_cache import ResponseCache
 from .connection import Connection, engine_gone, error_of
 from .description import model_of
 from .remote_model import RemoteQueue, RemoteStatistics

@@ -8,11 +8,11 @@ import numpy as np
 
 from ...errors import HeadraceError, InputError
 from ...specs import Signature
-from ..batcher import Ticket
-from ..latency import LatencyTable
-from ..statistics import FAILURES, ModelStatistics
+from ..batching.batcher import Ticket
+from ..batching.latency_table import LatencyTable
+from ..batching.statistics import FAILURES, ModelStatistics
+from .arena import BlockLayout
 from .connection import Connection, RemoteTicket
-from .ring import BlockLayout
 from .wire import Count, Counted
 
 __all__ = ["RemoteQueue", "RemoteStatistics"]

@@ -13,15 +13,15 @@ from functools import partial
 from typing import Any
 
 from ...errors import ArtifactError, HeadraceError
-from ..access import load_access
-from ..announce import say, serving_line, write_ready
 from ..config import ServeConfig
-from ..telemetry import check_installed
-from ..tls import load_tls
+from ..guard.access import load_access
+from ..guard.tls import load_tls
+from ..observe.telemetry import check_installed
+from ..ready_file import say, serving_line, write_ready
+from .arena import create_memory
 from .child import config_to_json
 from .control import ControlLink
 from .ports import Ports
-from .ring import create_memory
 
 __all__ = ["Supervisor"]
 

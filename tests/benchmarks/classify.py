@@ -26,7 +26,7 @@ import psutil
 from onnx import TensorProto, helper
 from PIL import Image
 
-from headrace.runtime.package import write_package
+from headrace.runtime.artifact.package import write_package
 from headrace.specs import Preprocessing, Resize, Signature, TensorSpec
 
 SIDE, DISTINCT, PER_SHARD = 32, 100, 1000

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from headrace.serving.fast_preprocessing import DECODINGS, FastPreprocessor, make_preprocessor
+from headrace.serving.images.fast_preprocessing import DECODINGS, FastPreprocessor, make_preprocessor
 from headrace.specs import CenterCrop, Preprocessing, Resize
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -41,7 +41,7 @@ def main() -> None:
     from rich.console import Console
     from zoo_models import photos
 
-    from headrace.runtime.fingerprint import fingerprint
+    from headrace.runtime.base.fingerprint import fingerprint
 
     console = Console(soft_wrap=True)
     data = photos()
@@ -66,14 +66,14 @@ def measured(name, data, batches, console):
     from zoo_models import build
 
     from headrace.runtime import backends
-    from headrace.runtime.capture import capture
-    from headrace.runtime.config import GraphConfig
-    from headrace.runtime.measure import measure
+    from headrace.runtime.backends.shared.torch_session import TorchSession
+    from headrace.runtime.base.config import GraphConfig
+    from headrace.runtime.base.session import Target
+    from headrace.runtime.capture.capture import capture
     from headrace.runtime.passes import run_passes
-    from headrace.runtime.session import Target
-    from headrace.runtime.source import CapturedSource
-    from headrace.runtime.torch_session import TorchSession
-    from headrace.runtime.tune import tune
+    from headrace.runtime.tuning.autotuner import tune
+    from headrace.runtime.tuning.measure import measure
+    from headrace.runtime.tuning.source import CapturedSource
 
     model = build(name, data)
     images, labels = data["test"], data["test_labels"]
@@ -155,8 +155,8 @@ def measured(name, data, batches, console):
 def afresh(plan, batch, rows, directory):
     """The chosen candidate's time over that of the best which passed or was not refused, all measured again in turn."""
     from headrace.runtime import backends
-    from headrace.runtime.measure import measure
-    from headrace.runtime.plan import Choice
+    from headrace.runtime.artifact.plan import Choice
+    from headrace.runtime.tuning.measure import measure
 
     chosen = plan.choice(batch)
     files = {"int8": "model-int8.onnx"}
@@ -189,7 +189,7 @@ def cold_start(captured, plan, directory, console):
     import shutil
     import statistics
 
-    from headrace.runtime.artifact import write_artifact
+    from headrace.runtime.artifact.artifact import write_artifact
 
     with tempfile.TemporaryDirectory() as place:
         files = Path(place) / "files"
@@ -217,12 +217,12 @@ def peak(result, batches, console):
     from torch import nn
 
     from headrace.runtime import backends
-    from headrace.runtime.calibration import Calibration
-    from headrace.runtime.capture import capture
-    from headrace.runtime.measure import measure
-    from headrace.runtime.portable import write_onnx
-    from headrace.runtime.quantise import write_int8
-    from headrace.runtime.session import Target
+    from headrace.runtime.base.calibration import Calibration
+    from headrace.runtime.base.session import Target
+    from headrace.runtime.capture.capture import capture
+    from headrace.runtime.lowering.portable import write_onnx
+    from headrace.runtime.lowering.quantize import write_int8
+    from headrace.runtime.tuning.measure import measure
 
     best, shape = 0.0, ""
     for channels, side, kernel in ((512, 28, 1), (1024, 14, 1), (256, 28, 3), (512, 14, 3)):

@@ -41,7 +41,7 @@ def main() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from headrace.runtime.fingerprint import fingerprint
+    from headrace.runtime.base.fingerprint import fingerprint
 
     console = Console(soft_wrap=True)
     table = Table("model", "optimiser", "accumulate", "eager ms", "graph ms", "ratio", "trace", title="one update")

@@ -15,7 +15,7 @@ from dockerfile_parse import DockerfileParser
 from onnx import TensorProto, helper, numpy_helper
 
 from headrace.cli import app
-from headrace.runtime.package import write_package
+from headrace.runtime.artifact.package import write_package
 from headrace.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
 
 DOCKER = Path(__file__).parents[2] / "docker"

@@ -7,7 +7,7 @@ from PIL import Image
 
 from headrace.errors import KernelError
 from headrace.kernels.preprocess import preprocess, preprocess_reference
-from headrace.runtime.preprocessing import crop_box, resized
+from headrace.runtime.images.preprocessing import crop_box, resized
 
 SIZES = [(7, 5), (1, 4), (9, 12)]
 PLAIN = ([0.0, 0.0, 0.0], [1.0, 1.0, 1.0])

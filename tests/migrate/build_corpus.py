@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from headrace.errors import SandboxError
-from headrace.runtime.recipe import build_model
+from headrace.migrate.worker.recipe import build_model
 
 
 def answer(work: dict) -> dict:

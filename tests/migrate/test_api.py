@@ -10,13 +10,13 @@ import pytest
 
 import headrace
 from headrace.errors import MigrateError, NothingToMigrateError
-from headrace.migrate.progress import Stages
 from headrace.migrate.proving.sandbox import Limits
 from headrace.migrate.reporting.report import Report, ScriptReport
+from headrace.migrate.stages.progress import Stages
+from headrace.migrate.stages.scratch import Wishes, Workspace
+from headrace.migrate.stages.trials import run_originals
 from headrace.migrate.survey.survey import survey
-from headrace.migrate.trials import run_originals
-from headrace.migrate.workspace import Wishes, Workspace
-from headrace.runtime.session import visible_gpus
+from headrace.runtime.base.session import visible_gpus
 
 MODEL = """
 import torch

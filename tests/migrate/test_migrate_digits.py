@@ -133,8 +133,8 @@ def test_the_served_accuracy_is_the_scripts(migrated: tuple[Report, Path], digit
 
 def test_the_package_answers_as_the_original_script(migrated: tuple[Report, Path], digits: Path) -> None:
     """Image bytes in, label out, as a server does it, without torch: top-1 equals predict.py's on every fifth test image."""
-    from headrace.runtime.artifact import load_artifact
-    from headrace.runtime.preprocessing import image_to_row
+    from headrace.runtime.artifact.artifact import load_artifact
+    from headrace.runtime.images.preprocessing import image_to_row
 
     artifact = load_artifact(migrated[1] / "models/smallcnn")
     assert artifact.preprocessing is not None

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from headrace.errors import HeadraceError
-from headrace.runtime.capture import capture
-from headrace.runtime.inspection import inspect_model
-from headrace.runtime.randomise import noise, settled
-from headrace.runtime.recipe import build_model
+from headrace.migrate.worker.inspection import inspect_model
+from headrace.migrate.worker.recipe import build_model
+from headrace.runtime.capture.capture import capture
+from headrace.runtime.tuning.randomize import noise, settled
 
 PRELOADED = ("torchvision", "timm", "torch._export", "torch._dynamo", "sympy")
 

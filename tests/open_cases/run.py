@@ -21,8 +21,8 @@ import table
 
 from headrace.errors import HeadraceError
 from headrace.migrate.proving.sandbox import GIBIBYTE, Limits
+from headrace.migrate.proving.scratch_folders import Workshop
 from headrace.migrate.proving.trace_transform import row_shape, trace
-from headrace.migrate.proving.workshop import Workshop
 from headrace.migrate.reading.arguments import read_options
 from headrace.migrate.reading.facts import Survey
 from headrace.migrate.resolving.resolve import resolve

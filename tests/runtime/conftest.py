@@ -65,7 +65,7 @@ def fp8_products() -> None:
 def decoder(request, pillow_decoder):
     """A decoder of JPEGs on the CPU, by each library that is there."""
     from headrace.errors import BackendError
-    from headrace.runtime.jpeg_decoders import open_library
+    from headrace.runtime.images.jpeg_decoders import open_library
 
     if request.param == "Pillow":
         return pillow_decoder()

@@ -16,8 +16,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from headrace.runtime.package import write_package
-from headrace.serving.fast_preprocessing import make_preprocessor
+from headrace.runtime.artifact.package import write_package
+from headrace.serving.images.fast_preprocessing import make_preprocessor
 from headrace.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
 
 SIDE, CLASSES, BATCH = 16, 7, 8

@@ -182,7 +182,7 @@ def test_a_port_in_use_fails_at_once_and_says_which(models, which):
 def test_folders_that_cannot_be_served(tmp_path, models):
     from headrace.errors import ArtifactError
     from headrace.serving.config import ServeConfig
-    from headrace.serving.repository import ModelRepository
+    from headrace.serving.models.repository import ModelRepository
     from headrace.serving.server import serve
 
     with pytest.raises(ArtifactError, match="not a folder"):

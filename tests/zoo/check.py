@@ -25,13 +25,13 @@ import torch
 
 from headrace.errors import BackendError, CaptureError
 from headrace.runtime import backends
-from headrace.runtime.capture import CapturedGraph, capture
-from headrace.runtime.parity import Gate, compare
+from headrace.runtime.artifact.parity import Gate, compare
+from headrace.runtime.base.session import Target
+from headrace.runtime.base.structure import flatten
+from headrace.runtime.capture.capture import CapturedGraph, capture
 from headrace.runtime.passes import run_passes
-from headrace.runtime.randomise import settled
-from headrace.runtime.reference import Reference, make_reference
-from headrace.runtime.session import Target
-from headrace.runtime.structure import flatten
+from headrace.runtime.tuning.randomize import settled
+from headrace.runtime.tuning.reference import Reference, make_reference
 
 BATCHES = (1, 2, 3)
 BACKENDS = ("onnxruntime", "openvino")

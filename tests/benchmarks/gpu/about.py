@@ -19,7 +19,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 def about(arguments: argparse.Namespace) -> dict[str, object]:
     import torch
 
-    from headrace.runtime.fingerprint import fingerprint
+    from headrace.runtime.base.fingerprint import fingerprint
 
     versions = {"python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda}
     if importlib.util.find_spec("triton"):

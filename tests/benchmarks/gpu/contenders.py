@@ -74,9 +74,9 @@ class Contenders:
 
     def source(self) -> Any:
         """The model captured and rewritten, once."""
-        from headrace.runtime.capture import capture
+        from headrace.runtime.capture.capture import capture
         from headrace.runtime.passes import run_passes
-        from headrace.runtime.source import CapturedSource
+        from headrace.runtime.tuning.source import CapturedSource
 
         if self._source is None:
             captured = capture(self.model, self.images[:2].to(self.device))
@@ -85,7 +85,7 @@ class Contenders:
 
     def inductor(self) -> tuple[Callable[[torch.Tensor], torch.Tensor], dict[str, Any]]:
         from headrace.runtime import backends
-        from headrace.runtime.session import Target
+        from headrace.runtime.base.session import Target
 
         target, backend = Target(device=self.device, precision="bf16"), backends.get("inductor")
         files = backend.prepare(self.source().graph_for(backend, None), target, self.directory)
@@ -97,9 +97,9 @@ class Contenders:
 
     def plan(self, left: float, precision: str = "") -> tuple[Callable[[torch.Tensor], torch.Tensor], dict[str, Any]]:
         """What the plan chose, of all precisions if there is time for that, or of one, which must pass its gate."""
-        from headrace.runtime.config import GraphConfig
-        from headrace.runtime.runner import Runner
-        from headrace.runtime.tune import tune
+        from headrace.runtime.base.config import GraphConfig
+        from headrace.runtime.graph.runner import Runner
+        from headrace.runtime.tuning.autotuner import tune
 
         source = self.source()
         seconds = 4.0 if self.quick else max(30.0, min(150.0, _SHARE * left))
@@ -143,6 +143,6 @@ def run_all(call: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor, 
 
 
 def difference(expected: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> float:
-    from headrace.runtime.numerics import largest_difference
+    from headrace.runtime.base.numerics import largest_difference
 
     return max(largest_difference(a, b.double()) for a, b in zip(expected, given, strict=True))

@@ -25,11 +25,11 @@ def section(bench: Bench, name: str) -> None:
     from models import ViT, build
 
     from headrace.runtime import backends
-    from headrace.runtime.capture import capture
+    from headrace.runtime.base.session import Target
+    from headrace.runtime.capture.capture import capture
+    from headrace.runtime.capture.programs import in_float64, runnable
     from headrace.runtime.passes import run_passes
-    from headrace.runtime.programs import in_float64, runnable
-    from headrace.runtime.randomise import randomised
-    from headrace.runtime.session import Target
+    from headrace.runtime.tuning.randomize import randomised
 
     for model_name in ("resnet50", "vit_small_patch16_224", WIDE):
         example = torch.randn(2, 3, 64, 64)

@@ -31,7 +31,7 @@ def section(bench: Bench, name: str) -> None:
         bench.say(found["status"])
         return
     from headrace.errors import BackendError
-    from headrace.runtime.jpeg_decoders import LIBRARIES, open_library
+    from headrace.runtime.images.jpeg_decoders import LIBRARIES, open_library
     from headrace.serving.bench.images import write_synthetic_photos
 
     files = [path.read_bytes() for path in write_synthetic_photos(bench.folder / "jpegs", 4 if bench.quick else 64)]
@@ -68,8 +68,8 @@ def section(bench: Bench, name: str) -> None:
 
 def on_the_cpu(steps: Sequence[Any], files: Sequence[bytes], seconds: float) -> dict[str, Any]:
     """A thread per core, as `--decoding fast` has them."""
-    from headrace.runtime.fingerprint import available_cores
-    from headrace.serving.fast_preprocessing import make_preprocessor
+    from headrace.runtime.base.fingerprint import available_cores
+    from headrace.serving.images.fast_preprocessing import make_preprocessor
 
     fast, threads = make_preprocessor(steps), available_cores()
     with ThreadPoolExecutor(threads) as pool:
@@ -82,9 +82,9 @@ def on_the_gpu(bench: Bench, decoder: Any, steps: Sequence[Any], files: Sequence
     """Images per second of each batch size and by the server's threads, and how far pixels lie from Pillow's."""
     from PIL import Image
 
-    from headrace.runtime.gpu_images import GpuImages
-    from headrace.serving.decode import decode_rows
-    from headrace.serving.gpu_preprocessing import GPU_BATCH, GpuPreprocessor
+    from headrace.runtime.images.gpu_images import GpuImages
+    from headrace.serving.images.decode_pool import decode_rows
+    from headrace.serving.images.gpu_preprocessing import GPU_BATCH, GpuPreprocessor
 
     images = GpuImages(steps, device=bench.device, decoder=decoder)
     served = GpuPreprocessor(steps, images)
@@ -113,7 +113,7 @@ def on_the_gpu(bench: Bench, decoder: Any, steps: Sequence[Any], files: Sequence
 
 def far_apart(decode: Any, steps: Sequence[Any], files: Sequence[bytes]) -> dict[str, float]:
     """Rows before the arithmetic, in levels of 255, against the exact way's."""
-    from headrace.runtime.preprocessing import Preprocessor
+    from headrace.runtime.images.preprocessing import Preprocessor
 
     exact = Preprocessor(steps)
     return described([(decode(data), exact.decode(data)) for data in files])

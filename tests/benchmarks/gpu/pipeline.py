@@ -25,10 +25,10 @@ def in_process(
     """Images per second of both, the agreement of their answers, and decoding alone, which both need."""
     import torch
 
-    from headrace.runtime.fingerprint import available_cores
-    from headrace.runtime.preprocessing import Preprocessor
-    from headrace.runtime.runner import Runner
-    from headrace.serving.fast_preprocessing import make_preprocessor
+    from headrace.runtime.base.fingerprint import available_cores
+    from headrace.runtime.graph.runner import Runner
+    from headrace.runtime.images.preprocessing import Preprocessor
+    from headrace.serving.images.fast_preprocessing import make_preprocessor
 
     steps = preprocessing.to_json()["steps"]
     plain, fast = Preprocessor(steps), make_preprocessor(steps)

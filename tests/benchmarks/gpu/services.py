@@ -40,7 +40,7 @@ def over_http(
 
     A service that does not start is a failure; the others are measured. Raises when fewer than two are left.
     """
-    from headrace.serving.bench.load import LoadRequest
+    from headrace.serving.bench.load.load import LoadRequest
     from headrace.serving.bench.servers import Server
     from headrace.serving.bench.subject import under_load
 
@@ -185,7 +185,7 @@ def _packaged(bench: Bench, subject: Subject, preprocessing: Any) -> Path:
     """A model repository with the plan and the files that it opens, as measured before."""
     from models import CLASSES
 
-    from headrace.runtime.package import write_package
+    from headrace.runtime.artifact.package import write_package
 
     files, models = bench.folder / "served-files", bench.folder / "models"
     models.mkdir()

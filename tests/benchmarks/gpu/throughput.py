@@ -53,7 +53,7 @@ def prepared(bench: Bench, name: str) -> tuple[Contenders, torch.Tensor, dict[st
     import torch
     from models import build, fitted, textures
 
-    from headrace.runtime.randomise import randomised
+    from headrace.runtime.tuning.randomize import randomised
 
     result: dict[str, Any] = {"contenders": {}, "batches": {}}
     bench.found["models"][name] = result
@@ -87,7 +87,7 @@ def operations(model: torch.nn.Module, image: torch.Tensor) -> int:
 def _unfit(bench: Bench, name: str, what: str) -> str | None:
     """Why a contender is not for this model or device; None when it is."""
     from headrace.runtime import backends
-    from headrace.runtime.session import Target
+    from headrace.runtime.base.session import Target
 
     if what == "plan int8" and not name.startswith("resnet"):
         return "int8 on GPUs is for convolutions"

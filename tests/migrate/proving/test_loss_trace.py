@@ -10,8 +10,8 @@ import pytest
 import headrace
 from headrace.migrate.proving.loss_trace import STEPS, compare_losses, note_losses, rewritten_loops
 from headrace.migrate.proving.sandbox import Limits
+from headrace.migrate.proving.scratch_folders import Workshop
 from headrace.migrate.proving.verify import run_training
-from headrace.migrate.proving.workshop import Workshop
 from headrace.migrate.rewriting.rewrite import rewrite
 from headrace.migrate.survey.survey import survey
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headrace.migrate.proving.sandbox import Limits
+from headrace.migrate.proving.scratch_folders import Workshop
 from headrace.migrate.proving.trace_transform import FIT_SIZES, PROOF_SIZES, Traced, row_shape, trace
-from headrace.migrate.proving.workshop import Workshop
 from headrace.specs import CenterCrop, Geometry, Pad, Resize
 
 COMPOSE = """

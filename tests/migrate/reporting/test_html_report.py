@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.errors import MigrateError
-from headrace.migrate.proving.evidence import Losses, agreements, losses, speeds
+from headrace.migrate.proving.measurements import Losses, agreements, losses, speeds
 from headrace.migrate.proving.verify import Recorded
 from headrace.migrate.reading.finding import Finding
 from headrace.migrate.reporting.html_plots import loss_curve

@@ -14,7 +14,7 @@ from headrace.migrate.survey.survey import survey
 HELPER = """
 import json, os, sys, traceback
 import torch
-from headrace.runtime.recipe import build_model
+from headrace.migrate.worker.recipe import build_model
 for line in sys.stdin:
     request = json.loads(line)
     read, write = os.pipe()

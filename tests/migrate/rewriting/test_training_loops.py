@@ -11,7 +11,7 @@ import torch
 import headrace
 from headrace.migrate.rewriting.rewrite import rewrite
 from headrace.migrate.survey.survey import survey
-from headrace.runtime.training.whole_step import training_step
+from headrace.runtime.graph.training_step import training_step
 
 HEAD = """\
 import copy

@@ -10,11 +10,11 @@ from torch import nn
 
 from headrace.errors import BackendError
 from headrace.runtime import backends
-from headrace.runtime.calibration import Calibration
-from headrace.runtime.capture import capture
+from headrace.runtime.base.calibration import Calibration
+from headrace.runtime.base.session import Target
+from headrace.runtime.capture.capture import capture
+from headrace.runtime.lowering.portable import PortableGraph
 from headrace.runtime.passes import run_passes
-from headrace.runtime.portable import PortableGraph
-from headrace.runtime.session import Target
 
 USABLE = [
     pytest.param(name, precision, id=f"{name}-{precision}")
@@ -235,7 +235,7 @@ def test_preparing_prints_nothing_and_leaves_torchs_threads_alone(graph, tmp_pat
 def test_opening_a_portable_graph_does_not_import_torch(graph, tmp_path, name):
     backends.get(name).prepare(graph, Target(), tmp_path)
     code = (
-        "import sys, pathlib, numpy\nfrom headrace.runtime import backends\nfrom headrace.runtime.session import Target\n"
+        "import sys, pathlib, numpy\nfrom headrace.runtime import backends\nfrom headrace.runtime.base.session import Target\n"
         f"session = backends.get({name!r}).open(pathlib.Path({str(tmp_path)!r}), Target(threads=1), ['model.onnx'])\n"
         "print(session.run([numpy.zeros((2, 3, 20, 12), numpy.float32)])[0].shape, 'torch' in sys.modules)"
     )

@@ -8,12 +8,12 @@ from torch import nn
 from headrace.errors import BackendError
 from headrace.runtime import backends
 from headrace.runtime.backends.inductor import _settings
-from headrace.runtime.capture import MAX_BATCH, capture
-from headrace.runtime.config import GraphConfig
-from headrace.runtime.fp8 import in_fp8
-from headrace.runtime.precision import in_precision
-from headrace.runtime.programs import at_batch, isolated, runnable
-from headrace.runtime.session import Target
+from headrace.runtime.base.config import GraphConfig
+from headrace.runtime.base.session import Target
+from headrace.runtime.capture.capture import MAX_BATCH, capture
+from headrace.runtime.capture.programs import at_batch, isolated, runnable
+from headrace.runtime.lowering.fp8 import in_fp8
+from headrace.runtime.lowering.precision import in_precision
 
 INDUCTOR = backends.get("inductor")
 

@@ -22,10 +22,10 @@ from headrace.errors import BackendError
 from headrace.kernels import _launch
 from headrace.runtime import backends
 from headrace.runtime.backends.kernels import KernelsBackend
-from headrace.runtime.calibration import Calibration
-from headrace.runtime.capture import capture
+from headrace.runtime.base.calibration import Calibration
+from headrace.runtime.base.session import Target
+from headrace.runtime.capture.capture import capture
 from headrace.runtime.passes import run_passes
-from headrace.runtime.session import Target
 
 HERE = Path(__file__).parent
 interpreted = pytest.mark.skipif(not _launch.INTERPRETED, reason="runs in the process that another test here starts")
@@ -271,7 +271,7 @@ def test_without_triton_it_says_what_to_install(tmp_path):
         "importlib.util.find_spec = lambda name, *more: None if name == 'triton' else found(name, *more)\n"
         "import sys\n"
         "from headrace.runtime import backends\n"
-        "from headrace.runtime.session import Target\n"
+        "from headrace.runtime.base.session import Target\n"
         "print(backends.get('kernels').supports(Target(device='cuda')), 'torch' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -5,11 +5,11 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from headrace.runtime.backends import get
-from headrace.runtime.capture import capture
+from headrace.runtime.base.session import Target
+from headrace.runtime.capture.capture import capture
+from headrace.runtime.lowering.portable import write_onnx
 from headrace.runtime.passes import run_passes
 from headrace.runtime.passes.attention_rank import PASS
-from headrace.runtime.portable import write_onnx
-from headrace.runtime.session import Target
 
 ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 

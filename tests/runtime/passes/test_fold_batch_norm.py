@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from headrace.runtime.capture import capture
+from headrace.runtime.capture.capture import capture
 from headrace.runtime.passes import discover, run_passes
 from headrace.runtime.passes.fold_batch_norm import PASS
 
@@ -154,7 +154,7 @@ class Wrong:
     def apply(self, captured):
         if self.fails:
             raise RuntimeError("boom")
-        from headrace.runtime.programs import rebuilt
+        from headrace.runtime.capture.programs import rebuilt
 
         state = {name: value.detach() * 2 for name, value in captured.program.state_dict.items()}
         state = {name: nn.Parameter(value) for name, value in state.items()}

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from headrace.runtime.capture import capture
+from headrace.runtime.capture.capture import capture
+from headrace.runtime.lowering.portable import write_onnx
 from headrace.runtime.passes import run_passes
 from headrace.runtime.passes.fold_batch_norm import PASS as FOLD_BATCH_NORM
 from headrace.runtime.passes.fold_constants import PASS
-from headrace.runtime.portable import write_onnx
 
 
 def folded(module, *shape):

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from headrace.runtime.capture import capture
+from headrace.runtime.capture.capture import capture
 from headrace.runtime.passes import discover, run_passes
 from headrace.runtime.passes.fold_scale import PASS
 

@@ -4,7 +4,7 @@ from torch import nn
 
 import headrace
 from headrace import GraphConfig
-from headrace.runtime.recompiles import Recompile
+from headrace.runtime.inspect.recompiles import Recompile
 
 
 class Step(headrace.Graph):

@@ -16,10 +16,10 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from headrace.serving.config import ServeConfig
-from headrace.serving.dataplane import DataPlane
-from headrace.serving.decode import DecodePool
-from headrace.serving.grpc_server import GrpcServer
-from headrace.serving.repository import ModelRepository
+from headrace.serving.grpc.server import GrpcServer
+from headrace.serving.images.decode_pool import DecodePool
+from headrace.serving.models.repository import ModelRepository
+from headrace.serving.plane.data_plane import DataPlane
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from headrace.runtime.config import GraphConfig
-from headrace.runtime.packaging import Order, package_model
+from headrace.migrate.worker.packaging import Order, package_model
+from headrace.runtime.base.config import GraphConfig
 from headrace.specs import Preprocessing, Resize
 
 COLOURS = ("blue", "green", "red")  # in the order of an ImageFolder; the labels are in the order of the channels

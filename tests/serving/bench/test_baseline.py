@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from headrace.runtime.preprocessing import image_to_row
+from headrace.runtime.images.preprocessing import image_to_row
 from headrace.serving.bench.baseline import transform
 from headrace.specs import CenterCrop, Preprocessing, Resize
 

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from headrace.serving.bench.capacity import Capacity, sweep
 from headrace.serving.bench.config import BenchConfig
-from headrace.serving.bench.loadgen import LoadResult
-from headrace.serving.bench.result import BenchResult, Measurement
+from headrace.serving.bench.load.loadgen import LoadResult
+from headrace.serving.bench.reporting.result import BenchResult, Measurement
 
 
 @pytest.mark.slow

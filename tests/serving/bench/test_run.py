@@ -17,11 +17,11 @@ from PIL import Image
 from rich.console import Console
 
 from headrace.errors import AmbiguousError, BenchError
-from headrace.runtime.artifact import write_artifact
-from headrace.runtime.fingerprint import fingerprint
-from headrace.runtime.package import write_package
-from headrace.runtime.plan import Choice, Plan
-from headrace.serving.bench.notes import TRIES
+from headrace.runtime.artifact.artifact import write_artifact
+from headrace.runtime.artifact.package import write_package
+from headrace.runtime.artifact.plan import Choice, Plan
+from headrace.runtime.base.fingerprint import fingerprint
+from headrace.serving.bench.reporting.caveats import TRIES
 from headrace.serving.bench.run import BenchConfig, bench
 from headrace.serving.bench.servers import Contender
 from headrace.specs import Preprocessing, Resize, Signature, TensorSpec

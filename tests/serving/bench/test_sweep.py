@@ -3,8 +3,8 @@
 import pytest
 
 from headrace.errors import BenchError
-from headrace.serving.bench.histogram import Histogram
-from headrace.serving.bench.load import LoadResult
+from headrace.serving.bench.load.histogram import Histogram
+from headrace.serving.bench.load.load import LoadResult
 from headrace.serving.bench.sweep import find_sustainable, goodput, in_time_share, main
 
 

@@ -14,13 +14,13 @@ from rich.console import Console
 from headrace.errors import BenchError
 from headrace.serving.bench.config import BenchConfig
 from headrace.serving.bench.images import ImageSet
-from headrace.serving.bench.loadgen import LoadResult
-from headrace.serving.bench.page import waterfall_page
-from headrace.serving.bench.result import BenchResult, Measurement, Spread
-from headrace.serving.bench.rungs import Waterfall
+from headrace.serving.bench.load.loadgen import LoadResult
+from headrace.serving.bench.reporting.page import waterfall_page
+from headrace.serving.bench.reporting.result import BenchResult, Measurement, Spread
+from headrace.serving.bench.reporting.waterfall_result import Waterfall
+from headrace.serving.bench.reporting.waterfall_table import waterfall_table
 from headrace.serving.bench.steps import Step, make_steps, write_forms
 from headrace.serving.bench.waterfall import divided, other_answers, waterfall
-from headrace.serving.bench.waterfall_table import waterfall_table
 
 
 def processes():

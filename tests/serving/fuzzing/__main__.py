@@ -27,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from schema import explore
 from world import serving
 
-from headrace.runtime.fingerprint import fingerprint
+from headrace.runtime.base.fingerprint import fingerprint
 
 _VERSIONS = (
     "schemathesis",

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from headrace.runtime.preprocessing import ImageError
-from headrace.serving.fast_preprocessing import make_preprocessor
-from headrace.serving.results import softmax
+from headrace.runtime.images.preprocessing import ImageError
+from headrace.serving.images.fast_preprocessing import make_preprocessor
+from headrace.serving.protocol.results import softmax
 
 # Time-outs so short that cases which run into them do not hold everything up, and as little memory as makes leaks show.
 LIMITS: dict[str, Any] = {

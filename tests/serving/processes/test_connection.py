@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from headrace.errors import ExecutionError, InputError, OverloadedError
-from headrace.runtime.model_config import ConfigTensor, ModelConfig
-from headrace.serving.batcher import Batcher
-from headrace.serving.latency import LatencyTable
-from headrace.serving.models import TensorModel
+from headrace.runtime.artifact.model_config import ConfigTensor, ModelConfig
+from headrace.serving.batching.batcher import Batcher
+from headrace.serving.batching.latency_table import LatencyTable
+from headrace.serving.batching.statistics import FAILURES
+from headrace.serving.models.models import TensorModel
+from headrace.serving.processes.arena import BlockLayout, create_memory, map_memory
 from headrace.serving.processes.connection import Connection
-from headrace.serving.processes.desk import Desk, Served
-from headrace.serving.processes.ring import BlockLayout, create_memory, map_memory
+from headrace.serving.processes.engine_session import Desk, Served
 from headrace.serving.processes.wire import AskStatistics, Count, Counted, Statistics
-from headrace.serving.statistics import FAILURES
 from headrace.specs import Signature, TensorSpec
 
 ROWS, SIZE = 4, 1 << 12

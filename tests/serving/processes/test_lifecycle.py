@@ -22,7 +22,7 @@ import tritonclient.grpc as grpcclient
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
-from headrace.runtime.package import write_package
+from headrace.runtime.artifact.package import write_package
 from headrace.specs import Signature, TensorSpec
 
 SIDE = 16

@@ -1,0 +1,108 @@
+"""One sandbox in which many requests to the worker are answered, each in a process of its own, torch loaded once for all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from .sandbox import Completed, Limits
+from .scratch_folders import Workshop
+
+SERVER = ("-P", "-m", "headrace.migrate.worker.server")
+_GRACE = 60.0  # seconds: the server ends a worker in time by itself, unless the user's code stopped the server
+_LONG = 10.0**8  # seconds
+
+
+class Crew:
+    """Starts the server when it is first needed, and anew after one that broke a limit; a context manager that ends it.
+
+    `answer` is a `workshop.Server`; rooms for its requests must lie below `folder`.
+    """
+
+    def __init__(self, shop: Workshop) -> None:
+        self._shop = shop
+        self.folder = shop.room()
+        self._pipe = shop.desk() / "requests"
+        os.mkfifo(self._pipe)
+        self._end: int | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._over = True
+        self._ended: Completed | None = None
+        self._token = ""
+        self._status = 0
+        self._told = threading.Event()
+        self._on_line: Callable[[str], None] | None = None
+
+    def answer(self, request: Path, response: Path, on_line: Callable[[str], None]) -> str | None:
+        """Have a request answered: why there is no response, or None."""
+        if self._over:
+            self._start()
+        assert self._end is not None
+        limit = self._shop.limits.timeout
+        self._told.clear()
+        self._token, self._on_line = secrets.token_hex(8), on_line
+        started = time.monotonic()
+        line = json.dumps({"request": str(request), "response": str(response), "token": self._token})
+        os.write(self._end, f"{line}\n".encode())
+        told = self._told.wait(limit + _GRACE)
+        if not told:
+            self._finish()
+        if response.exists():
+            return None
+        if not told or time.monotonic() - started >= limit:
+            return f"stopped after {time.monotonic() - started:.0f} s, the time limit"
+        if self._ended is not None:
+            return self._ended.why
+        return f"its process ended with status {self._status}"
+
+    def _start(self) -> None:
+        self._finish()
+        self._stop, self._ended, self._over = threading.Event(), None, False
+        # Opened for reading too, so that neither end waits for the other.
+        self._end = os.open(self._pipe, os.O_RDWR | os.O_CLOEXEC)
+        limits: Limits = replace(self._shop.limits, timeout=_LONG, output_bytes=8 * self._shop.limits.output_bytes)
+
+        def serve(stop: threading.Event) -> None:
+            arguments = [*SERVER, str(self._pipe), str(self._shop.limits.timeout)]
+            try:
+                self._ended = self._shop.run(arguments, self.folder, limits=limits, on_line=self._line, stop=stop)
+            finally:
+                self._over = True
+                self._told.set()
+
+        self._thread = threading.Thread(target=serve, args=(self._stop,), name="headrace-crew", daemon=True)
+        self._thread.start()
+
+    def _line(self, line: str) -> None:
+        word, _, rest = line.partition(" ")
+        token, _, status = rest.partition(" ")
+        if word == "ANSWERED" and token == self._token:
+            with contextlib.suppress(ValueError):
+                self._status = int(status)
+            self._told.set()
+        elif self._on_line is not None:
+            self._on_line(line)
+
+    def _finish(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._end is not None:
+            os.close(self._end)
+            self._end = None
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._finish()

@@ -1,0 +1,491 @@
+"""Find what builds a whole classifier: nn.Module classes and the functions that return them.
+
+A class counts when it takes one image batch, ends in a layer of classes, and is not a part of another network. A function
+counts when what it returns is such a class, directly or through other functions; then the class itself no longer counts.
+Functions that only choose between factories by a name are not factories of their own.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ..reading.facts import Factory
+from ..reading.scopes import Definition, Function, Module, Repository, dotted, last_name, local_names, parameters, root_of
+
+_CLASSES = re.compile(
+    r"(^|_)(n|num|nb|number|no)?_?(of_)?(class(es)?|categories|labels|cls)$"
+    r"|(^|_)(class(es)?|cls|labels?|categor(y|ies))_?(n|num|nums|nb|number|count|size|cnt)$"
+    r"|^(out_dim|output_dim|output_size)$",
+    re.I,
+)
+_NOT_IMAGES = frozenset(
+    ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Conv3d", "Upsample", "PixelShuffle", "Embedding", "EmbeddingBag"]
+)
+_PATCHING = frozenset(["Rearrange", "rearrange", "Unfold", "unfold"])
+"""How networks without a convolution cut an image into patches."""
+_FLATTENING = _PATCHING | {
+    "flatten",
+    "Flatten",
+    "view",
+    "reshape",
+    "mean",
+    "adaptive_avg_pool2d",
+    "AdaptiveAvgPool2d",
+    "avg_pool2d",
+}
+_WHOLE_NETWORK = re.compile(r"(Net(V\d+)?|Transformer|VGG|Inception3|InceptionV\d|ConvNeXt|MaxVit|Mixer|Cait|Xcit|Beit|Eva)$")
+"""Published classes that are whole classifiers, not parts of them; their head comes with them."""
+_MODULE_ROOTS = (
+    "torch.nn",
+    "torch.quantization",
+    "torchvision",
+    "timm",
+    "pytorch_lightning",
+    "lightning",
+    "efficientnet_pytorch",
+)
+_NOT_PARTS = frozenset(["super", "isinstance", "issubclass", "summary", "partial"])
+"""Callees that get a class without making it a part of another network."""
+_LIGHTNING = re.compile(r"(^|\.)(LightningModule)$")
+_ZOOS = (
+    "torchvision.models",
+    "timm",
+    "pretrainedmodels",
+    "efficientnet_pytorch",
+    "torch.hub.load",
+    "transformers.AutoModelForImage",
+)
+_NOT_MODELS = ("timm.data", "timm.layers", "timm.loss", "timm.optim", "timm.scheduler", "timm.utils")
+
+
+def is_zoo_constructor(name: str | None) -> bool:
+    """Whether a dotted callee builds a model from a published library."""
+    if name is None or not name.startswith(_ZOOS):
+        return False
+    if name.startswith(_NOT_MODELS):
+        return False
+    leaf = name.rpartition(".")[2]
+    return leaf not in ("list_models", "is_model", "list_modules", "get_weight", "get_model_weights", "resolve_data_config")
+
+
+def makes_itself(node: ast.ClassDef, name: str) -> bool:
+    """Whether a class has a class method of this name that calls the class."""
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == name and item.args.args:
+            marked = any(last_name(decorator) == "classmethod" for decorator in item.decorator_list)
+            own = item.args.args[0].arg
+            return marked and any(
+                isinstance(inner, ast.Call) and root_of(inner.func) in (own, node.name) for inner in ast.walk(item)
+            )
+    return False
+
+
+@dataclass(eq=False)
+class ModelClass:
+    """One nn.Module class at module level of a file."""
+
+    module: Module
+    node: ast.ClassDef
+    bases: list[ModelClass] = field(default_factory=list)
+    lightning: bool = False
+    parts: set[ModelClass] = field(default_factory=set)
+    """Module classes of the repository that its body mentions."""
+
+    def methods(self, name: str, depth: int = 0) -> Function | None:
+        for item in self.node.body:
+            if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and item.name == name:
+                return item
+        for base in self.bases if depth < 20 else ():
+            if (found := base.methods(name, depth + 1)) is not None:
+                return found
+        return None
+
+    def own_nodes(self, depth: int = 0) -> Iterator[ast.AST]:
+        yield from ast.walk(self.node)
+        for base in self.bases if depth < 20 else ():
+            yield from base.own_nodes(depth + 1)
+
+
+class ModelTable:
+    """The module classes of a repository and the factories among classes and functions."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        self.classes: dict[ast.AST, ModelClass] = {}
+        for module in repository.modules.values():
+            for node in module.definitions.values():
+                if isinstance(node, ast.ClassDef):
+                    self._classify(module, node, set())
+        for model in self.classes.values():
+            model.parts = {
+                self.classes[found] for found in self._mentions(model.module, model.node) if found in self.classes
+            } - {model}
+        self._shaped: dict[ast.AST, bool] = {}
+        self._built: dict[ast.AST, set[str]] = {}
+        self.factories = tuple(sorted(self._factories(), key=lambda factory: (factory.path, factory.line)))
+
+    def _classify(self, module: Module, node: ast.ClassDef, active: set[ast.AST]) -> ModelClass | None:
+        if node in self.classes:
+            return self.classes[node]
+        if node in active:
+            return None
+        active.add(node)
+        model = ModelClass(module, node)
+        known = False
+        for base in node.bases:
+            expanded = module.expand(base) or ""
+            found = module.find_callee(base)
+            if found is not None and isinstance(found[1], ast.ClassDef):
+                parent = self._classify(found[0], found[1], active)
+                if parent is not None:
+                    model.bases.append(parent)
+                    model.lightning |= parent.lightning
+                    known = True
+            elif expanded.startswith(_MODULE_ROOTS) and not expanded.endswith("Loss") and "Dataset" not in expanded:
+                known |= not expanded.startswith(("torchvision.datasets", "torchvision.transforms", "timm.data"))
+                model.lightning |= bool(_LIGHTNING.search(expanded))
+            elif expanded in ("Module", "LightningModule"):
+                known = True
+                model.lightning |= expanded == "LightningModule"
+        if known:
+            self.classes[node] = model
+            return model
+        return None
+
+    def _mentions(self, module: Module, node: ast.AST) -> Iterator[Definition]:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name | ast.Attribute) and isinstance(inner.ctx, ast.Load):
+                found = module.find_callee(inner)
+                if found is not None:
+                    yield found[1]
+
+    def classifier_shaped(self, model: ModelClass) -> bool:
+        """Takes one input, and holds a layer of classes; whether it is a part of something else is not asked here."""
+        if model.node not in self._shaped:
+            self._shaped[model.node] = self._takes_images(model) and self._has_head(model)
+        return self._shaped[model.node]
+
+    def makes_model(self, owner: Module, definition: Definition, active: frozenset[ast.AST] = frozenset()) -> bool:
+        """Whether calling a definition of the file `owner` gives a model: a class of that shape, or what returns one."""
+        if isinstance(definition, ast.ClassDef):
+            model = self.classes.get(definition)
+            return model is not None and self.classifier_shaped(model)
+        return bool(self.builders(owner, definition, active))
+
+    def _takes_images(self, model: ModelClass) -> bool:
+        forward = model.methods("forward")
+        if forward is None:
+            return bool(model.bases) or any(last_name(base) != "Module" for base in model.node.bases)
+        arguments = forward.args
+        positional = [*arguments.posonlyargs, *arguments.args][1:]
+        required = len(positional) - min(len(arguments.defaults), len(positional))
+        required += sum(default is None for default in arguments.kw_defaults)
+        if not positional and arguments.vararg is None:
+            return False
+        return required <= 1
+
+    def _has_head(self, model: ModelClass) -> bool:
+        seen: set[ModelClass] = set()
+        stack = [model]
+        while stack:
+            part = stack.pop()
+            if part in seen:
+                continue
+            seen.add(part)
+            stack.extend(part.parts | set(part.bases))
+        calls = [node for part in seen for node in ast.walk(part.node) if isinstance(node, ast.Call)]
+        if any(last_name(call.func) in _NOT_IMAGES for call in calls):
+            return False
+        names = {last_name(call.func) for call in calls}
+        if self._answers_per_pixel(model):
+            return False
+        if any(self._is_published(part) for part in seen if part is model or part in model.bases):
+            return True
+        if not any(name.endswith("Conv2d") or "PatchEmbed" in name for name in names) and not names & _FLATTENING:
+            return False  # a network of vectors: a policy, a regressor
+        if model.methods("reparameterize") or model.methods("decode"):
+            return False
+        init = model.methods("__init__")
+        named = init is not None and any(_CLASSES.search(argument.arg) for argument in parameters(init))
+        if named and any(last_name(call.func) in ("Linear", "Conv2d", "LazyLinear") for call in calls):
+            return True
+        return any(_is_head(call) for call in model.own_nodes() if isinstance(call, ast.Call))
+
+    @staticmethod
+    def _is_published(model: ModelClass) -> bool:
+        """Whether a class derives from a library's whole classifier, such as `torchvision.models.ResNet`."""
+        expanded = [model.module.expand(base) or "" for base in model.node.bases]
+        return any(
+            is_zoo_constructor(name)
+            and bool(_WHOLE_NETWORK.search(name))
+            and not re.search("detection|segmentation|video", name)
+            for name in expanded
+        )
+
+    @staticmethod
+    def _answers_per_pixel(model: ModelClass) -> bool:
+        """Segmentation: `forward` enlarges what convolutions alone gave; a classifier that resizes its input ends in Linear."""
+        forward = model.methods("forward")
+        enlarging = any(
+            isinstance(node, ast.Call) and last_name(node.func) in ("interpolate", "upsample", "upsample_bilinear")
+            for node in (ast.walk(forward) if forward is not None else ())
+        )
+        linear = any(isinstance(node, ast.Call) and last_name(node.func).endswith("Linear") for node in model.own_nodes())
+        return enlarging and not linear
+
+    def builders(self, module: Module, function: Function, active: frozenset[ast.AST] = frozenset()) -> set[str]:
+        """What the values that a function returns are built by: "path:Class", "path:function", or a library's constructor."""
+        if function in self._built:
+            return self._built[function]
+        if function in active or len(active) > 20:
+            return set()
+        active |= {function}
+        values: list[ast.expr] = []
+        bindings: dict[str, list[ast.expr]] = {}
+        for node in _own_walk(function):
+            if isinstance(node, ast.Return) and node.value is not None:
+                values.append(node.value)
+            elif isinstance(node, ast.Assign):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        bindings.setdefault(target.id, []).append(node.value)
+        found: set[str] = set()
+        local = local_names(function)
+        seen: set[str] = set()
+        while values:
+            value = values.pop()
+            if isinstance(value, ast.Name) and value.id in bindings and value.id not in seen:
+                seen.add(value.id)
+                values.extend(bindings[value.id])
+            elif isinstance(value, ast.IfExp):
+                values += [value.body, value.orelse]
+            elif isinstance(value, ast.Call):
+                if (built := self._callee(module, value, local, active)) is not None:
+                    found.add(built)
+                elif isinstance(value.func, ast.Attribute) and value.func.attr in (
+                    "to",
+                    "cuda",
+                    "eval",
+                    "train",
+                    "half",
+                    "float",
+                ):
+                    values.append(value.func.value)
+                elif last_name(value.func) in ("DataParallel", "DistributedDataParallel", "compile") and value.args:
+                    values.append(value.args[0])
+        if not found and function.returns is not None and _is_stub(function):  # declared here, and made by other means
+            declared = module.find_callee(function.returns)
+            model = self.classes.get(declared[1]) if declared is not None else None
+            if model is not None and self.classifier_shaped(model):
+                found.add(f"{model.module.path}:{model.node.name}")
+        self._built[function] = found
+        return found
+
+    def _callee(self, module: Module, call: ast.Call, local: set[str], active: frozenset[ast.AST]) -> str | None:
+        text = dotted(call.func)
+        if text is None:
+            # models[arch](...), models.__dict__[arch](...), getattr(models, arch)(...): a choice, which factories are not
+            return "?" if isinstance(call.func, ast.Subscript | ast.Call) else None
+        root = text.partition(".")[0]
+        target = module.find_callee(call.func) if root not in local or root in module.imports else None
+        if target is None and isinstance(call.func, ast.Attribute) and root not in local:
+            owned = module.find_callee(call.func.value)
+            if owned is not None and isinstance(owned[1], ast.ClassDef) and makes_itself(owned[1], call.func.attr):
+                target = owned
+        if target is None:
+            expanded = module.expand(call.func)
+            if expanded == "torch.nn.Sequential":
+                return expanded if _is_written_out(call) else None
+            return expanded if is_zoo_constructor(expanded) else None
+        owner, node = target
+        return f"{owner.path}:{node.name}" if self.makes_model(owner, node, active) else None
+
+    @staticmethod
+    def choices(function: Function, names: set[str]) -> list[str]:
+        """The texts with which a function compares what some of its parameters hold, in the order of the source."""
+        found: list[str] = []
+        for node in ast.walk(function):
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.In) and root_of(node.left) in names:
+                values = node.comparators[0]
+                listed = values.elts if isinstance(values, ast.Tuple | ast.List | ast.Set) else [values]
+                found += [item.value for item in listed if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+            elif isinstance(node, ast.Match) and root_of(node.subject) in names:
+                patterns = [
+                    inner.value for case in node.cases for inner in ast.walk(case.pattern) if isinstance(inner, ast.MatchValue)
+                ]
+                found += [item.value for item in patterns if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+        return list(dict.fromkeys(found))
+
+    def dispatched(self) -> list[str]:
+        """The names by which the repository's functions choose among models."""
+        found: list[str] = []
+        for module in self.repository.modules.values():
+            for node in module.definitions.values():
+                if isinstance(node, ast.FunctionDef) and not _is_test(module, node.name) and self.builders(module, node):
+                    names = {argument.arg for argument in parameters(node)}
+                    found += [name for name in self.choices(node, names) if len(name) > 0]
+        return list(dict.fromkeys(found))
+
+    def key_of(self, name: str) -> str:
+        """The string under which a dict of the repository keeps the factory of that name, `{"small": make}`; else that."""
+        keys: set[str] = set()
+        for node in (node for module in self.repository.modules.values() for node in module.nodes):
+            for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    if key.value == name:
+                        return name
+                    if last_name(value) == name:
+                        keys.add(key.value)
+        return keys.pop() if len(keys) == 1 else name
+
+    def _factories(self) -> Iterator[Factory]:
+        functions: list[tuple[Module, Function, set[str]]] = []
+        for module in self.repository.modules.values():
+            for name, node in module.definitions.items():
+                if isinstance(node, ast.FunctionDef) and not _is_test(module, name):
+                    built = self.builders(module, node)
+                    if built:
+                        functions.append((module, node, built))
+        made_by = {f"{module.path}:{node.name}": built for module, node, built in functions}
+        called = set().union(*made_by.values()) if made_by else set()
+        chosen: list[tuple[Module, Function, set[str]]] = []
+        for module, node, built in functions:
+            required = _required(node)
+            helper = node.name.startswith("_") or (required and f"{module.path}:{node.name}" in called)
+            dispatcher = (
+                len(self.choices(node, set(required))) > 1
+                or "?" in built
+                or len(built) > 1
+                or (len(required) > 0 and built <= {key for key in built if not _is_class(key)})
+            )
+            if not helper and not dispatcher:
+                chosen.append((module, node, built))
+        # a class behind a chosen function, possibly through helpers, is that function's, not a factory of its own
+        behind: set[str] = set()
+        stack = [key for _, _, built in chosen for key in built]
+        while stack:
+            key = stack.pop()
+            if key not in behind:
+                behind.add(key)
+                stack.extend(made_by.get(key, ()))
+        for module, node, built in chosen:
+            yield Factory(
+                name=node.name,
+                path=module.path,
+                line=node.lineno,
+                kind="function",
+                module=module.name,
+                required=tuple(_required(node)),
+                builds=next(iter(built)).rpartition(":")[2],
+            )
+        blocks = self._blocks()
+        for model in self.classes.values():
+            node = model.node
+            if f"{model.module.path}:{node.name}" in behind or node in blocks or node.name.startswith("_"):
+                continue
+            if model.lightning or not self.classifier_shaped(model):
+                continue
+            init = model.methods("__init__")
+            needed = tuple(_required(init)[1:]) if init is not None else ()
+            yield Factory(
+                name=node.name,
+                path=model.module.path,
+                line=node.lineno,
+                kind="class",
+                module=model.module.name,
+                required=needed,
+            )
+
+    def _blocks(self) -> set[ast.AST]:
+        """Classes that are parts of others: mentioned in another network's body, or handed over as an argument."""
+        blocks: set[ast.AST] = set()
+        for model in self.classes.values():
+            if not model.lightning:
+                blocks |= {part.node for part in model.parts if part not in model.bases}
+                blocks |= {base.node for base in model.bases if not self._used_directly(base)}
+        for module in self.repository.modules.values():
+            for node in module.nodes:
+                if isinstance(node, ast.Call) and last_name(node.func) not in _NOT_PARTS:
+                    for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
+                        if isinstance(value, ast.Name | ast.Attribute):
+                            found = module.find_callee(value)
+                            if found is not None and found[1] in self.classes:
+                                blocks.add(found[1])
+        return blocks
+
+    def _used_directly(self, model: ModelClass) -> bool:
+        """Whether something calls the class by its name."""
+        return model.node.name in self._called
+
+    @cached_property
+    def _called(self) -> set[str]:
+        modules = self.repository.modules.values()
+        return {last_name(node.func) for module in modules for node in module.nodes if isinstance(node, ast.Call)}
+
+
+def _is_head(call: ast.Call) -> bool:
+    """Whether a layer's outputs are classes, as its arguments name them."""
+    name = last_name(call.func)
+    if name not in ("Linear", "Conv2d", "LazyLinear"):
+        return False
+    position = 0 if name == "LazyLinear" else 1
+    outs = [keyword.value for keyword in call.keywords if keyword.arg in ("out_features", "out_channels")]
+    if not outs and len(call.args) > position:
+        outs = [call.args[position]]
+    for out in outs:
+        if isinstance(out, ast.Constant):
+            return name != "Conv2d" and isinstance(out.value, int) and out.value > 1
+        leaf = last_name(out)
+        if leaf and _CLASSES.search(leaf):
+            return True
+        if isinstance(out, ast.Call) and last_name(out.func) == "len":
+            return name != "Conv2d"
+    return False
+
+
+def _is_written_out(call: ast.Call) -> bool:
+    """Whether an `nn.Sequential(...)` is a whole classifier: images in, a Linear of classes last."""
+    last = call.args[-1] if call.args else None
+    if not isinstance(last, ast.Call) or not _is_head(last):
+        return False
+    names = {last_name(node.func) for node in ast.walk(call) if isinstance(node, ast.Call)}
+    return last_name(last.func) == "Linear" and bool(names & (_PATCHING | {"Conv2d"}))
+
+
+def _own_walk(function: Function) -> Iterator[ast.AST]:
+    """The nodes of a function's body without those of nested functions and classes."""
+    stack: list[ast.AST] = list(function.body)
+    while stack:
+        node = stack.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            stack.extend(ast.iter_child_nodes(node))
+
+
+def _is_stub(function: Function) -> bool:
+    """Whether a function only declares what another statement of its file puts in its place."""
+    return all(
+        isinstance(item, ast.Pass) or (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))
+        for item in function.body
+    )
+
+
+def _required(function: Function) -> list[str]:
+    positional = [*function.args.posonlyargs, *function.args.args]
+    plain = positional[: len(positional) - len(function.args.defaults)]
+    keyword = [a for a, default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if default is None]
+    return [argument.arg for argument in [*plain, *keyword]]
+
+
+def _is_class(key: str) -> bool:
+    leaf = key.rpartition(":")[2].rpartition(".")[2]
+    return leaf[:1].isupper()
+
+
+def _is_test(module: Module, name: str) -> bool:
+    stem = module.path.rpartition("/")[2]
+    return name.startswith("test") or stem.startswith("test_") or "/tests/" in f"/{module.path}"

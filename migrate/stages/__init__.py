@@ -1,0 +1,1 @@
+"""The stages of one migration, in order, and what they share."""

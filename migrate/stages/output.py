@@ -1,0 +1,84 @@
+"""Write the migrated copy of a repository: built aside, then put in place with one rename."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import MigrateError
+from ..rewriting.rewrite import Change
+from .tree import MARKER, Copied, copy_tree
+
+MODELS_FOLDERS = ("models", "model_repository")
+
+
+def check_output(repository: Path, out: Path) -> None:
+    """Refuse to write over what Headrace did not write. Raises MigrateError."""
+    out, repository = out.resolve(), repository.resolve()
+    if out == repository or repository.is_relative_to(out):
+        raise MigrateError(f"--out {out} holds the repository itself; name a folder of its own")
+    if out.exists() and not out.is_dir():
+        raise MigrateError(f"--out {out} is a file; name a folder")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
+        raise MigrateError(
+            f"--out {out} is not empty and was not written by headrace migrate; name another folder or remove it"
+        )
+
+
+def models_folder(repository: Path) -> str:
+    """Where the model repository goes in the output; the usual name is taken where the code has a package of that name."""
+    usual, other = MODELS_FOLDERS
+    return other if (repository / usual).exists() else usual
+
+
+def write_output(
+    repository: Path,
+    out: Path,
+    changes: Sequence[Change],
+    *,
+    models: Path | None,
+    report: Callable[[Copied], dict[str, Any]],
+    progress: Callable[[float, str], None] | None = None,
+) -> None:
+    """Copy the repository to `out` with the changes made, add the packaged models and the report (which may tell of the copy).
+
+    Until everything is written, `out` is as it was; what Headrace wrote there before is replaced.
+    """
+    out = Path(os.path.abspath(out))
+    check_output(repository, out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    aside = out.with_name(f".{out.name}.{os.getpid()}.new")
+    former = out.with_name(f".{out.name}.{os.getpid()}.old")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        copied = copy_tree(repository, aside, leave_out=(out, aside), progress=progress)
+        apply(changes, aside)
+        if models is not None:
+            shutil.copytree(models, aside / models_folder(repository), symlinks=True)
+        text = json.dumps(report(copied), indent=2, ensure_ascii=False) + "\n"
+        with (aside / MARKER).open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if out.exists():
+            out.rename(former)
+        aside.rename(out)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        if former.exists() and not out.exists():
+            former.rename(out)
+        shutil.rmtree(former, ignore_errors=True)
+
+
+def apply(changes: Sequence[Change], tree: Path) -> None:
+    """Write the changed files into a copy of the repository. A link that leads out of the copy becomes a file of it."""
+    for change in changes:
+        place = tree / change.path
+        if change.changed:
+            if place.is_symlink() and not place.resolve().is_relative_to(tree.resolve()):
+                place.unlink()
+            place.write_bytes(change.after)

@@ -1,0 +1,139 @@
+"""One model named on the command line (FILE.py:EXPRESSION or package.module:EXPRESSION), packaged without a migration."""
+
+from __future__ import annotations
+
+import ast
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from ...errors import AmbiguousError, MigrateError
+from ..proving.sandbox import Limits
+from ..proving.scratch_folders import Workshop
+from .package import ask, inspect, model_name
+from .progress import Stages
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_DEVICES = ("auto", "cpu", "cuda")
+
+# EXPRESSION is read in the namespace of the module, so it can be a factory, a call with arguments, or a finished model.
+SOURCE = """\
+import importlib
+globals().update(vars(importlib.import_module({module!r})))
+model = {expression}
+if isinstance(model, type) or not hasattr(model, "forward"):
+    model = model()
+"""
+LOAD = """\
+from headrace.migrate.worker.checkpoint import load_weights
+load_weights(model, {path!r})
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileConfig:
+    """What `headrace compile` makes. `input_size` is (channels, height, width); None asks the model itself, where it can tell.
+
+    `device` is what the plan is made for: "cpu", "cuda", or "auto", where the model's parameters are.
+    `timeout` bounds the subprocess that builds and compiles the model, in seconds.
+    """
+
+    out: Path
+    name: str | None = None
+    input_size: tuple[int, int, int] | None = None
+    checkpoint: Path | None = None
+    precision: str = "auto"
+    device: str = "auto"
+    max_tuning_seconds: float | None = None
+    timeout: float = 1800.0
+    trust_checkpoint: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.max_tuning_seconds is not None and self.max_tuning_seconds <= 0) or self.timeout <= 0:
+            raise ValueError("max_tuning_seconds and timeout must be positive")
+        if self.device not in _DEVICES:
+            raise ValueError(f"device must be one of {', '.join(_DEVICES)}, got {self.device!r}")
+        if self.input_size is not None and any(size < 1 for size in self.input_size):
+            raise ValueError(f"input_size must be positive, got {self.input_size}")
+
+
+def compile_reference(reference: str, config: CompileConfig, *, console: Console | None = None) -> dict[str, Any]:
+    """Build the model in a confined subprocess, compile it, and write it to `config.out/NAME`; the worker's answer.
+
+    Without a checkpoint the weights are as the constructor leaves them, and parity is proved on a randomised copy.
+    Raises MigrateError saying what failed, AmbiguousError where `--input-size` must be given.
+    """
+    if config.checkpoint is not None and not config.checkpoint.is_file():
+        raise MigrateError(f"{config.checkpoint}: no such checkpoint")
+    recipe = recipe_of(reference, config.checkpoint)
+    out = config.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    limits = Limits(timeout=config.timeout, memory_bytes=psutil.virtual_memory().total * 3 // 4)
+    with tempfile.TemporaryDirectory(prefix="headrace-") as scratch, Stages(console) as stages:
+        shop = Workshop(scratch=Path(scratch), limits=limits, trusted=config.trust_checkpoint, results=out)
+        stages.start("Building the model")
+        seen = _checked(reference, inspect(recipe, config.input_size, shop))
+        row = config.input_size or _only_size(seen)
+        name = config.name or model_name(seen["class"])
+        request = {
+            "task": "package",
+            "recipe": recipe,
+            "name": name,
+            "out": str(out / name),
+            "input": list(row),
+            "images": None,
+            "labels": None,
+            "preprocessing": None,
+            "precision": config.precision,
+            "device": config.device,
+            "randomise": config.checkpoint is None,
+            "max_tuning_seconds": config.max_tuning_seconds,
+            "provenance": {"reference": reference, "checkpoint": str(config.checkpoint) if config.checkpoint else None},
+        }
+        return _checked(reference, ask(request, shop, stages.start("Capturing, tuning, proving")))
+
+
+def recipe_of(reference: str, checkpoint: Path | None) -> dict[str, Any]:
+    """The recipe (see `worker/recipe.py`) of a model named by file or module. Raises MigrateError when it names none."""
+    place, _, expression = reference.partition(":")
+    if not place or not expression:
+        raise MigrateError(f"{reference!r} names no model; write FILE.py:EXPRESSION or package.module:EXPRESSION")
+    try:
+        ast.parse(expression, mode="eval")
+    except SyntaxError:
+        raise MigrateError(f"{expression!r} in {reference!r} is not a Python expression") from None
+    if place.endswith(".py"):
+        path = Path(place).resolve()
+        if not path.is_file():
+            raise MigrateError(f"{place}: no such file")
+        root, script, module = path.parent, path.name, path.stem
+    else:
+        root, script, module = Path.cwd(), "compile.py", place
+    source = SOURCE.format(module=module, expression=expression)
+    if checkpoint is not None:
+        source += LOAD.format(path=os.fspath(checkpoint.resolve()))
+    return {"root": str(root), "directory": ".", "script": script, "argv": [], "source": source, "model": "model"}
+
+
+def _checked(reference: str, answer: dict[str, Any]) -> dict[str, Any]:
+    if not answer["ok"]:
+        told = str(answer["error"])  # a failed capture lists its obstacles here, each with its own place
+        place = answer.get("where")
+        where = f"{place}: " if place and not told.startswith(str(place)) else ""
+        raise MigrateError(f"{reference}: {where}{told}")
+    return answer
+
+
+def _only_size(seen: dict[str, Any]) -> tuple[int, int, int]:
+    """The size the model itself proves unique; nothing is guessed."""
+    if seen["input"]:
+        channels, height, width = seen["input"]
+        return channels, height, width
+    sizes = [",".join(map(str, size)) for size in seen["candidates"]]
+    raise AmbiguousError("the model takes inputs of several sizes", candidates=sizes, flag="--input-size")

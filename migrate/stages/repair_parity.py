@@ -1,0 +1,91 @@
+"""Whether repaired sources build a model that computes what the sources computed as they came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..reporting.report import ModelReport, Parity
+from .package import ask
+from .scratch import Workspace
+
+RELATIVE = 1e-5
+"""Share of the largest output: a repair changes how something is written, not what is computed."""
+Row = tuple[int, int, int]
+
+
+def computes_as_unrepaired(space: Workspace, entry: ModelReport, recipe: Mapping[str, Any], row: Row, *, fresh: bool) -> bool:
+    """Build the model of both sources with the same weights and compare their outputs at batches 1, 2 and 5.
+
+    False only where they differ, which is an error of the report. Where the sources as they came do not build here, a finding
+    says that there was nothing to compare with.
+    """
+    if not space.repairs or not space.wishes.verify:
+        return True
+    places = ", ".join(change.path for change in space.repairs)
+    space.stages.start("Comparing with the sources as they came")
+    before = _unrepaired(space, recipe, row, fresh)
+    if isinstance(before, str):
+        message = (
+            f"the repairs of {places} could not be checked against the model as it was, which does not build here: {before}"
+        )
+        space.remark("PS512", message, "note")
+        return True
+    after = _answers(space, recipe, row, before / "weights.pt")
+    why = after if isinstance(after, str) else _difference(before / "answers.npz", after / "answers.npz")
+    if isinstance(why, str):
+        entry.parity = Parity(status="failed", why=space.plain(f"after the repairs of {places} the model differs: {why}"))
+        space.remark("PS513", f"{entry.name}: {entry.parity.why}; leave the repairs out with --ignore", "error")
+        return False
+    space.remark("PS512", f"repaired ({places}), {entry.name} computes what it did: max abs {why:.2g}, batches 1, 2, 5", "note")
+    return True
+
+
+def _unrepaired(space: Workspace, recipe: Mapping[str, Any], row: Row, fresh: bool) -> Path | str:
+    """The folder with the answers of the model as it came, or why there are none."""
+    if any(change.path == recipe["script"] for change in space.repairs):  # then the recipe's own source is a repaired one
+        found = space.unrepaired
+        wanted = (found.fallback_recipe or found.recipe if fresh else found.recipe) if found is not None else None
+        if wanted is None or any(wanted[key] != recipe[key] for key in ("script", "model")):
+            return "how it was built cannot be read from the script before its repair"
+        recipe = wanted
+    place = space.scratch / "unrepaired"
+    if not place.exists():
+        space.copy_to(place)
+    return _answers(space, {**recipe, "root": str(place)}, row, None)
+
+
+def _answers(space: Workspace, recipe: Mapping[str, Any], row: Row, weights: Path | None) -> Path | str:
+    room = space.shop.room()
+    request = {
+        "task": "answers",
+        "recipe": dict(recipe),
+        "input": list(row),
+        "weights": str(weights) if weights else None,
+        "out": str(room),
+    }
+    answer = ask(request, space.shop, room=room)
+    return room if answer["ok"] else str(answer["error"])
+
+
+def _difference(before: Path, after: Path) -> float | str:
+    """The largest absolute difference, or in words what is more than rounding."""
+    with np.load(before, allow_pickle=False) as one, np.load(after, allow_pickle=False) as other:
+        if sorted(one.files) != sorted(other.files):
+            return f"{len(one.files)} outputs became {len(other.files)}"
+        largest = 0.0
+        for name in one.files:
+            a, b = one[name], other[name]
+            if a.shape != b.shape:
+                return f"an output of shape {a.shape} became {b.shape}"
+            if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+                return "values that were finite are not, or the other way round"
+            finite = np.isfinite(a)
+            gap = float(np.abs(a - b)[finite].max(initial=0.0))
+            if gap > RELATIVE * max(1e-3, float(np.abs(a[finite]).max(initial=0.0))):
+                return f"an output differs by {gap:.3g}"
+            largest = max(largest, gap)
+    return largest

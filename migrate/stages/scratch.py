@@ -1,0 +1,105 @@
+"""The scratch folder of one migration, and what all its stages share."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..proving.sandbox import Limits
+from ..proving.scratch_folders import Workshop, isolates_files
+from ..proving.worker_pool import Crew
+from ..reading.facts import Survey
+from ..reading.finding import Finding, Severity
+from ..reporting.report import Report
+from ..resolving.resolved import Resolved
+from ..rewriting.rewrite import Change
+from .output import apply
+from .progress import Stages
+from .tree import HUGE_BYTES, copy_tree
+
+TRIAL_BYTES = 2**30
+"""More data than this is linked, not copied, for a run that can only read what lies outside its own folders."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the caller asked for, as given to `migrate`."""
+
+    input_size: tuple[int, int, int] | None = None
+    data: Path | None = None
+    precision: str = "auto"
+    device: str = "auto"
+    tuning_seconds: float | None = None
+    verify: bool = True
+    trusted: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+def workshop(scratch: Path, wishes: Wishes, crew: Crew | None = None) -> Workshop:
+    """Where the user's code of one migration runs."""
+    plain = Workshop(scratch=scratch, limits=wishes.limits, trusted=wishes.trusted)
+    return plain if crew is None else replace(plain, rooms=crew.folder, server=crew.answer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    """One migration: where it works, what it knows, where it reports. The user's code sees only the copy in `tree`."""
+
+    scratch: Path
+    surveyed: Survey
+    report: Report
+    wishes: Wishes
+    stages: Stages
+    leave_out: tuple[Path, ...] = ()
+    repairs: Sequence[Change] = ()
+    """What the copy has repaired, since the survey read it so."""
+    unrepaired: Resolved | None = None
+    """How the repository as it came builds the model, where there are repairs and it can be told."""
+    crew: Crew | None = None
+    """Answers the worker's requests where there are many."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What several models of one repository have in common, found once."""
+
+    @property
+    def tree(self) -> Path:
+        return self.scratch / "repository"
+
+    @property
+    def shop(self) -> Workshop:
+        return workshop(self.scratch, self.wishes, self.crew)
+
+    def fresh_tree(self, title: str | None = None) -> None:
+        """Copy the repository anew, whatever became of the copy before; always at the same path, which scripts may print."""
+        progress = self.stages.start(title) if title is not None else None
+        shutil.rmtree(self.tree, ignore_errors=True)
+        self.copy_to(self.tree, progress)
+        apply(self.repairs, self.tree)
+
+    def copy_to(self, place: Path, progress: Callable[[float, str], None] | None = None) -> None:
+        """A copy of the repository as it came."""
+        huge = TRIAL_BYTES if isolates_files() else HUGE_BYTES
+        root, leave_out = self.surveyed.root, self.leave_out
+        copied = copy_tree(root, place, leave_out=leave_out, with_git=False, huge=huge, progress=progress)
+        for path in copied.linked:
+            self.remark("PS506", "too big to copy; the trial runs read the original", "note", path)
+
+    def plain(self, text: str) -> str:
+        """A text of the user's code without the place where the copy happens to lie."""
+        for folder in (self.tree.resolve(), self.tree):
+            text = text.replace(f"{folder}/", "").replace(str(folder), ".")
+        return text
+
+    def remark(self, code: str, message: str, severity: Severity, where: str = "") -> None:
+        """Add a finding once. `where` is "path:line", a path, or empty for the whole repository."""
+        where, message = self.plain(where), self.plain(message)
+        path, _, line = where.rpartition(":")
+        finding = (
+            Finding(path, int(line), 0, code, message, severity)
+            if path and line.isdigit()
+            else Finding(where, 1, 0, code, message, severity)
+        )
+        if finding not in self.report.findings:
+            self.report.findings.append(finding)

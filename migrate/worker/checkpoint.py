@@ -1,0 +1,67 @@
+"""Weights from a checkpoint file, whatever wrapper it was saved in."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import ArtifactError
+
+# Where training scripts keep the weights, most specific first (a scan of twelve well-known repositories).
+KEYS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network", "weights", "model_ema", "state_dict_ema")
+# DataParallel and DDP, torch.compile, Lightning.
+PREFIXES = ("module.", "_orig_mod.", "model.")
+
+
+def load_weights(model: torch.nn.Module, path: str | Path) -> None:
+    """Load a checkpoint into `model` in place, on the CPU, without executing anything the file may hold.
+
+    The state dict may be bare or under one of `KEYS`, and its names may carry `PREFIXES`. Raises ArtifactError when
+    the file cannot be read, holds no weights, or does not fit the model exactly; the message lists what differs.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ArtifactError(f"{path}: no such checkpoint") from None
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise ArtifactError(f"{path}: not a checkpoint that can be read safely ({_first_line(error)})") from error
+    state = _strip(_state_dict(content, path), set(model.state_dict()))
+    missing = sorted(set(model.state_dict()) - set(state))
+    unexpected = sorted(set(state) - set(model.state_dict()))
+    if missing or unexpected:
+        raise ArtifactError(f"{path} does not fit the model: missing {_some(missing)}, unexpected {_some(unexpected)}")
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise ArtifactError(f"{path} does not fit the model: {error}") from error
+
+
+def _state_dict(content: Any, path: str | Path) -> Mapping[str, torch.Tensor]:
+    for key in ("", *KEYS):
+        found = content if not key else content.get(key) if isinstance(content, Mapping) else None
+        if isinstance(found, Mapping) and found and all(isinstance(value, torch.Tensor) for value in found.values()):
+            return found
+    keys = sorted(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
+    raise ArtifactError(f"{path}: no weights under any of {', '.join(KEYS)}; the file holds {keys}")
+
+
+def _strip(state: Mapping[str, torch.Tensor], expected: set[str]) -> dict[str, torch.Tensor]:
+    """Drop prefixes for as long as that makes the names fit better; a model may itself have a child called `model`."""
+    stripped = dict(state)
+    while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in stripped)), None):
+        if set(stripped) & expected:
+            break
+        stripped = {name.removeprefix(prefix): value for name, value in stripped.items()}
+    return stripped
+
+
+def _some(names: list[str]) -> str:
+    return f"{len(names)} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})" if names else "none"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,184 @@
+"""What a built model takes and gives, found by running it on noise: input sizes that work, classes, kind of output."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...errors import SandboxError
+from ...runtime.tuning.randomize import device_of, noise, randomised
+from ...specs import Preprocessing
+
+# Sides in use for image classification, the commonest first.
+_SIDES = (224, 32, 28, 64, 299, 384, 8, 96, 128, 256, 331, 48, 16, 160, 192, 240, 260, 300, 380, 456, 512, 528, 600)
+_ATTRIBUTES = ("img_size", "image_size", "input_size", "input_resolution")
+_MAX_PROBED = 400  # larger sides are tried only when the model itself names them
+_FAILURES = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AssertionError,
+    IndexError,
+    ArithmeticError,
+    AttributeError,
+    NotImplementedError,
+)
+
+
+def inspect_model(
+    model: nn.Module, root: Path, *, size: Sequence[int] | None = None, preprocessing: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The worker's answer to "inspect", without "ok". `size` is the [C, H, W] to use; None tries what is known and common.
+
+    "input" is null when several sizes work and neither the preprocessing nor the model says which is meant: "candidates" lists
+    them all, and the caller decides. Raises SandboxError when none works.
+    """
+    tried = [tuple(size)] if size is not None else _candidates(model, preprocessing)
+    told = size is not None or _is_told(model, preprocessing)
+    working: list[tuple[int, ...]] = []
+    failures: dict[tuple[int, ...], str] = {}
+    for shape in tried:
+        try:
+            _classes(model, shape)
+            working.append(shape)
+        except _FAILURES as error:
+            failures[shape] = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+        if told and working:
+            break
+    if not working:
+        shape, reason = next(iter(failures.items()))
+        others = "" if size is not None else f", nor on {len(failures) - 1} other sizes"
+        sized = not reason.startswith(("TypeError", "AttributeError", "NotImplementedError"))  # those fail at any size
+        remedy = "; give the right one with --input-size C,H,W" if sized or size is None else ""
+        raise SandboxError(f"the model does not run on an input of {list(shape)}{others}{remedy}: {reason}")
+    chosen = working[0] if told or len(working) == 1 else None
+    probe = chosen or working[0]
+    return {
+        "class": type(model).__name__,
+        "factory": _defined_at(type(model), root),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "input": None if chosen is None else list(chosen),
+        "candidates": [list(shape) for shape in working],
+        "classes": _classes(model, probe),
+        "output": output_kind(randomised(model, [noise((2, *probe)).to(device_of(model))]), probe),
+    }
+
+
+def output_kind(model: nn.Module, shape: Sequence[int]) -> str:
+    """ "probabilities", "log_probabilities" or "logits", by what rows sum to for noise of several scales.
+
+    Only meaningful when the weights are not degenerate: a zero head gives equal outputs of any kind.
+    """
+    inputs = [scale * noise((2, *shape), seed=seed).to(device_of(model)) for seed, scale in enumerate((0.5, 1.0, 3.0))]
+    with torch.no_grad():
+        rows = torch.cat([scores(model(value)) for value in inputs])
+    rows = rows.double().cpu()
+    one = torch.ones(len(rows), dtype=torch.float64)
+    if rows.shape[1] > 1 and torch.isfinite(rows).all() and (rows != rows[0]).any():
+        if (rows >= 0).all() and torch.allclose(rows.sum(dim=1), one, atol=1e-4):
+            return "probabilities"
+        if (rows <= 1e-6).all() and torch.allclose(rows.exp().sum(dim=1), one, atol=1e-4):
+            return "log_probabilities"
+    return "logits"
+
+
+def scores(output: Any) -> torch.Tensor:
+    """The [rows, classes] tensor in what a model returned: itself, the first of a tuple, or `logits` of a mapping.
+
+    Raises TypeError when there is none.
+    """
+    if isinstance(output, torch.Tensor):
+        if output.dim() >= 2 and output.is_floating_point() and output.numel() == output.shape[0] * output.shape[1]:
+            return output.flatten(1)  # [rows, classes, 1, 1] of a fully convolutional network
+        raise TypeError(f"the output has shape {list(output.shape)} and dtype {output.dtype}, not [rows, classes] of floats")
+    if isinstance(output, Mapping):
+        return scores(output["logits"] if "logits" in output else next(iter(output.values()), None))
+    if isinstance(output, Sequence) and output and not isinstance(output, str):
+        return scores(output[0])
+    raise TypeError(f"the output is a {type(output).__name__}, not [rows, classes] of floats")
+
+
+def _classes(model: nn.Module, shape: Sequence[int]) -> int:
+    with torch.no_grad():
+        output = scores(model(noise((2, *shape)).to(device_of(model))))
+    if output.shape[0] != 2:
+        raise ValueError(f"two images give {output.shape[0]} rows of output")
+    return output.shape[1]
+
+
+def _candidates(model: nn.Module, preprocessing: Mapping[str, Any] | None) -> list[tuple[int, ...]]:
+    channels, flat = _first_layer(model)
+    by_data = _from_preprocessing(preprocessing)
+    found: list[tuple[int, ...]] = [] if by_data is None else [by_data]
+    for value in _own_sizes(model):
+        found += [value] if len(value) == 3 else [(count, *value) for count in channels]
+    if flat is not None:  # the first layer is linear: its width is channels x height x width of a square image
+        sides = ((count, math.isqrt(flat // count)) for count in (1, 3) if flat % count == 0)
+        found += [(count, side, side) for count, side in sides if count * side * side == flat]
+    found += [(count, side, side) for count in channels for side in _SIDES if side <= _MAX_PROBED]
+    return list(dict.fromkeys(found))
+
+
+def _is_told(model: nn.Module, preprocessing: Mapping[str, Any] | None) -> bool:
+    return _from_preprocessing(preprocessing) is not None or bool(_own_sizes(model))
+
+
+def _first_layer(model: nn.Module) -> tuple[list[int], int | None]:
+    """The channels that the first layer can take, and its width where it is linear."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            return [module.in_channels], None
+        if isinstance(module, nn.Linear):
+            return [3, 1], module.in_features
+    return [3, 1], None
+
+
+def _own_sizes(model: nn.Module) -> list[tuple[int, ...]]:
+    """Sizes that the model or its outermost parts state: img_size and its kin, and timm's default_cfg."""
+    sizes: list[tuple[int, ...]] = []
+    for module in (model, *model.children()):
+        config = getattr(module, "default_cfg", None) or getattr(module, "pretrained_cfg", None)
+        stated = [getattr(module, name, None) for name in _ATTRIBUTES]
+        stated.append(config.get("input_size") if isinstance(config, Mapping) else None)
+        sizes += [size for value in stated if (size := _as_size(value)) is not None]
+    return list(dict.fromkeys(sizes))
+
+
+def _as_size(value: Any) -> tuple[int, ...] | None:
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int):
+        return (value, value) if 4 <= value <= 4096 else None
+    if isinstance(value, list | tuple | torch.Size) and len(value) in (2, 3):
+        whole = all(isinstance(side, int) and not isinstance(side, bool) and 1 <= side <= 4096 for side in value)
+        return tuple(value) if whole and min(value[-2:]) >= 4 else None
+    return None
+
+
+def _from_preprocessing(preprocessing: Mapping[str, Any] | None) -> tuple[int, ...] | None:
+    if preprocessing is None:
+        return None
+    from ...runtime.images.preprocessing import Preprocessor
+
+    spec = Preprocessing.from_json(preprocessing)
+    size = Preprocessor(preprocessing["steps"]).size
+    return None if size is None else (3 if spec.mode == "RGB" else 1, *size)
+
+
+def _defined_at(kind: type, root: Path) -> str | None:
+    """ "file:line" of a class, relative to the repository; None when it is defined elsewhere."""
+    try:
+        path = Path(inspect.getsourcefile(kind) or "").resolve()
+        line = inspect.getsourcelines(kind)[1]
+    except (OSError, TypeError):
+        return None
+    if not path.is_relative_to(root.resolve()) or re.search(r"site-packages", str(path)):
+        return None
+    return f"{path.relative_to(root.resolve()).as_posix()}:{line}"

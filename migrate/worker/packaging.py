@@ -1,0 +1,272 @@
+"""A built model becomes folders of a model repository: captured, tuned, compared with what its script computed, written."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...errors import ArtifactError, BackendError, ParityError
+from ...runtime import backends
+from ...runtime.artifact.artifact import check_target, checked_labels
+from ...runtime.artifact.package import check_fit, write_package
+from ...runtime.artifact.parity import Array, Gate, ParityRecord, compare, top1_agreement
+from ...runtime.artifact.plan import Choice, Plan
+from ...runtime.base.atomic import old_model_stays
+from ...runtime.base.config import GraphConfig
+from ...runtime.base.session import Session, Target
+from ...runtime.capture.capture import CapturedGraph, capture
+from ...runtime.lowering.portable import ONNX_FILE, write_onnx
+from ...runtime.passes import PassRecord, run_passes
+from ...runtime.tuning.autotuner import Progress, tune
+from ...runtime.tuning.randomize import device_of, noise, randomised
+from ...runtime.tuning.reference import make_reference, primary_output
+from ...runtime.tuning.source import CapturedSource
+from ...specs import Preprocessing
+from .inspection import output_kind
+
+_CHUNK = 16
+_ROWS = 5
+_MOST_COMPARED = 64  # of the images whose outputs the script recorded, evenly spread
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What to package, as the worker's request says it: see the fields of its "package" task.
+
+    `images` are the model's inputs [N, C, H, W], `targets` their classes, `outputs` what the original script computed for them.
+    With `randomise`, tuning and parity use a copy with weights drawn anew, and the artifact gets the model's own.
+    """
+
+    name: str
+    out: Path
+    row: tuple[int, ...]
+    config: GraphConfig
+    images: Array | None = None
+    targets: Array | None = None
+    outputs: Array | None = None
+    labels: Sequence[str] | None = None
+    preprocessing: Preprocessing | None = None
+    randomise: bool = False
+    provenance: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packaged:
+    """Where the model is, how it compares with its original, and the plan that it holds."""
+
+    path: Path
+    parity: ParityRecord
+    plan: Plan
+
+
+@old_model_stays
+def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packaged:
+    """Package a model that is in evaluation mode. `tell(fraction, text)` hears of progress from 0 to 1.
+
+    Raises CaptureError with all obstacles; ParityError when outputs differ from the original script's, or no candidate agrees
+    with eager; BackendError, also when torch cannot use the device that is planned for; ArtifactError.
+    """
+    own = device_of(model)
+    device = own if order.config.device == "auto" else order.config.device
+    if why := backends.no_torch_target(Target(device=device)):
+        raise BackendError(why)
+    example = _example(order).to(own)
+    check_target(order.out, order.name)
+    tell(0.0, "capturing the graph")
+    captured = capture(model, example)
+    if order.labels is not None:  # what would be refused at the end is refused before minutes of tuning
+        checked_labels(order.labels, captured.signature)
+    if order.preprocessing is not None:
+        check_fit(order.preprocessing, captured.signature)
+    optimised, passes = run_passes(captured)
+    with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
+        directory = Path(staging) / "files"
+        directory.mkdir()
+        # Before anything is compiled: a backend may leave guards of its own in the program that it was given.
+        tell(0.1, "comparing with the original's outputs")
+        original = _with_original(captured, order, device)
+        tell(0.15, "writing the portable graph")
+        no_portable_graph = _write_portable(optimised, directory)
+
+        def tuning(part: float, text: str) -> None:
+            tell(0.2 + 0.7 * part, text)
+
+        scores = order.outputs if original is not None else None  # found to be what the graph computes
+        plan, probed = _tune(model, captured, optimised, order, scores, directory, device, tuning)
+        tell(0.9, "writing the model")
+        parity = _joined(plan.worst_parity(), original, plan, primary_output(captured.signature), directory, order, device)
+        files = Path(staging) / "kept"
+        files.mkdir()
+        _collect(plan, directory, files)
+        path = write_package(
+            order.out,
+            name=order.name,
+            files_from=files,
+            signature=captured.signature,
+            preprocessing=order.preprocessing,
+            labels=order.labels,
+            probabilities=_gives_probabilities(probed, order.row),
+            parity=parity,
+            plans=[plan],
+            provenance=_provenance(order, captured, passes, no_portable_graph),
+        )
+    tell(1.0, "packaged")
+    return Packaged(path=path, parity=parity, plan=plan)
+
+
+def _gives_probabilities(model: torch.nn.Module, row: Sequence[int]) -> bool:
+    try:
+        return output_kind(model, row) == "probabilities"
+    except TypeError:  # no class scores among its outputs
+        return False
+
+
+def _example(order: Order) -> torch.Tensor:
+    if order.images is None:
+        return noise((2, *order.row))
+    if order.images.dtype != np.float32 or order.images.shape[1:] != order.row or not len(order.images):
+        shape, dtype = order.images.shape, order.images.dtype
+        raise ArtifactError(f"the images must be float32 of shape [n, {', '.join(map(str, order.row))}], got {dtype} {shape}")
+    return torch.from_numpy(np.ascontiguousarray(order.images[:2]))
+
+
+def _tune(
+    model: torch.nn.Module,
+    captured: CapturedGraph,
+    optimised: CapturedGraph,
+    order: Order,
+    scores: Array | None,
+    directory: Path,
+    device: str,
+    tell: Progress,
+) -> tuple[Plan, torch.nn.Module]:
+    """The plan, its files for the model's own weights in `directory`, and the module whose outputs mean something."""
+    if not order.randomise:
+        images = [] if order.images is None else [np.ascontiguousarray(order.images)]
+        plan = tune(
+            CapturedSource(captured, optimised), order.config, directory=directory, device=device, images=images,
+            labels=order.targets, scores=scores, progress=tell,
+        )  # fmt: skip
+        return plan, model
+    # Top-1 agreement of untrained weights says nothing about trained ones, so no images: lossless candidates only.
+    other = randomised(model, captured.example)
+    recaptured = capture(other, captured.example)
+    with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
+        source = CapturedSource(recaptured, run_passes(recaptured)[0])
+        plan = tune(source, order.config, directory=Path(scratch), device=device, progress=tell)
+    prepared: dict[Choice, Choice] = {}
+    for choice in sorted(set(plan.choices.values()), key=lambda choice: choice.backend):  # eager before inductor, as above
+        graph = captured if choice.backend == "eager" else optimised
+        target = choice.target(device, plan.threads)
+        files = backends.get(choice.backend).prepare(graph, target, directory)
+        prepared[choice] = replace(choice, files=tuple(files))
+    return replace(plan, choices={bucket: prepared[choice] for bucket, choice in plan.choices.items()}), other
+
+
+def _with_original(captured: CapturedGraph, order: Order, device: str) -> ParityRecord | None:
+    """Hold the graph, in fp32 on the same images, to what the script computed; None where the script computed nothing for it.
+
+    Raises ParityError when the outputs differ.
+    """
+    if order.images is None or order.outputs is None:
+        return None
+    images, outputs = _compared(order)
+    target = Target(device=device, threads=order.config.threads)
+    reference = make_reference(captured, target, rows=_ROWS, images=[images[:_ROWS]])
+    primary = captured.signature.outputs[reference.primary]
+    if outputs.shape[1:] != primary.row_shape:
+        raise ParityError(f"the script's outputs have rows of shape {outputs.shape[1:]}, the graph's {primary.row_shape}")
+    eager = backends.get("eager")
+    with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
+        session = eager.open(Path(scratch), target, eager.prepare(captured, target, Path(scratch)))
+        computed = _run(session, images)[reference.primary]
+    gate = Gate(tolerance=order.config.tolerance, noise=(reference.noise[reference.primary],))
+    record = compare([outputs.astype(computed.dtype)], [computed], gate)
+    if record.max_abs is not None and record.tolerance is not None and not record.max_abs <= record.tolerance:
+        raise ParityError(
+            f"the graph does not compute what the script computed: outputs differ by {record.max_abs:.2e}, "
+            f"more than the tolerance {record.tolerance:.2e}"
+        )
+    return record
+
+
+def _joined(
+    parity: ParityRecord,
+    original: ParityRecord | None,
+    plan: Plan,
+    primary: int,
+    directory: Path,
+    order: Order,
+    device: str,
+) -> ParityRecord:
+    """The plan's parity together with that to the original, whose top-1 classes the plan's own choices are held to as well."""
+    if original is None:
+        return parity
+    images, outputs = _compared(order)
+    agreements = [original.top1_agreement, parity.top1_agreement]
+    for choice in set(plan.choices.values()):
+        target = choice.target(device, plan.threads)
+        results = _run(backends.get(choice.backend).open(directory, target, choice.files), images)
+        agreements.append(top1_agreement(outputs, results[primary]))
+    return replace(
+        parity,
+        status=parity.status if original.passed else original.status,
+        max_abs=max(parity.max_abs or 0.0, original.max_abs or 0.0),
+        top1_agreement=min((share for share in agreements if share is not None), default=None),
+        rows=parity.rows + original.rows,
+        why=parity.why or original.why,
+    )
+
+
+def _compared(order: Order) -> tuple[Array, Array]:
+    """Images and the outputs that the script recorded for them, evenly spread over all."""
+    assert order.images is not None
+    assert order.outputs is not None
+    chosen = np.unique(np.linspace(0, len(order.images) - 1, _MOST_COMPARED).astype(int))
+    return order.images[chosen], order.outputs[chosen]
+
+
+def _run(session: Session, images: Array) -> list[Array]:
+    try:
+        parts = [session.run([np.ascontiguousarray(images[at : at + _CHUNK])]) for at in range(0, len(images), _CHUNK)]
+    finally:
+        session.close()
+    return [np.concatenate(values) for values in zip(*parts, strict=True)]
+
+
+def _write_portable(optimised: CapturedGraph, directory: Path) -> str | None:
+    """Write the portable graph; return why there is none, or None."""
+    try:
+        write_onnx(optimised, directory)
+    except BackendError as error:
+        return str(error)
+    return None
+
+
+def _collect(plan: Plan, directory: Path, files: Path) -> None:
+    """Copy what the plan opens, and the portable graph, into `files`; what losing candidates wrote stays behind."""
+    wanted = {name for choice in plan.choices.values() for name in choice.files}
+    wanted |= {path.name for path in directory.glob(f"{ONNX_FILE}*")}
+    for name in sorted(wanted):
+        (files / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(directory / name, files / name)
+
+
+def _provenance(
+    order: Order, captured: CapturedGraph, passes: Sequence[PassRecord], no_portable_graph: str | None
+) -> dict[str, Any]:
+    facts = {
+        **order.provenance,
+        "outputs": captured.structure.to_json(),
+        "passes": [record.to_json() for record in passes],
+        "torch": torch.__version__,
+        "randomised_for_parity": order.randomise,
+    }
+    return facts if no_portable_graph is None else {**facts, "no_portable_graph": no_portable_graph}

@@ -1,0 +1,94 @@
+"""`python -m headrace.migrate.worker.server REQUESTS SECONDS`: many requests to the worker, torch loaded once for all of them.
+
+REQUESTS is a named pipe with one JSON line per request: {"request": path, "response": path, "token": text}. Each is
+answered, as `worker` answers it, in a fork of its own that ends within SECONDS with all that it started; then
+`ANSWERED <token> <status>` goes to standard output, with the exit status of the fork (-n for signal n). A worker that dies
+leaves no response. The end of the pipe ends the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+# What every request would load. Nothing here may start threads or touch an accelerator: forks would not survive it.
+_PRELOADED = (
+    "torch",
+    "torch.export",
+    "torch._dynamo",
+    "torch.onnx",
+    "torch.onnx._internal.exporter._core",
+    "onnx",
+    "onnxscript",
+)
+_OURS = ("inspection", "packaging", "recipe", "worker")
+_PR_SET_CHILD_SUBREAPER = 36  # prctl(2): orphaned descendants become this process's children, to be found and ended
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2:
+        sys.stderr.write("usage: python -m headrace.migrate.worker.server REQUESTS SECONDS\n")
+        return 2
+    for name in _PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for name in _OURS:
+        importlib.import_module(f".{name}", __package__)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    gc.freeze()  # else the first collection in each fork would copy every page
+    with open(arguments[0], encoding="utf-8") as requests:
+        for line in requests:
+            asked = json.loads(line)
+            status = _answer(asked["request"], asked["response"], float(arguments[1]))
+            sys.stdout.write(f"\nANSWERED {asked['token']} {status}\n")
+            sys.stdout.flush()
+    return 0
+
+
+def _answer(request: str, response: str, seconds: float) -> int:
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            from .worker import main as work
+
+            os.chdir(Path(response).parent)
+            status = work([request, response])
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+    deadline = time.monotonic() + seconds
+    pause = 0.002
+    ended, code = os.waitpid(child, os.WNOHANG)
+    while not ended:
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(pause)
+        pause = min(0.05, 1.5 * pause)
+        ended, code = os.waitpid(child, os.WNOHANG)
+    _end_descendants()
+    return os.waitstatus_to_exitcode(code)
+
+
+def _end_descendants() -> None:
+    """Whatever the worker started must not meet the next one."""
+    while left := psutil.Process().children(recursive=True):
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

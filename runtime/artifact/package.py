@@ -1,0 +1,152 @@
+"""The three folders of a model in Triton's repository: the tensor model, its decoder, and the ensemble of both.
+
+`NAME_decode` is a self-contained Python-backend model, encoded image in, the model's input out; `NAME_classify` chains it
+with `NAME`, so that Triton answers image bytes with labels. The embedded server does the same natively and ignores both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import ArtifactError
+from ...specs import Labels, Preprocessing, Signature
+from ..base.atomic import replacing
+from .artifact import check_target, fill_artifact
+from .manifest import LABELS
+from .model_config import DATATYPES, FILE, read_config, to_text
+from .parity import ParityRecord
+from .plan import Plan
+
+DECODE, CLASSIFY = "_decode", "_classify"
+IMAGE = "IMAGE"
+_ROWS = "DECODED_IMAGE"  # the tensor between the two steps of the ensemble
+
+
+def write_package(
+    directory: Path,
+    *,
+    name: str,
+    files_from: Path,
+    signature: Signature,
+    preprocessing: Preprocessing | None = None,
+    labels: Labels | Sequence[str] | None = None,
+    probabilities: bool = False,
+    parity: ParityRecord | Mapping[str, Any],
+    plans: Sequence[Plan],
+    provenance: Mapping[str, Any],
+    max_batch_size: int | None = None,
+) -> Path:
+    """Write the model's folder and, where its preprocessing is known, its decoder and ensemble beside it; return the first.
+
+    The arguments are those of `write_artifact`. Where the preprocessing is not known, a decoder and an ensemble of an earlier
+    package go away, for they would no longer be true. Raises ArtifactError; then all folders are as they were.
+    """
+    helpers = [name + DECODE, name + CLASSIFY]
+    check_target(directory, name)
+    for helper in helpers:
+        check_target(directory.with_name(helper), helper)
+    complete = preprocessing is not None
+    with replacing(directory.parent, [name, *helpers] if complete else [name], remove=[] if complete else helpers) as folders:
+        fill_artifact(
+            folders[0],
+            name=name,
+            files_from=files_from,
+            signature=signature,
+            preprocessing=preprocessing,
+            labels=labels,
+            probabilities=probabilities,
+            parity=parity,
+            plans=plans,
+            provenance=provenance,
+            max_batch_size=max_batch_size,
+        )
+        if preprocessing is not None:
+            check_fit(preprocessing, signature)
+            rows = read_config(folders[0]).max_batch_size
+            _write_decode(folders[1], name, signature, preprocessing, rows)
+            _write_classify(folders[2], name, signature, rows, has_labels=labels is not None)
+            if labels is not None:
+                (folders[2] / LABELS).write_bytes((folders[0] / LABELS).read_bytes())
+    return directory
+
+
+def check_fit(preprocessing: Preprocessing, signature: Signature) -> None:
+    """Raise ArtifactError unless the preprocessing gives what the model takes."""
+    from ..images.preprocessing import Preprocessor
+
+    if len(signature.inputs) != 1:
+        raise ArtifactError(
+            f"a model with {len(signature.inputs)} inputs cannot be fed from one image; package it without preprocessing"
+        )
+    spec = signature.inputs[0]
+    channels = 3 if preprocessing.mode == "RGB" else 1
+    size = Preprocessor(preprocessing.to_json()["steps"]).size
+    if signature.takes_pixels:
+        if spec.row_shape[2] != channels or size not in (None, spec.row_shape[:2]):
+            raise ArtifactError(
+                f"the preprocessing gives pixels {size} of {channels} channels; the model takes {spec.row_shape}"
+            )
+        return
+    if spec.dtype != "float32" or len(spec.row_shape) != 3 or spec.row_shape[0] != channels:
+        raise ArtifactError(
+            f"the preprocessing gives float32 rows of {channels} channels; the model takes {spec.dtype} of {spec.row_shape}"
+        )
+    if size is not None and size != spec.row_shape[1:]:
+        raise ArtifactError(f"the preprocessing gives images of (height, width) {size}; the model takes {spec.row_shape[1:]}")
+
+
+def _write_decode(folder: Path, name: str, signature: Signature, preprocessing: Preprocessing, rows: int) -> None:
+    from tritonclient.grpc import model_config_pb2 as schema
+
+    spec = signature.inputs[0]
+    config = schema.ModelConfig(name=name + DECODE, backend="python", max_batch_size=rows)
+    config.input.add(name=IMAGE, data_type=schema.TYPE_STRING, dims=[1])
+    config.output.add(name=spec.name, data_type=_data_type(spec.dtype), dims=spec.row_shape)
+    config.dynamic_batching.SetInParent()
+    config.instance_group.add(kind=schema.ModelInstanceGroup.KIND_CPU, count=1)
+    (folder / FILE).write_text(to_text(config), encoding="utf-8")
+    version = folder / "1"
+    version.mkdir()
+    here = Path(__file__).parent
+    (version / "model.py").write_bytes((here / "decode_model.py").read_bytes())
+    (version / "preprocessing.py").write_bytes((here.parent / "images" / "preprocessing.py").read_bytes())
+    steps = {
+        "input": IMAGE,
+        "output": spec.name,
+        "row_shape": spec.row_shape,
+        "pixels": signature.takes_pixels,
+        **preprocessing.to_json(),
+    }
+    (version / "steps.json").write_text(json.dumps(steps, indent=1) + "\n", encoding="utf-8")
+
+
+def _data_type(dtype: str) -> Any:
+    from tritonclient.grpc import model_config_pb2 as schema
+
+    return schema.DataType.Value(f"TYPE_{DATATYPES[dtype]}")
+
+
+def _write_classify(folder: Path, name: str, signature: Signature, rows: int, *, has_labels: bool) -> None:
+    from tritonclient.grpc import model_config_pb2 as schema
+
+    spec = signature.inputs[0]
+    config = schema.ModelConfig(name=name + CLASSIFY, platform="ensemble", max_batch_size=rows)
+    config.input.add(name=IMAGE, data_type=schema.TYPE_STRING, dims=[1])
+    for output in signature.outputs:
+        config.output.add(name=output.name, data_type=_data_type(output.dtype), dims=output.row_shape or (1,))
+    if has_labels:
+        config.output[0].label_filename = LABELS
+    decode = config.ensemble_scheduling.step.add(model_name=name + DECODE, model_version=-1)
+    decode.input_map[IMAGE] = IMAGE
+    decode.output_map[spec.name] = _ROWS
+    model = config.ensemble_scheduling.step.add(model_name=name, model_version=-1)
+    model.input_map[spec.name] = _ROWS
+    for output in signature.outputs:
+        model.output_map[output.name] = output.name
+    (folder / FILE).write_text(to_text(config), encoding="utf-8")
+    version = folder / "1"  # Triton wants a version folder even where nothing is in it; the file keeps it in archives and git
+    version.mkdir()
+    (version / "README").write_text(f"The ensemble of {name + DECODE} and {name}; see ../{FILE}.\n", encoding="utf-8")

@@ -1,0 +1,217 @@
+"""Which backend and precision runs which batch size on which machine, and the measurements that say so. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..base.session import Target
+from .parity import ParityRecord
+
+_STATUSES = ("won", "lost", "refused", "failed", "skipped")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One way to run the model: a backend, a precision, and the files (names in the version's directory) it opens.
+
+    `batch` is the one batch size that the session is compiled for; None for any. `streams` compute equal parts of it side by
+    side. `variant` tells what else is special about
+    it, such as layers kept in floats.
+    """
+
+    backend: str
+    precision: str
+    files: tuple[str, ...] = ()
+    batch: int | None = None
+    streams: int = 1
+    variant: str = ""
+
+    def __str__(self) -> str:
+        special = [self.variant, "fixed batch" if self.batch else "", f"{self.streams} streams" if self.streams > 1 else ""]
+        return ", ".join([f"{self.backend} {self.precision}", *filter(None, special)])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "backend": self.backend,
+            "precision": self.precision,
+            "files": list(self.files),
+            "batch": self.batch,
+            "streams": self.streams,
+            "variant": self.variant,
+        }
+
+    def target(self, device: str, threads: int | None, ordinal: int | None = None) -> Target:
+        """What to open it with; `ordinal` is which GPU, of which a plan knows nothing."""
+        precision, batch, streams = self.precision, self.batch, self.streams
+        return Target(device=device, precision=precision, threads=threads, batch=batch, streams=streams, ordinal=ordinal)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Choice:
+        return cls(
+            backend=data["backend"],
+            precision=data["precision"],
+            files=tuple(data["files"]),
+            batch=data.get("batch"),
+            streams=data.get("streams", 1),
+            variant=data.get("variant", ""),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One candidate at one batch size. Times are milliseconds per call: the median, and the interquartile range as spread.
+
+    `memory_mb` is what its session added to the process's resident memory, in megabytes (2^20 bytes), when it was opened and
+    first run. `variant` is what follows the backend and precision in the choice's name. `status` is "won", "lost" (to the
+    winner), "refused" (parity), "failed" (an error) or "skipped" (not measured); `why` says it in words for all but the
+    winner. Times are None when nothing was measured.
+    """
+
+    backend: str
+    precision: str
+    bucket: int
+    status: str
+    median_ms: float | None = None
+    spread_ms: float | None = None
+    repetitions: int = 0
+    memory_mb: float | None = None
+    parity: ParityRecord | None = None
+    why: str = ""
+    variant: str = ""
+
+    def __post_init__(self) -> None:
+        if self.status not in _STATUSES:
+            raise ValueError(f"measurement: status must be one of {', '.join(_STATUSES)}; got {self.status!r}")
+
+    @property
+    def candidate(self) -> str:
+        """The candidate's name, as `str(choice)` gives it."""
+        return ", ".join(filter(None, [f"{self.backend} {self.precision}", self.variant]))
+
+    def as_choice(self) -> Choice:
+        """The choice that was measured, without its files: what `str(choice)` says, read back."""
+        parts = self.variant.split(", ") if self.variant else []
+        streams = next((int(part.removesuffix(" streams")) for part in parts if part.endswith(" streams")), 1)
+        own = [part for part in parts if part != "fixed batch" and not part.endswith(" streams")]
+        batch = self.bucket if "fixed batch" in parts else None
+        return Choice(backend=self.backend, precision=self.precision, batch=batch, streams=streams, variant=", ".join(own))
+
+    @property
+    def rows_per_second(self) -> float | None:
+        return None if not self.median_ms else 1000 * self.bucket / self.median_ms
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "backend": self.backend,
+            "precision": self.precision,
+            "bucket": self.bucket,
+            "status": self.status,
+            "median_ms": self.median_ms,
+            "spread_ms": self.spread_ms,
+            "repetitions": self.repetitions,
+            "memory_mb": self.memory_mb,
+            "variant": self.variant,
+            "parity": None if self.parity is None else self.parity.to_json(),
+            "why": self.why,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Measurement:
+        parity = data.get("parity")
+        return cls(**{**data, "parity": None if parity is None else ParityRecord.from_json(parity)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The winner per batch bucket on the machine that `fingerprint` describes.
+
+    `portable` marks a plan that nobody measured on this machine; `reason` then says why it was taken.
+    """
+
+    fingerprint: Mapping[str, Any]
+    choices: Mapping[int, Choice]
+    device: str = "cpu"
+    threads: int | None = None
+    measurements: tuple[Measurement, ...] = field(default=(), repr=False)
+    portable: bool = False
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.choices:
+            raise ValueError("a plan needs a choice for at least one batch bucket")
+        if any(not isinstance(bucket, int) or isinstance(bucket, bool) or bucket < 1 for bucket in self.choices):
+            raise ValueError(f"plan: buckets must be positive integers, got {list(self.choices)}")
+        for bucket, choice in self.choices.items():
+            if choice.batch not in (None, bucket):
+                raise ValueError(f"plan: batch {bucket} cannot be run by a session for a batch of {choice.batch!r} alone")
+        object.__setattr__(self, "choices", dict(sorted(self.choices.items())))
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """The batch sizes planned for, ascending."""
+        return tuple(self.choices)
+
+    def bucket(self, batch: int) -> int:
+        """The smallest bucket that holds the batch, or the largest bucket when none does."""
+        if batch < 1:
+            raise ValueError(f"a batch has at least one row, got {batch}")
+        return next((bucket for bucket in self.choices if bucket >= batch), max(self.choices))
+
+    def choice(self, batch: int) -> Choice:
+        """How to run a batch of that many rows."""
+        return self.choices[self.bucket(batch)]
+
+    def target(self, batch: int, *, threads: int | None = None, ordinal: int | None = None) -> Target:
+        """The target to open `choice(batch)` with; `threads` overrides the plan's own."""
+        return self.choice(batch).target(self.device, threads or self.threads, ordinal)
+
+    def worst_parity(self) -> ParityRecord:
+        """One record for all choices: that of the first winner that did not pass, else of the one that differs most.
+
+        `max_abs` is the fp32 graph's largest difference; where a lossy precision won, its own stands in `why`.
+        """
+        won = [(item, item.parity) for item in self.measurements if item.status == "won" and item.parity is not None]
+        failed = next((record for _, record in won if not record.passed), None)
+        if failed is not None or not won:
+            return failed or ParityRecord(status="not-run", why="no winner was compared")
+        agreements = [record.top1_agreement for _, record in won if record.top1_agreement is not None]
+        item, worst = max(won, key=lambda pair: pair[1].max_abs or 0.0)
+        worst = replace(worst, top1_agreement=min(agreements, default=None))
+        exact = [
+            other.parity.max_abs
+            for other in self.measurements
+            if other.precision == "fp32"
+            and other.parity is not None
+            and other.parity.passed
+            and other.parity.max_abs is not None
+        ]
+        if item.precision == "fp32" or not exact:
+            return worst
+        why = f"{item.precision}: {worst.why}; outputs differ by up to {worst.max_abs:.1e}, in fp32 by {max(exact):.1e}"
+        return replace(worst, max_abs=max(exact), why=why)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "fingerprint": dict(self.fingerprint),
+            "device": self.device,
+            "threads": self.threads,
+            "choices": {str(bucket): choice.to_json() for bucket, choice in self.choices.items()},
+            "measurements": [measurement.to_json() for measurement in self.measurements],
+            "portable": self.portable,
+            "reason": self.reason,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+        """Read what `to_json` wrote; raises KeyError, TypeError or ValueError on anything else."""
+        return cls(
+            fingerprint=dict(data["fingerprint"]),
+            choices={int(bucket): Choice.from_json(choice) for bucket, choice in data["choices"].items()},
+            device=data["device"],
+            threads=data["threads"],
+            measurements=tuple(Measurement.from_json(item) for item in data["measurements"]),
+            portable=data["portable"],
+            reason=data["reason"],
+        )

@@ -1,0 +1,1 @@
+"""What several backends build their sessions from."""

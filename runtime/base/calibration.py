@@ -1,0 +1,86 @@
+"""What int8 takes its ranges from: real images, and what they make of the tensors of a graph. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ...errors import BackendError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_KEPT_IN_FLOATS = (0.0, 0.1, 0.25, 0.5)
+
+
+class Spread:
+    """What the calibration images made of one tensor: its range, and how its channels vary within it."""
+
+    def __init__(self) -> None:
+        self.low, self.high = float("inf"), float("-inf")
+        self._count = 0
+        self._total: Any = 0.0
+        self._squares: Any = 0.0
+
+    def add(self, values: np.ndarray[Any, Any], axis: int) -> None:
+        """Take in some more values, whose channels lie along `axis`."""
+        import numpy as np
+
+        others = tuple(index for index in range(values.ndim) if index != axis % values.ndim)
+        totals = values.sum(axis=others, dtype=np.float64)
+        squares = np.square(values, dtype=np.float64).sum(axis=others)
+        self.take(float(values.min()), float(values.max()), values.size // values.shape[axis], totals, squares)
+
+    def take(self, low: float, high: float, count: int, totals: np.ndarray[Any, Any], squares: np.ndarray[Any, Any]) -> None:
+        """Take in what is known of some more values: their ends, and for each channel, which has `count` of them, the sums of
+        them and of their squares, float64 [channels]."""
+        self.low, self.high = min(self.low, low), max(self.high, high)
+        self._count += count
+        self._total = self._total + totals
+        self._squares = self._squares + squares
+
+    @property
+    def signal_to_noise(self) -> float:
+        """Of the median channel in 8 bits: with its variance v and the range r of the tensor, v / ((r / 255)^2 / 12), the noise
+        of uniform quantisation (Bennett 1948). The median, because an outlier is its own signal and drowns all others.
+        """
+        import numpy as np
+
+        span = max(self.high, 0.0) - min(self.low, 0.0)
+        variance = self._squares / self._count - (self._total / self._count) ** 2
+        return float("inf") if span == 0 else float(np.median(variance)) * 12 * (255 / span) ** 2
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Real inputs, one float32 array [n, ...] per input of the graph, and the level of relief that is wanted.
+
+    `statistics` (of the portable graph's tensors) and `of_program` (of the values of torch's program) are shared between the
+    levels of one calibration, so that the images run once.
+    """
+
+    inputs: Sequence[np.ndarray[Any, Any]]
+    level: int = 0
+    statistics: dict[str, Spread] = field(default_factory=dict, repr=False)
+    of_program: dict[str, Spread] = field(default_factory=dict, repr=False)
+
+    @property
+    def file(self) -> str:
+        return "model-int8.onnx" if not self.level else f"model-int8-{self.level}.onnx"
+
+    @property
+    def share_in_floats(self) -> float:
+        """The share of the convolutions and matrix products that keep out of int8, those that suffer most from it."""
+        return _KEPT_IN_FLOATS[self.level]
+
+    def relieved(self) -> Calibration | None:
+        """The next level, or None when there is none."""
+        return replace(self, level=self.level + 1) if self.level + 1 < len(_KEPT_IN_FLOATS) else None
+
+
+def required(calibration: Calibration | None) -> Calibration:
+    """The calibration of a graph that may come without; then a BackendError says what is missing."""
+    if calibration is None:
+        raise BackendError("int8 takes its ranges from real images; give some to compile (calibration= or images=)")
+    return calibration

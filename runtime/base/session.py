@@ -1,0 +1,144 @@
+"""What a compiled model is to whoever runs it: numpy rows in, numpy rows out. Torch-free."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...errors import BackendError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_DEVICES = ("cpu", "cuda")
+_PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "int8", "int8+bf16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where and how precisely a session computes. `threads` counts CPU threads; None is `default_threads()`.
+
+    "int8+bf16" computes in bf16 what is not quantised; "fp8" multiplies wide linear layers in 8-bit floats and computes the
+    rest in bf16. `batch` asks for a session compiled for that many rows alone: fewer are padded, more are run in parts. None
+    takes any batch as it comes. With `streams` such a batch is cut into that many equal parts, which are computed side by side,
+    each by its share of the threads. `ordinal` says which of the visible GPUs; None is the process's current one.
+    """
+
+    device: str = "cpu"
+    precision: str = "fp32"
+    threads: int | None = None
+    batch: int | None = None
+    streams: int = 1
+    ordinal: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.device not in _DEVICES:
+            raise ValueError(f"target: device must be one of {', '.join(_DEVICES)}; got {self.device!r}")
+        if self.precision not in _PRECISIONS:
+            raise ValueError(f"target: precision must be one of {', '.join(_PRECISIONS)}; got {self.precision!r}")
+        if self.threads is not None and self.threads < 1:
+            raise ValueError(f"target: threads must be at least 1, got {self.threads}")
+        if self.batch is not None and self.batch < 1:
+            raise ValueError(f"target: batch must be at least 1, got {self.batch}")
+        if self.streams < 1 or (self.streams > 1 and (self.batch is None or self.batch % self.streams)):
+            raise ValueError(f"target: streams must divide batch, got {self.streams} for {self.batch}")
+        if self.ordinal is not None and (self.ordinal < 0 or self.device == "cpu"):
+            raise ValueError(f"target: ordinal must count GPUs from 0, got {self.ordinal} for {self.device}")
+
+    @property
+    def place(self) -> str:
+        """The device as torch names it: "cpu", "cuda" or "cuda:1"."""
+        return self.device if self.ordinal is None else f"{self.device}:{self.ordinal}"
+
+    @property
+    def thread_count(self) -> int:
+        """The CPU threads to use, with the default filled in."""
+        return self.threads if self.threads is not None else default_threads()
+
+
+class Session(Protocol):
+    """One loaded, compiled model. Used by one thread at a time; open one session per thread.
+
+    A torch session also has `run_tensors(list[Tensor]) -> list[Tensor]`, which keeps GPU data on the GPU.
+    """
+
+    def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+        """Compute all outputs in the signature's order, for inputs of any common batch size >= 1. Outputs are the caller's own.
+
+        Raises BackendError when the library under it fails.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free memory and threads; the session cannot be used afterwards. Safe to call twice."""
+        ...
+
+
+class FixedBatchSession:
+    """A session that computes `batch` rows at a time, for any number of them: fewer are padded, more are run in parts."""
+
+    def __init__(self, inner: Session, batch: int) -> None:
+        self._inner = inner
+        self._batch = batch
+
+    def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+        """See `Session.run`."""
+        rows, batch = len(inputs[0]), self._batch
+        if rows == batch:
+            return self._inner.run(inputs)
+        import numpy as np
+
+        results = []
+        for start in range(0, rows, batch):
+            part = [value[start : start + batch] for value in inputs]
+            lacking = batch - len(part[0])
+            if lacking:  # with copies of a row: zeros could be slower or faster than what a model is used to
+                part = [np.concatenate([value, np.repeat(value[-1:], lacking, axis=0)]) for value in part]
+            results.append([value[: batch - lacking] for value in self._inner.run(part)])
+        return results[0] if len(results) == 1 else [np.concatenate(values) for values in zip(*results, strict=True)]
+
+    def close(self) -> None:
+        """See `Session.close`."""
+        self._inner.close()
+
+
+def default_threads() -> int:
+    """Physical cores that this process may use: at most its CPU affinity and its container's quota, at least 1."""
+    import psutil
+
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    physical = psutil.cpu_count(logical=False) or allowed
+    return max(1, min(allowed, physical, _quota(Path("/sys/fs/cgroup/cpu.max")) or allowed))
+
+
+def visible_gpus() -> int:
+    """How many GPUs CUDA lets this process use, by its CUDA_VISIBLE_DEVICES; 0 without NVIDIA's driver. Torch-free."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    # Anything but 0 is an error, such as a driver without a device (100); no context is made, which would take memory.
+    return count.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+
+
+def check_device(device: str) -> None:
+    """Raises BackendError, naming the remedy, where "cuda" is asked for and this process sees no GPU."""
+    if device == "cuda" and visible_gpus() == 0:
+        raise BackendError(
+            "there is no NVIDIA GPU for --device cuda: nvidia-smi must list one, and CUDA_VISIBLE_DEVICES must not hide it; "
+            "--device cpu plans for this machine's processor"
+        )
+
+
+def _quota(path: Path) -> int | None:
+    """CPUs granted by a cgroup v2 quota file ("max 100000" or "150000 100000"), rounded up; None when there is no limit."""
+    try:
+        granted, period = path.read_text(encoding="ascii").split()
+        return None if granted == "max" else max(1, -(-int(granted) // int(period)))
+    except (OSError, ValueError, ZeroDivisionError):
+        return None

@@ -1,0 +1,1 @@
+"""A module becomes one program, or every obstacle is named."""

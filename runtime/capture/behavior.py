@@ -1,0 +1,100 @@
+"""Does a graph do what its module does? Both run on the same fresh rows, at several batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+
+from ...errors import Obstacle
+from ..base.numerics import fresh_rows, largest_difference
+from ..base.structure import flatten
+from . import source_locations
+from .graph_obstacles import values_taken
+from .obstacles import from_exception, value_needed
+from .programs import in_float64, runnable
+from .rehearsal import rehearse
+
+_LIMIT = 1e-3  # of the output's range; what remains is for the parity check, which knows the model's own noise
+_REPEATED = 6  # how often a module is asked again whether it answers the same
+_TESTS_BATCH = "look for code that tests the batch size"
+_MIXES = "a row's result depends on the other rows of its batch, so it cannot be batched; look for batch statistics"
+_VARIES = (
+    "the module answers the same input differently each time; look for random numbers (torch, random, numpy), "
+    "and for attributes that it changes"
+)
+
+
+def in_behaviour(
+    module: torch.nn.Module, program: ExportedProgram, example: tuple[torch.Tensor, ...], batches: Sequence[int]
+) -> list[Obstacle]:
+    """Run module and graph at every batch; they must agree, and rows must not depend on each other."""
+    place = source_locations.of_forward(module)
+    graph = runnable(program)
+    rows = tuple(fresh_rows(value, max(batches), seed=index) for index, value in enumerate(example))
+    alone: list[torch.Tensor] = []
+    for batch in batches:
+        inputs = tuple(value[:batch].clone() for value in rows)
+        drawn = _python_random_numbers()
+        try:
+            expected = _tensors(module, inputs)
+            draws = drawn != _python_random_numbers()
+            actual = graph(*inputs)
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything; it is reported with its place
+            return [from_exception(error, code="PG111", prefix=f"captured, but it fails with {batch} rows: ", module=module)]
+        if any(value.ndim < 1 or value.shape[0] != batch for value in expected):
+            message = f"with {batch} rows the module returns {_shapes(expected)}; give squeeze() its dimension"
+            return [Obstacle("PG111", message, *place)]
+        alone = alone or [value.detach() for value in expected]
+        if [value.shape for value in expected] != [value.shape for value in actual]:
+            message = f"with {batch} rows the module returns {_shapes(expected)}, the graph {_shapes(actual)}; {_TESTS_BATCH}"
+            return [Obstacle("PG111", message, *place)]
+        if (worst := _difference(expected, actual)) > _LIMIT:
+            if _varies(module, inputs, expected):
+                return [Obstacle("PG109", _VARIES, *place)]
+            if decided := [value_needed(*place) for kind, place in rehearse(module, example) if kind == "value"]:
+                return decided  # where the code caught what torch.export raised there
+            message = f"with {batch} rows the graph differs from the module by {worst:.1e} of its range; {_TESTS_BATCH}"
+            return [Obstacle("PG111", message, *place)]
+        if draws and _varies(module, inputs, expected):  # the same by chance
+            return [Obstacle("PG109", _VARIES, *place)]
+        mixed = max(largest_difference(a, b[: a.shape[0]]) for a, b in zip(alone, expected, strict=True))
+        if mixed > _LIMIT and _rows_mix(program, rows):
+            return values_taken(program) or [Obstacle("PG107", _MIXES, *place)]
+    return []
+
+
+def _tensors(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> list[Any]:
+    returned = module(*(value.clone() for value in inputs))
+    return flatten(returned, torch.is_tensor, lambda where, value: None)[0]
+
+
+def _varies(module: torch.nn.Module, inputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
+    return any(_difference(expected, _tensors(module, inputs)) > _LIMIT for _ in range(_REPEATED))
+
+
+def _python_random_numbers() -> tuple[Any, ...]:
+    """The state of the generators whose numbers torch.export takes for constants."""
+    _, keys, position, *_ = np.random.get_state(legacy=True)
+    return random.getstate(), bytes(np.asarray(keys)), position
+
+
+def _difference(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tensor]) -> float:
+    return max(largest_difference(a, b) for a, b in zip(expected, actual, strict=True))
+
+
+def _rows_mix(program: ExportedProgram, rows: tuple[torch.Tensor, ...]) -> bool:
+    """Whether rows influence each other in float64, where rounding cannot be the reason."""
+    graph = runnable(in_float64(program))
+    double = tuple(value.double() if value.is_floating_point() else value for value in rows)
+    together = graph(*double)
+    single = graph(*(value[:1] for value in double))
+    return max(largest_difference(a, b[:1]) for a, b in zip(single, together, strict=True)) > 1e-6
+
+
+def _shapes(values: Sequence[torch.Tensor]) -> str:
+    return ", ".join(str(tuple(value.shape)) for value in values)

@@ -1,0 +1,113 @@
+"""Obstacles that an exported program shows: state, random numbers, and outputs whose shape is not [batch, fixed...]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from ...errors import Obstacle
+from . import source_locations
+from .obstacles import value_needed, writes
+
+_RANDOM = "random numbers are drawn in evaluation mode; give F.dropout training=self.training, and make layers in __init__ only"
+_LASTING = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+def in_program(program: ExportedProgram, names: Sequence[str]) -> list[Obstacle]:
+    """What stands in the graph itself; `names` are those of its outputs."""
+    found = []
+    nodes = {node.name: node for node in program.graph.nodes}
+    lasting = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.kind in _LASTING}
+    for node_name, buffer in program.graph_signature.buffers_to_mutate.items():
+        found.append(writes(_public(buffer), *source_locations.of_node(nodes.get(node_name))))
+    for node, name in _written(program):
+        if name in lasting:
+            found.append(writes(_public(lasting[name]), *source_locations.of_node(node)))
+    random = (node for node in nodes.values() if node.users and _is_random(node))
+    found += [Obstacle("PG109", _RANDOM, *source_locations.of_node(node)) for node in random]
+    batches = {str(node.meta["val"].shape[0]) for node in nodes.values() if node.name in program.graph_signature.user_inputs}
+    for node_name, name in zip(program.graph_signature.user_outputs, names, strict=True):
+        value, place = nodes[node_name].meta["val"], source_locations.of_node(nodes[node_name])
+        if any(not isinstance(size, int) for size in value.shape[1:]):
+            message = (
+                f"the shape of output {name}, {tuple(value.shape)}, depends on values or the batch; give it fixed dimensions"
+            )
+            found.append(Obstacle("PG105", message, *place))
+        elif str(value.shape[0]) not in batches:
+            code = "PG104" if isinstance(value.shape[0], int) else "PG105"
+            message = (
+                f"the first dimension of output {name} is {value.shape[0]}, not the batch; return a row per row of the input"
+            )
+            found.append(Obstacle(code, message, *place))
+    return found
+
+
+def written_inputs(program: ExportedProgram) -> frozenset[int]:
+    """The positions of the inputs that the graph computes in place of, as `nn.ReLU(inplace=True)` at the beginning does."""
+    order = {name: index for index, name in enumerate(program.graph_signature.user_inputs)}
+    mutated = getattr(program.graph_signature, "user_inputs_to_mutate", {}).values()
+    return frozenset(order[name] for name in (*mutated, *(name for _, name in _written(program))) if name in order)
+
+
+def values_taken(program: ExportedProgram) -> list[Obstacle]:
+    """Every line whose `.item()` became part of the graph."""
+    taken = (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
+    found = [source_locations.of_node(node) for node in program.graph.nodes if node.target in taken]
+    return [value_needed(*place) for place in dict.fromkeys(found) if place[0]]
+
+
+def _written(program: ExportedProgram) -> list[tuple[torch.fx.Node, str]]:
+    """Each operation that computes in place, and the name of the graph's input that it writes to, itself or through views."""
+    found = []
+    for node in program.graph.nodes:
+        for argument, value in _arguments(node):
+            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, torch.fx.Node):
+                base = _base(value)
+                if base.op == "placeholder":
+                    found.append((node, base.name))
+    return found
+
+
+def _base(node: torch.fx.Node) -> torch.fx.Node:
+    """Whose memory a node's value is: the node that a chain of views and operations in place began with."""
+    while True:
+        shared = [
+            value
+            for argument, value in _arguments(node)
+            if argument.alias_info is not None and isinstance(value, torch.fx.Node) and _returns_alias(node)
+        ]
+        if not shared:
+            return node
+        node = shared[0]
+
+
+def _returns_alias(node: torch.fx.Node) -> bool:
+    return any(item.alias_info is not None for item in node.target._schema.returns)
+
+
+def _arguments(node: torch.fx.Node) -> list[tuple[torch.Argument, object]]:
+    """The arguments of a call as its schema declares them, each with what is passed."""
+    schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
+    if schema is None:
+        return []
+    named = [(argument, node.kwargs[argument.name]) for argument in schema.arguments if argument.name in node.kwargs]
+    return [*zip(schema.arguments, node.args, strict=False), *named]
+
+
+def _is_random(node: torch.fx.Node) -> bool:
+    """Whether a call draws random numbers. Attention and recurrent layers may, but not with dropout off."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return False
+    given = {argument.name: argument.default_value for argument in schema.arguments}
+    given |= {argument.name: value for argument, value in _arguments(node)}
+    switched_off = any(given.get(name) is False for name in ("train", "training"))
+    never_drops = any(given.get(name) == 0 for name in ("p", "dropout", "dropout_p"))
+    return not (switched_off or never_drops)
+
+
+def _public(name: str) -> str:
+    return name.removeprefix("module.")

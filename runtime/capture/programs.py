@@ -1,0 +1,122 @@
+"""Copies of exported programs: runnable, in float64, on another device, without traces of where they came from."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from ..base.session import Target
+from ..base.silence import quiet
+
+_TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "torch_fn")
+
+
+def runnable(program: ExportedProgram) -> Callable[..., Sequence[torch.Tensor]]:
+    """The program as a function of tensors. It shares the program's weights."""
+    with quiet("torch"):
+        return program.module(check_guards=False)
+
+
+def in_float64(program: ExportedProgram) -> ExportedProgram:
+    """The same program in float64, with its weights, constants and conversions: what an algebraic rewrite is proved on."""
+    dtype = torch.float64
+
+    def cast(value: Any) -> Any:
+        return value.detach().to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    graph_module = copy.deepcopy(program.graph_module)
+    for node in list(graph_module.graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            graph_module.graph.erase_node(node)  # it asserts the dtype that is being changed
+        elif node.op == "call_function":
+            node.args = pytree.tree_map_only(torch.dtype, lambda old: dtype if old.is_floating_point else old, node.args)
+            node.kwargs = pytree.tree_map_only(torch.dtype, lambda old: dtype if old.is_floating_point else old, node.kwargs)
+    graph_module.recompile()
+    state = {name: _as(value, cast(value)) for name, value in program.state_dict.items()}
+    constants = {name: cast(value) for name, value in program.constants.items()}
+    return rebuilt(program, graph_module, state_dict=state, constants=constants)
+
+
+def rebuilt(program: ExportedProgram, graph_module: torch.fx.GraphModule, **changes: Any) -> ExportedProgram:
+    """A new program from a rewritten graph; what is not in `changes` is the old program's."""
+    parts = {
+        "graph_signature": copy.deepcopy(program.graph_signature),
+        "state_dict": program.state_dict,
+        "range_constraints": copy.deepcopy(program.range_constraints),
+        "module_call_graph": program.module_call_graph,
+        "example_inputs": program.example_inputs,
+        "constants": program.constants,
+        "verifiers": [program.verifier],
+        **changes,
+    }
+    return ExportedProgram(root=graph_module, graph=graph_module.graph, **parts)
+
+
+def _as(original: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return torch.nn.Parameter(value, requires_grad=False) if isinstance(original, torch.nn.Parameter) else value
+
+
+def on_device(program: ExportedProgram, device: str) -> ExportedProgram:
+    """The program with its weights and constants on the device ("cpu", "cuda" or "cuda:1"); the same one when it is there."""
+    wanted = torch.device(device)
+    tensors = [
+        *program.state_dict.values(),
+        *(value for value in program.constants.values() if isinstance(value, torch.Tensor)),
+    ]
+    if all(value.device.type == wanted.type and wanted.index in (None, value.device.index) for value in tensors):
+        return program
+    from torch.export.passes import move_to_device_pass
+
+    with quiet("torch"):
+        return move_to_device_pass(copy.deepcopy(program), device)
+
+
+def anonymous(program: ExportedProgram) -> ExportedProgram:
+    """The program without stack traces and the example's values, which hold the user's paths, source lines and data."""
+    graph_module = copy.deepcopy(program.graph_module)
+    for node in graph_module.graph.nodes:
+        for key in _TRACES:
+            node.meta.pop(key, None)
+    blank = pytree.tree_map_only(torch.Tensor, torch.zeros_like, program.example_inputs)  # AOTInductor wants some
+    return rebuilt(program, graph_module, example_inputs=blank)
+
+
+def write_program(program: ExportedProgram, path: Path) -> None:
+    """Write a program to a file. Through memory: where torch itself finds the disk full, it ends the process."""
+    buffer = io.BytesIO()
+    with quiet("torch"):
+        torch.export.save(program, buffer)
+    path.write_bytes(buffer.getbuffer())
+
+
+def read_program(path: Path, target: Target) -> ExportedProgram:
+    """What `write_program` wrote, on the target's GPU if it names one: torch loads onto the first what was written on one."""
+    program = torch.export.load(path)
+    return program if target.ordinal is None else on_device(program, target.place)
+
+
+def isolated(program: ExportedProgram) -> ExportedProgram:
+    """The program with a shape environment of its own. Copies share one, and compiling a copy may add guards to it
+    (inductor was seen to add `batch < 16`) that the original would then be held to."""
+    buffer = io.BytesIO()
+    with quiet("torch"):
+        torch.export.save(anonymous(program), buffer)
+        buffer.seek(0)
+        return torch.export.load(buffer)
+
+
+def at_batch(program: ExportedProgram, rows: int, most: int) -> ExportedProgram:
+    """The program exported again with an example of so many rows, at which a compiler measures its kernels; any batch up to
+    `most` runs as before. It shares the program's weights."""
+    given, _ = program.example_inputs
+    example = tuple(value.new_zeros((rows, *value.shape[1:])) for value in given)
+    batch = torch.export.Dim("batch", min=1, max=most)
+    with quiet("torch"):
+        return torch.export.export(runnable(program), example, dynamic_shapes=tuple({0: batch} for _ in example))

@@ -1,0 +1,1 @@
+"""Graph mode as users see it."""

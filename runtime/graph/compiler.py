@@ -1,0 +1,214 @@
+"""A captured graph with its plan and sessions, and how it is made: captured, rewritten, and tuned or found in the cache."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import BackendError, ParityError
+from ...specs import Preprocessing
+from ..artifact.plan import Plan
+from ..base.config import GraphConfig
+from ..base.lock import alone
+from ..capture.capture import CapturedGraph, capture, input_names
+from ..inspect.journal import Journal, measurements_text, operations_text, passes_text, plan_text
+from ..lowering.uint8_input import as_rows, fold_preprocessing
+from ..passes import PassRecord, run_passes
+from ..tuning.autotuner import Progress, tune
+from ..tuning.cache import Cached, cache_key, look_up, store
+from ..tuning.source import CapturedSource
+from .judging_data import GivenImages
+from .runner import Runner
+from .watch import Watch
+
+# What a call that must be planned for measures with at most: rows (more are run in parts, which costs a CPU nothing) and
+# seconds, because its caller waits for the answer.
+_MOST_ROWS = {"cpu": 16, "cuda": 128}
+_MOST_SECONDS = 8.0
+
+
+@dataclass(eq=False)
+class Compiled:
+    """One captured and tuned graph: for one shape of row, dtype and device of each input."""
+
+    captured: CapturedGraph
+    passes: tuple[PassRecord, ...]
+    plan: Plan
+    runner: Runner
+    folder: tempfile.TemporaryDirectory[str]
+    watch: Watch
+    key: str | None = None  # of the cache; None where the plan was not made by a call
+
+    @functools.cached_property
+    def optimised(self) -> CapturedGraph:
+        """The graph after the passes; made when it is needed, since a cached plan brings its files along."""
+        return run_passes(self.captured)[0]
+
+    def close(self) -> None:
+        """Close its sessions and remove its files."""
+        self.runner.close()
+        self.folder.cleanup()
+
+
+class Computation(torch.nn.Module):  # type: ignore[misc]
+    """A graph's `build` as a module, so that its modules' parameters are the exported program's.
+
+    `title` names it in errors; `described` is the function whose parameters name the inputs.
+    """
+
+    def __init__(
+        self, build: Callable[..., Any], modules: Sequence[torch.nn.Module], *, title: str, described: Callable[..., Any]
+    ) -> None:
+        super().__init__()
+        for index, module in enumerate(modules):
+            self.add_module(f"module_{index}", module)
+        self._build = (build,)
+        self.captured_as = title
+        self.source_of_forward = described
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self._build[0](*inputs)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """Makes compiled graphs, and measures them for more batch sizes, as configured and with these images.
+
+    With `preprocessing`, its arithmetic becomes part of what is captured.
+    """
+
+    config: GraphConfig
+    given: GivenImages
+    preprocessing: Preprocessing | None
+    journal: Journal
+
+    def capture(self, computation: Computation, inputs: Sequence[torch.Tensor]) -> CapturedGraph:
+        """Capture for inputs like these. Raises CaptureError."""
+        names, inside = input_names(computation.source_of_forward, len(inputs)), self.preprocessing
+        begin = time.perf_counter()
+        with alone(inputs):
+            if inside is None:
+                captured = capture(computation, inputs, names=names)
+            else:
+                rows = [as_rows(value, inside) for value in inputs]
+                captured = fold_preprocessing(capture(computation, rows, names=names), inside)
+        self.journal.say(1, f"captured in {time.perf_counter() - begin:.2f} s")
+        if self.journal.level >= 3:
+            self.journal.say(3, f"operations captured:\n{operations_text(captured.program.graph.nodes)}")
+        return captured
+
+    def compile(
+        self,
+        captured: CapturedGraph,
+        watch: Watch,
+        *,
+        rows: int,
+        ahead: bool = False,
+        progress: Progress | None = None,
+        stale: Compiled | None = None,
+    ) -> Compiled:
+        """Plan it for a call with that many rows, or `ahead` for whatever calls may come.
+
+        The plan of a `stale` one, whose weights changed, is used again where it suits the new weights.
+        """
+        begin = time.perf_counter()
+        device = self.config.device if self.config.device != "auto" else captured.device
+        config = self.config if ahead else self._for_a_call(self.config.buckets or (own_bucket(rows, device),), device)
+        folder = tempfile.TemporaryDirectory(prefix="headrace-")
+        directory = Path(folder.name)
+        # A call may use what an earlier process measured; whoever compiles ahead asks for a measurement.
+        key = cache_key(captured, config) if not ahead and stale is None and not self.given.images else None
+        try:
+            cached = look_up(key, directory) if key is not None else None
+            if cached is not None and (self.config.buckets is None or set(self.config.buckets) <= set(cached.plan.choices)):
+                plan, records, how = cached.plan, cached.passes, "as an earlier process measured"
+            else:
+                with alone(captured.example):
+                    optimised, records = run_passes(captured)
+                self.journal.say(1, f"passes: {passes_text(records)}")
+                keep = stale.plan if stale else None
+                plan, how = self._tuned(captured, optimised, config, directory, device, progress, keep)
+                if key is not None:
+                    store(key, Cached(plan, records), directory)
+        except BaseException:
+            folder.cleanup()
+            raise
+        self._tell(plan, plan.buckets, how, begin)
+        return Compiled(captured, records, plan, Runner(captured.signature, plan, directory), folder, watch, key)
+
+    def extend_for_call(self, compiled: Compiled, rows: int) -> None:
+        """Measure for a call's batch size too, when the plan has none near it; unless the user chose the buckets."""
+        if not self.covers(compiled, rows):
+            self.extend(compiled, (own_bucket(rows, compiled.plan.device),), during_call=True)
+
+    def covers(self, compiled: Compiled, rows: int) -> bool:
+        """Whether the plan has a batch size near that many rows, or the user chose what it has."""
+        near = compiled.plan.bucket(rows)
+        return self.config.buckets is not None or near / 4 < own_bucket(rows, compiled.plan.device) <= near
+
+    def extend(self, compiled: Compiled, buckets: Sequence[int] | None = None, *, during_call: bool = False) -> None:
+        """Add the buckets that the plan lacks, by default those for whatever calls may come. Files that were written for it
+        are used again."""
+        buckets = self.config.planned(compiled.plan.device) if buckets is None else buckets
+        lacking = tuple(bucket for bucket in buckets if bucket not in compiled.plan.choices)
+        if not lacking:
+            return
+        begin = time.perf_counter()
+        runner, device = compiled.runner, compiled.plan.device
+        config = self._for_a_call(lacking, device) if during_call else replace(self.config, buckets=lacking)
+        more, how = self._tuned(compiled.captured, compiled.optimised, config, runner.directory, device, None)
+        compiled.plan = runner.plan = replace(
+            compiled.plan,
+            choices={**compiled.plan.choices, **more.choices},
+            measurements=compiled.plan.measurements + more.measurements,
+        )
+        if compiled.key is not None:
+            store(compiled.key, Cached(compiled.plan, compiled.passes), runner.directory)
+        self._tell(more, lacking, how, begin)
+
+    def _tell(self, plan: Plan, buckets: Sequence[int], how: str, begin: float) -> None:
+        self.journal.say(1, f"planned in {time.perf_counter() - begin:.2f} s, {how}: {plan_text(plan, buckets)}")
+        if self.journal.level >= 2:
+            self.journal.say(2, f"candidates:\n{measurements_text(plan)}")
+
+    def _for_a_call(self, buckets: tuple[int, ...], device: str) -> GraphConfig:
+        return replace(self.config, buckets=buckets, max_tuning_seconds=min(_MOST_SECONDS, self.config.seconds(device)))
+
+    def _tuned(
+        self,
+        captured: CapturedGraph,
+        optimised: CapturedGraph,
+        config: GraphConfig,
+        directory: Path,
+        device: str,
+        progress: Progress | None,
+        keep: Plan | None = None,
+    ) -> tuple[Plan, str]:
+        """The plan, and in words how it was come by."""
+        given = self.given.for_graph(captured.signature)
+
+        def run(keep: Plan | None) -> Plan:
+            return tune(
+                CapturedSource(captured, optimised), config, directory=directory, device=device, images=given.images,
+                labels=given.labels, calibration=given.calibration, progress=progress, keep=keep,
+            )  # fmt: skip
+
+        with alone(captured.example):
+            if keep is None:
+                return run(None), "measured now"
+            try:
+                return run(keep), "the choices as before, held to parity again"
+            except (BackendError, ParityError) as error:
+                return run(None), f"measured anew, because the choices before do not suit the new weights ({error})"
+
+
+def own_bucket(rows: int, device: str) -> int:
+    """The batch size that a call with so many rows is planned for."""
+    return min(rows, _MOST_ROWS[device])

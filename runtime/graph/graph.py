@@ -1,0 +1,416 @@
+"""Graph mode as users see it: subclass, `build`, call. Captured, tuned and compiled at the first call, replayed after."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import ArtifactError, BackendError, InputError
+from ...specs import Labels, Preprocessing, Signature
+from ..artifact.package import write_package
+from ..artifact.parity import ParityRecord
+from ..artifact.plan import Plan
+from ..base.atomic import old_model_stays
+from ..base.config import GraphConfig
+from ..capture.capture import input_names
+from ..inspect.describe import framed, module_lines, optimizer_lines, parity_line, pass_lines, plan_lines, signature_lines
+from ..inspect.journal import Journal
+from ..inspect.recompiles import InputKind, Recompile, changed_inputs, described_inputs, kinds_of
+from ..lowering.portable import write_onnx
+from ..passes import PassRecord
+from ..training.options import StepRecord, TrainingOptions
+from ..training.trainer import Trainer
+from ..tuning.autotuner import Progress
+from .checks import check_tensors
+from .compiler import Compiled, Compiler, Computation
+from .judging_data import GivenImages, first_rows
+from .lru_cache import Kept
+from .watch import Watch, modules_in
+
+_SHOWN = 3  # of the recompiles, the latest
+
+
+class Graph:
+    """A computation that is captured once and then replayed by the fastest backend that agrees with eager.
+
+    Subclass it, keep modules as attributes in `__init__` (after `super().__init__()`), and compute in `build`. Calls may come
+    from several threads; they take turns. Modules run in evaluation mode and without gradients, and are never changed.
+    A call with a new row shape, dtype or device, or after parameters changed, captures anew; `captures` counts that, and
+    `recompiles` says why. While one thread captures, no other may run modules of its own eagerly: torch traces every module
+    call of the process then, and the captured module is in evaluation mode. Graphs may be called at any time.
+    """
+
+    def __init__(self, *, config: GraphConfig | None = None) -> None:
+        self.config = config or GraphConfig()
+        self._captures = 0
+        self._recompiles: list[Recompile] = []
+        self._journal = Journal(type(self).__name__)
+        self._lock = threading.RLock()
+        self._trainer: Trainer | None = None
+        self._kept = Kept(self.config.max_captures)
+        self._warned = False
+        self._latest: Compiled | None = None
+        self._latest_key: tuple[InputKind, ...] | None = None
+        self._given = GivenImages()
+        self._preprocessing: Preprocessing | None = None
+
+    def add_optimizer(
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        lr_scheduler: Any = None,
+        clip_grad_norm: float | None = None,
+        clip_grad_value: float | None = None,
+        accumulate: int = 1,
+        grad_scaler: torch.amp.GradScaler | None = None,
+        checkpoint: Sequence[torch.nn.Module] = (),
+        update: bool = True,
+    ) -> None:
+        """Make this a training graph: `build` computes a loss and calls its `backward()`, and a call is a whole step.
+
+        After every `accumulate` calls the summed gradients are clipped by value and by norm, the optimiser updates, gradients
+        are dropped and `lr_scheduler` steps (once per update; give none to step it per epoch yourself). `grad_scaler` scales
+        what `backward()` starts from. `checkpoint` names modules whose activations are computed again instead of kept. Modules
+        run in the mode that they are in. With `update` False a call ends after `backward()`: gradients are added to `.grad`;
+        the update is yours. Parameters are written in place, so `model`, `optimizer` and this graph always
+        agree, and eager steps may be taken in between. Call it once, after the modules are attributes.
+        """
+        if self._trainer is not None:
+            raise ValueError("this graph has an optimiser already; one graph is one training step")
+        options = TrainingOptions(
+            lr_scheduler=lr_scheduler,
+            clip_grad_norm=clip_grad_norm,
+            clip_grad_value=clip_grad_value,
+            accumulate=accumulate,
+            grad_scaler=grad_scaler,
+            checkpoint=tuple(checkpoint),
+            update=update,
+        )
+        self._trainer = Trainer(self.build, _modules(self), optimizer, options, self.config, self._journal)
+
+    @property
+    def steps(self) -> tuple[StepRecord, ...]:
+        """How a training graph runs each kind of step it has seen: captured or eager, why, and the times of both."""
+        with self._lock:
+            return () if self._trainer is None else self._trainer.records
+
+    @property
+    def captures(self) -> int:
+        """How often the computation, or a training step, was captured."""
+        return self._captures if self._trainer is None else self._trainer.captures
+
+    @property
+    def recompiles(self) -> tuple[Recompile, ...]:
+        """Every capture after the first, and in words why it was needed."""
+        return tuple(self._recompiles if self._trainer is None else self._trainer.recompiles)
+
+    def debug(self, level: int = 1) -> Graph:
+        """Say what this graph does, to the logger "headrace.graph", or on stderr where no logging is set up; returns itself.
+
+        0 is off. 1: each capture with its reason, its duration, the passes, and the plan's choices. 2: also what every
+        candidate measured. 3: also each captured operation with your own file and line, where torch knows it.
+        Raises ValueError for other levels.
+        """
+        self._journal.set(level)
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of each module attribute by name, and of the optimiser, scheduler and scaler of a training graph.
+
+        The parts are those of torch's own `state_dict`, so eager code loads them one by one.
+        """
+        with self._lock:
+            modules = {name: value.state_dict() for name, value in vars(self).items() if isinstance(value, torch.nn.Module)}
+            return {"modules": modules, "training": None if self._trainer is None else self._trainer.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Load what `state_dict` gave. Raises InputError when the modules or the kind of graph differ."""
+        with self._lock:
+            modules = {name: value for name, value in vars(self).items() if isinstance(value, torch.nn.Module)}
+            if set(state["modules"]) != set(modules):
+                raise InputError(f"the state is of modules {sorted(state['modules'])}, this graph has {sorted(modules)}")
+            if (state["training"] is None) != (self._trainer is None):
+                raise InputError("one of the state and this graph has an optimiser and the other has none")
+            for name, value in modules.items():
+                value.load_state_dict(state["modules"][name])
+            if self._trainer is not None:
+                self._trainer.load_state_dict(state["training"])
+
+    def build(self, *inputs: torch.Tensor) -> Any:
+        """The computation: tensors [batch, ...] in; a tensor, or tuples, lists, dicts or dataclasses of them, out."""
+        raise NotImplementedError(f"{type(self).__name__} must define build(self, ...)")
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        """What `build` returns for these inputs, computed by the plan; on the inputs' device and without gradients.
+
+        An autocast around the call changes nothing in inference: `GraphConfig(precision=...)` and the plan choose.
+        Raises CaptureError when `build` cannot become one graph, InputError when an input is no tensor or has no rows.
+        """
+        check_tensors(inputs, batched=self._trainer is None)
+        with self._lock:
+            if self._trainer is not None:
+                return self._trainer.step(inputs)
+            compiled = self._ready(inputs, None)
+            self._compiler().extend_for_call(compiled, inputs[0].shape[0])
+            return compiled.captured.structure.rebuild(compiled.runner.run(inputs))
+
+    def ready(self, *inputs: torch.Tensor) -> bool:
+        """Whether a call with such inputs would be answered at once, with nothing captured or measured."""
+        self._refuse_training("be asked")
+        check_tensors(inputs)
+        with self._lock:
+            compiled = self._kept.get(kinds_of(inputs))
+            if compiled is None or compiled.watch.changed():
+                return False
+            return self._compiler().covers(compiled, inputs[0].shape[0])
+
+    def compile(
+        self,
+        *example_inputs: torch.Tensor,
+        images: Any = None,
+        labels: Any = None,
+        calibration: Any = None,
+        preprocessing: Preprocessing | None = None,
+        progress: Progress | None = None,
+    ) -> Graph:
+        """Capture and tune now, for inputs shaped like the examples, instead of at the first call; returns itself.
+
+        `images` are real inputs [n, ...], at least 64 of them, with `labels` [n] if known: with them, precision "auto" also
+        tries lossy precisions and keeps one that agrees in top-1. int8 takes its ranges from `calibration` images [m, ...],
+        which should not be among those that judge it; without any, from a quarter of `images`, which are then not judged by.
+        With `preprocessing` its arithmetic becomes part of the graph, and inputs, examples and images are decoded pixels, uint8
+        [n, height, width, channels].
+        `progress(fraction, text)` is told how far it is.
+        """
+        self._refuse_training("compile")
+        check_tensors(example_inputs)
+        with self._lock:
+            examples = example_inputs or first_rows(images)
+            if not examples:
+                raise InputError("compile needs example inputs, or images whose first rows can be taken")
+            self._given = GivenImages.of(images, labels, calibration)
+            self._preprocessing = preprocessing
+            self._kept.clear()
+            self._latest = None
+            self._ready(examples, progress, ahead=True, why="compile was called again")
+        return self
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the latest capture, with every measurement. Raises BackendError before the first call."""
+        return self._last().plan
+
+    @property
+    def signature(self) -> Signature:
+        """Names, dtypes and shapes of the latest capture. Raises BackendError before the first call."""
+        return self._last().captured.signature
+
+    @property
+    def passes(self) -> tuple[PassRecord, ...]:
+        """What each rewrite did to the latest capture. Raises BackendError before the first call."""
+        return self._last().passes
+
+    @property
+    def parity(self) -> ParityRecord:
+        """How the plan's choices compare with eager: the worst of their records. Raises BackendError before the first call."""
+        return self.plan.worst_parity()
+
+    @old_model_stays
+    def save(
+        self,
+        path: str | Path,
+        *,
+        labels: Labels | Sequence[str] | None = None,
+        preprocessing: Preprocessing | None = None,
+        probabilities: bool | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Path:
+        """Write the latest capture as a model folder (models/resnet50) that `load`, the server and Triton read.
+
+        `labels` are the class names, `probabilities` says that the outputs need no softmax. With `preprocessing`, the models
+        beside it take encoded images. An existing model is replaced in one step; on any failure it stays.
+        Raises ArtifactError, also before the first call.
+        """
+        self._refuse_training("save")
+        with self._lock:
+            if self._latest is None:
+                raise ArtifactError("there is nothing to save yet; call the graph or compile it with example inputs first")
+            compiled = self._latest
+            if compiled.watch.changed():
+                compiled = self._ready(compiled.captured.example, None)
+            self._compiler().extend(compiled)
+            folder = Path(path)
+            with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
+                write_onnx(compiled.optimised, compiled.runner.directory)
+                wanted = {"model.onnx", *(name for choice in compiled.plan.choices.values() for name in choice.files)}
+                wanted |= {item.name for item in compiled.runner.directory.glob("model.onnx.*")}
+                for name in wanted:
+                    shutil.copyfile(compiled.runner.directory / name, Path(staging) / name)
+                return write_package(
+                    folder,
+                    name=folder.name,
+                    files_from=Path(staging),
+                    signature=compiled.captured.signature,
+                    preprocessing=preprocessing or self._preprocessing,
+                    labels=labels,
+                    probabilities=bool(probabilities),
+                    parity=self.parity,
+                    plans=[compiled.plan],
+                    provenance={
+                        **(provenance or {}),
+                        "outputs": compiled.captured.structure.to_json(),
+                        "passes": [record.to_json() for record in compiled.passes],
+                    },
+                )
+
+    def __repr__(self) -> str:
+        lines = module_lines(modules_in(vars(self)))
+        latest = self._latest
+        if self._trainer is not None:
+            trainer = self._trainer
+            lines += optimizer_lines(trainer.optimizer, trainer.options.told(), trainer.updates)
+            lines += [f"  {record}" for record in self.steps]
+        elif latest is not None:
+            signature, plan = latest.captured.signature, latest.plan
+            lines += [
+                *signature_lines(signature),
+                *pass_lines(latest.passes),
+                *plan_lines(plan),
+                parity_line(plan.worst_parity()),
+            ]
+        else:
+            lines.append("not captured yet: call it, or compile it with example inputs")
+        if self.captures:
+            kept = f", {len(self._kept)} kept of at most {self._kept.most}" if self._trainer is None else ""
+            lines.append(f"captures: {self.captures}{kept}")
+            lines += [f"  {recompile}" for recompile in self.recompiles[-_SHOWN:]]
+        return framed(type(self).__name__, lines)
+
+    def _refuse_training(self, what: str) -> None:
+        if self._trainer is not None:
+            raise ArtifactError(f"a training graph cannot {what} for inference; use headrace.compile(model) on its model")
+
+    def _last(self) -> Compiled:
+        if self._trainer is not None:
+            raise BackendError("a training graph has no plan; its steps attribute says how it runs")
+        if self._latest is None:
+            raise BackendError("the graph is not captured yet; call it or compile it with example inputs first")
+        return self._latest
+
+    def _compiler(self) -> Compiler:
+        return Compiler(self.config, self._given, self._preprocessing, self._journal)
+
+    def _ready(
+        self,
+        inputs: Sequence[torch.Tensor],
+        progress: Progress | None,
+        *,
+        ahead: bool = False,
+        why: str | None = None,
+    ) -> Compiled:
+        key = kinds_of(inputs)
+        compiled = self._kept.get(key)
+        if compiled is None or compiled.watch.changed():
+            compiled = self._compile(inputs, progress, ahead, compiled, why or self._why(key, compiled))
+        self._kept.use(key, compiled)
+        self._latest, self._latest_key = compiled, key
+        if self._kept.thrashing and not self._warned:
+            self._warned = True
+            self._journal.warn(
+                f"captures drop one another again and again, because inputs come in more than "
+                f"max_captures={self._kept.most} row shapes; resize inputs to one size, or raise GraphConfig(max_captures=...)"
+            )
+        return compiled
+
+    def _why(self, key: tuple[InputKind, ...], stale: Compiled | None) -> str:
+        """Why a call captures, if it is not the first."""
+        if stale is not None:
+            return stale.watch.why()
+        names = input_names(self._described(), len(key))
+        reason = changed_inputs(names, self._latest_key, key) if self._latest_key is not None else ""
+        if self._kept.was_dropped(key):
+            return f"{reason}; captured before, and dropped to keep no more than max_captures={self._kept.most}"
+        return reason or "nothing was kept"
+
+    def _compile(
+        self,
+        inputs: Sequence[torch.Tensor],
+        progress: Progress | None,
+        ahead: bool,
+        stale: Compiled | None,
+        why: str,
+    ) -> Compiled:
+        modules, compiler = _modules(self), self._compiler()
+        if self._journal.level:
+            names = described_inputs(input_names(self._described(), len(inputs)), kinds_of(inputs))
+            self._journal.say(1, f"capture {self._captures + 1}, for {names}" + (f": {why}" if self._captures else ""))
+        watch = Watch(self)
+        captured = compiler.capture(Computation(self.build, modules, title=self._title(), described=self._described()), inputs)
+        self._captures += 1
+        if self._captures > 1:
+            self._recompiles.append(Recompile(self._captures, why))
+        return compiler.compile(captured, watch, rows=inputs[0].shape[0], ahead=ahead, progress=progress, stale=stale)
+
+    def _described(self) -> Callable[..., Any]:
+        """The function whose parameters name the inputs."""
+        return self.build
+
+    def _title(self) -> str:
+        return type(self).__name__
+
+
+class ModuleGraph(Graph):
+    """The graph of one module, without a subclass; what `compile` returns."""
+
+    def __init__(self, model: torch.nn.Module, *, config: GraphConfig | None = None) -> None:
+        super().__init__(config=config)
+        self.model = model
+        self._journal.title = self._title()
+
+    def build(self, *inputs: torch.Tensor) -> Any:
+        return self.model(*inputs)
+
+    def _described(self) -> Callable[..., Any]:
+        return self.model.forward
+
+    def _title(self) -> str:
+        return type(self.model).__name__
+
+
+def compile(
+    model: torch.nn.Module,
+    example_inputs: torch.Tensor | Sequence[torch.Tensor] | None = None,
+    *,
+    config: GraphConfig | None = None,
+    images: Any = None,
+    labels: Any = None,
+    calibration: Any = None,
+    preprocessing: Preprocessing | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """The graph of a module. With example inputs or images it is captured and tuned now, else at its first call.
+
+    See `Graph.compile` for images, labels, calibration and preprocessing.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(
+            f"compile takes an nn.Module, got a {type(model).__name__}; a headrace.Graph's build may be any function"
+        )
+    graph = ModuleGraph(model, config=config)
+    if example_inputs is None and images is None:
+        return graph
+    given = () if example_inputs is None else example_inputs
+    examples = tuple(given) if isinstance(given, tuple | list) else (given,)
+    return graph.compile(
+        *examples, images=images, labels=labels, calibration=calibration, preprocessing=preprocessing, progress=progress
+    )
+
+
+def _modules(graph: Graph) -> list[torch.nn.Module]:
+    return list(dict.fromkeys(module for _, module in modules_in(vars(graph))))

@@ -1,0 +1,101 @@
+"""A graph from a model folder, without the source of the model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...errors import ArtifactError, BackendError, InputError
+from ...specs import Signature
+from ..artifact.artifact import Artifact, load_artifact
+from ..artifact.manifest import MANIFEST
+from ..artifact.parity import ParityRecord
+from ..artifact.plan import Plan
+from ..base.structure import LEAF, Structure
+from ..inspect.describe import framed, parity_line, pass_lines, plan_lines, signature_lines
+from ..passes import PassRecord
+from .checks import check_tensors
+from .graph import Graph
+from .runner import Runner
+
+
+class LoadedGraph(Graph):
+    """A graph from a model folder: called like any other, without the source of the model."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        super().__init__()
+        self.artifact = artifact
+        outputs = artifact.provenance.get("outputs")
+        with _read_from(artifact):
+            self._structure = Structure.from_json(outputs) if outputs else _plain_structure(artifact.signature)
+        self._runner = Runner(artifact.signature, artifact.plan_here(), artifact.path)
+
+    def __call__(self, *inputs: torch.Tensor) -> Any:
+        wanted = self._runner.signature.inputs
+        if len(inputs) != len(wanted):
+            names = ", ".join(spec.name for spec in wanted)
+            raise InputError(f"this graph takes {len(wanted)} tensors ({names}), got {len(inputs)}")
+        check_tensors(inputs, [spec.name for spec in wanted])
+        with self._lock:
+            return self._structure.rebuild(self._runner.run(inputs))
+
+    def compile(self, *example_inputs: torch.Tensor, **_: Any) -> Graph:
+        raise BackendError("a loaded graph is compiled already; compile the module itself to measure it on this machine")
+
+    @property
+    def plan(self) -> Plan:
+        return self._runner.plan
+
+    @property
+    def signature(self) -> Signature:
+        return self._runner.signature
+
+    @property
+    def parity(self) -> ParityRecord:
+        with _read_from(self.artifact):
+            return ParityRecord.from_json(self.artifact.parity)
+
+    @property
+    def passes(self) -> tuple[PassRecord, ...]:
+        with _read_from(self.artifact):
+            return tuple(PassRecord(**record) for record in self.artifact.provenance.get("passes", ()))
+
+    def save(self, path: str | Path, **_: Any) -> Path:
+        raise ArtifactError(f"a loaded graph is saved already; copy {self.artifact.path.parent} to {path}")
+
+    def __repr__(self) -> str:
+        artifact = self.artifact
+        lines = [f"{artifact.name} version {artifact.version}", *signature_lines(self.signature)]
+        if artifact.labels is not None:
+            lines.append(f"labels: {len(artifact.labels.names)} classes")
+        if artifact.preprocessing is not None:
+            steps = ", ".join(map(str, artifact.preprocessing.geometry)) or "no geometry"
+            lines.append(f"preprocessing: {artifact.preprocessing.mode} image, {steps}")
+        lines += [*pass_lines(self.passes), *plan_lines(self.plan), parity_line(self.parity)]
+        return framed("LoadedGraph", lines)
+
+
+def load(path: str | Path) -> LoadedGraph:
+    """A graph from a model folder that `Graph.save` or `headrace migrate` wrote. Raises ArtifactError, or BackendError
+    when nothing installed here can run it."""
+    return LoadedGraph(load_artifact(path))
+
+
+@contextlib.contextmanager
+def _read_from(artifact: Artifact) -> Iterator[None]:
+    """What the manifest holds beside what every reader needs is read when it is asked for."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        where = artifact.path / MANIFEST
+        raise ArtifactError(f"{where} holds what this version of Headrace cannot read: {error!r}; package it again") from error
+
+
+def _plain_structure(signature: Signature) -> Structure:
+    if len(signature.outputs) == 1:
+        return LEAF
+    return Structure("mapping", tuple((spec.name, LEAF) for spec in signature.outputs))

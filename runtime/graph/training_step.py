@@ -1,0 +1,136 @@
+"""The training graph of an ordinary loop: a model, a loss and an optimiser that are there already."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..base.config import GraphConfig
+from .graph import Graph
+
+_HOME = (
+    "_headrace_steps"  # an attribute of the optimiser, so that steps live as long as it; copies and pickles of it leave it out
+)
+_KEPT = 4  # steps of one optimiser
+_PLAIN = (bool, int, float, str, bytes, type(None))
+
+
+class TrainingStep(Graph):
+    """What `training_step` returns. A call computes the outputs and the loss, back-propagates, and updates where it may."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        criterion: Callable[..., torch.Tensor],
+        optimizer: torch.optim.Optimizer,
+        divide: float,
+        config: GraphConfig | None,
+        options: dict[str, Any],
+    ) -> None:
+        super().__init__(config=config)
+        self.model, self.criterion, self.divide = model, criterion, divide
+        self._journal.title = f"step of {type(model).__name__}"
+        self.add_optimizer(optimizer, **options)
+
+    def build(self, images: torch.Tensor, *targets: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        outputs = self.model(images)
+        loss = self.criterion(outputs, *targets)
+        with torch.autocast(images.device.type, enabled=False):  # a loop's backward() stands outside of its autocast block
+            (loss if self.divide == 1 else loss / self.divide).backward()
+        return loss, outputs
+
+    def __call__(self, *inputs: Any) -> Any:
+        """(loss, outputs), both without history, for the images and what the criterion takes beside the outputs.
+
+        Numbers among the latter (mixup's share) become tensors of no dimension. Raises InputError for anything else.
+        """
+        device = inputs[0].device if inputs and isinstance(inputs[0], torch.Tensor) else None
+        dtype = torch.get_default_dtype()
+        return super().__call__(
+            *(torch.tensor(value, dtype=dtype, device=device) if type(value) in (int, float) else value for value in inputs)
+        )
+
+
+def training_step(
+    model: nn.Module,
+    criterion: Callable[..., torch.Tensor],
+    optimizer: torch.optim.Optimizer,
+    *,
+    update: bool = True,
+    divide: float = 1,
+    clip_grad_norm: float | None = None,
+    clip_grad_value: float | None = None,
+    accumulate: int = 1,
+    grad_scaler: torch.amp.GradScaler | None = None,
+    lr_scheduler: Any = None,
+    config: GraphConfig | None = None,
+) -> TrainingStep:
+    """The training graph of a loop: `loss, outputs = step(images, targets)` is a step; `criterion(outputs, targets)` its loss.
+
+    A call does what `optimizer.zero_grad()`, `model(images)`, the criterion, `loss.backward()` and `optimizer.step()` do; see
+    `Graph.add_optimizer` for the options. With `update=False` it ends after `backward()`, and `zero_grad`, clipping, the
+    scaler's and the optimiser's steps stay yours: gradients are added to `.grad` as eager adds them. `divide` divides what is
+    back-propagated, not the loss that comes back. An autocast around the call holds for outputs and loss.
+
+    Asked for again with the same objects, as a function that trains one epoch does, it is the same graph, and captured once.
+    Where model and loss cannot be captured, or capture is no gain, the same steps run eagerly; `steps` says which and why.
+    Raises ValueError for options that contradict each other or an optimiser that needs a closure.
+    """
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be an nn.Module, got a {type(model).__name__}")
+    if not callable(criterion):
+        raise ValueError(f"criterion must be callable with (outputs, *targets), got a {type(criterion).__name__}")
+    if not divide > 0:
+        raise ValueError(f"divide must be positive, got {divide!r}")
+    options = {
+        "update": update,
+        "clip_grad_norm": clip_grad_norm,
+        "clip_grad_value": clip_grad_value,
+        "accumulate": accumulate,
+        "grad_scaler": grad_scaler,
+        "lr_scheduler": lr_scheduler,
+    }
+    parts = _parts(criterion)
+    key = (id(model), *map(_value, parts), divide, config, *options.values(), _settings([model, *parts]))
+    kept: list[tuple[Hashable, list[Any], TrainingStep]] = vars(optimizer).setdefault(_HOME, [])
+    for known, _, step in kept:
+        if known == key:
+            return step
+    step = TrainingStep(model, criterion, optimizer, divide, config, options)
+    kept.append((key, parts, step))  # what is known by its identity must live as long
+    del kept[:-_KEPT]
+    return step
+
+
+def _parts(criterion: Callable[..., Any]) -> list[Any]:
+    """What makes a criterion what it is. A function written in place is a new object each time, and the same where its code and
+    what it reads are."""
+    if not isinstance(criterion, types.FunctionType):
+        return [criterion]
+    cells = [_content(cell) for cell in criterion.__closure__ or ()]
+    read = [criterion.__globals__.get(name) for name in criterion.__code__.co_names]
+    return [criterion.__code__, *cells, *read, *(criterion.__defaults__ or ())]
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not bound yet
+        return None
+
+
+def _value(item: Any) -> Hashable:
+    return (type(item), item) if type(item) in (*_PLAIN, types.CodeType) else id(item)
+
+
+def _settings(parts: Iterable[Any]) -> Hashable:
+    """Plain numbers and names in the modules' attributes, which a captured step has as constants (a dropout's share, say)."""
+    modules = [module for part in parts if isinstance(part, nn.Module) for module in part.modules()]
+    return tuple(
+        tuple((name, value) for name, value in vars(module).items() if name != "training" and type(value) in _PLAIN)
+        for module in modules
+    )

@@ -1,0 +1,1 @@
+"""From encoded images to rows of a model's input."""

@@ -1,0 +1,1 @@
+"""What a graph, a plan and a machine are, for people."""

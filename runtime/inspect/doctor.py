@@ -1,0 +1,134 @@
+"""What this machine and installation can do, as data; the command line renders it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ... import __version__
+from .. import backends
+from ..base.fingerprint import fingerprint
+from ..base.session import Target, default_threads
+
+_DEVICES = ("cpu", "cuda")
+_PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
+_DISTRIBUTIONS = {
+    "eager": "torch",
+    "inductor": "torch",
+    "inductor_autotuned": "torch",
+    "kernels": "triton",
+}  # whose version counts; else the one with the backend's own name
+_TOOLS = {
+    "tritonclient": "pip install 'tritonclient[http,grpc]'",
+    "fastapi": "pip install fastapi",
+    "uvicorn": "pip install 'uvicorn[standard]'",
+    "onnxscript": "pip install onnx onnxscript",
+}
+
+# Flags of /proc/cpuinfo that make a number format fast, in words.
+_FAST = {
+    "AVX2": {"avx2"},
+    "AVX-512": {"avx512f"},
+    "int8 dot products": {"avx512_vnni", "avx_vnni", "asimddp", "i8mm"},
+    "bf16": {"avx512_bf16", "amx_bf16", "bf16"},
+    "AMX": {"amx_tile"},
+    "SVE": {"sve"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One thing looked for. `remark` says what it can do where it is present, else why not, with the line that brings it."""
+
+    present: bool
+    name: str
+    version: str = ""
+    remark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Rows of one kind under a title."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+def examine() -> tuple[Section, ...]:
+    """Look at the machine. Imports backends' libraries where asking them is the only way to know, so it takes seconds."""
+    return (
+        Section(title="This machine", rows=_machine()),
+        Section(title="Backends", rows=tuple(_backend(backend) for backend in backends.discover().values())),
+        Section(title="Tools", rows=tuple(_tool(name, remedy) for name, remedy in _TOOLS.items())),
+    )
+
+
+def _machine() -> tuple[Row, ...]:
+    here = fingerprint()
+    return (
+        Row(present=True, name="headrace", version=__version__),
+        Row(present=True, name="python", version=platform.python_version(), remark=f"{platform.system()} {platform.machine()}"),
+        _cpu(here),
+        *_gpus(here["gpus"]),
+    )
+
+
+def _cpu(here: Mapping[str, Any]) -> Row:
+    import psutil
+
+    memory = psutil.virtual_memory().total / 2**30
+    fast = [name for name, flags in _FAST.items() if flags & set(here["flags"])]
+    parts = [f"{here['cores']} logical processors, {default_threads()} threads per session, {memory:.0f} GiB"]
+    return Row(present=True, name=here["cpu"], remark="; ".join([*parts, *([", ".join(fast)] if fast else [])]))
+
+
+def _gpus(names: Sequence[str]) -> list[Row]:
+    """The GPUs that torch can use, else those that the driver knows, with the reason why torch cannot use them."""
+    try:
+        import torch
+    except ImportError:
+        return [Row(present=False, name=name, remark="torch is not installed: pip install torch") for name in names]
+    if torch.cuda.is_available():
+        found = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+        cuda = f"CUDA {torch.version.cuda}"
+        return [Row(present=True, name=gpu.name, remark=f"{gpu.total_memory / 2**30:.0f} GiB, {cuda}") for gpu in found]
+    if not names:
+        return [Row(present=False, name="GPU", remark="no NVIDIA driver is loaded; models run on the CPU")]
+    build = f"a build for CUDA {torch.version.cuda}" if torch.version.cuda else "a build for CPUs"
+    remark = f"torch {torch.__version__} is {build} and cannot use it: pip install 'headrace[cuda]' and a CUDA build of torch"
+    return [Row(present=False, name=name, remark=remark) for name in names]
+
+
+def _backend(backend: backends.Backend) -> Row:
+    version = _version(_DISTRIBUTIONS.get(backend.name, backend.name))
+    if missing := backend.missing():
+        return Row(present=False, name=backend.name, version=version, remark=missing)
+    usable, refusals = [], []
+    for device in _DEVICES:
+        if device not in backend.devices:
+            continue
+        answers = {name: backend.supports(Target(device=device, precision=name)) for name in _PRECISIONS}
+        precisions = [name for name, refusal in answers.items() if refusal is None]
+        if precisions:
+            usable.append(f"{device}: {', '.join(precisions)}")
+        else:
+            refusals.append(f"{device}: {answers['fp32']}")
+    return Row(present=bool(usable), name=backend.name, version=version, remark="; ".join(usable + refusals))
+
+
+def _tool(name: str, remedy: str) -> Row:
+    version = _version(name)
+    return Row(present=bool(version), name=name, version=version, remark="" if version else f"not installed: {remedy}")
+
+
+def _version(distribution: str) -> str:
+    """The installed version, also of a distribution's GPU variant; empty when neither is installed."""
+    for name in (distribution, f"{distribution}-gpu"):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""

@@ -1,0 +1,201 @@
+"""A program whose convolutions take and give 8-bit levels, by the kernels: static int8 for GPUs.
+
+A convolution goes with the sum and the ReLU after it, which the kernel's epilogue computes from its 32-bit sums. Between two
+such convolutions values stay levels; whatever else reads one gets floats in the program's own precision. Weights are signed and
+per output channel, activations per tensor with a zero point, ranges are the least and largest values that the calibration
+images reach. Stems stay in floats: an instruction of tensor cores multiplies 32 levels of the depth at once (PTX ISA,
+mma.m16n8k32), so that three channels would cost as much as 32. So do convolutions of several groups, for which there is no
+kernel, and as many more as the calibration's level of relief asks for, those that lose most in 8 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from ...errors import BackendError
+from ..base.calibration import Calibration, Spread
+from ..capture.rewrite import ProgramEditor
+from .kernel_sites import CONVOLUTIONS, Site, find_sites
+
+__all__ = ["in_int8", "stored_layers"]
+
+_LEAST_CHANNELS = 32
+_ROWS_PER_RUN = 8
+
+Layer = tuple[torch.Tensor, torch.Tensor | None]
+
+
+def stored_layers(program: ExportedProgram) -> dict[str, Layer]:
+    """Weight and bias of each convolution that has them stored, by the node's name: for `in_int8`, from before another pass
+    rounds them."""
+    editor = ProgramEditor(program)
+    found = {}
+    for node in editor.graph.nodes:
+        if node.op == "call_function" and node.target in CONVOLUTIONS:
+            weight, bias = editor.tensor(node.args[1]), node.args[2] if len(node.args) > 2 else None
+            if weight is not None and (bias is None or editor.tensor(bias) is not None):
+                found[node.name] = weight, editor.tensor(bias)
+    return found
+
+
+def in_int8(program: ExportedProgram, layers: Mapping[str, Layer], calibration: Calibration) -> ExportedProgram:
+    """The program, which must be `functional`, with the convolutions in `layers` in int8 where that can be.
+
+    Runs the calibration images, on the program's device, unless `calibration.of_program` knows their spreads. Raises
+    BackendError when no convolution fits, or an image makes a value NaN or infinite.
+    """
+    editor = ProgramEditor(program)
+    sites = _quantisable(editor, layers)
+    if not sites:
+        least = f"one group and at least {_LEAST_CHANNELS} input channels"
+        raise BackendError(f"the graph has no convolution with stored weights, {least}, so int8 gains nothing")
+    if not calibration.of_program:
+        calibration.of_program.update(_spreads(editor, sites, calibration.inputs))
+    spreads = calibration.of_program
+    rewriting = _Rewriting(editor, layers, spreads)
+    for site in _relieved(sites, spreads, calibration):
+        rewriting.put(site)
+    return editor.finish()
+
+
+def _quantisable(editor: ProgramEditor, layers: Mapping[str, Layer]) -> list[Site]:
+    """Sites of convolutions, each the largest that overlaps none before it, in the order in which they compute."""
+    taken: set[Node] = set()
+    chosen = []
+    for site in find_sites(editor):
+        node = site.nodes[0]
+        wide = node.name in layers and layers[node.name][0].shape[1] >= _LEAST_CHANNELS
+        if site.operator == "conv2d" and wide and taken.isdisjoint(site.nodes):
+            taken.update(site.nodes)
+            chosen.append(site)
+    order = {node: place for place, node in enumerate(editor.graph.nodes)}
+    return sorted(chosen, key=lambda site: order[site.at])
+
+
+def _relieved(sites: Sequence[Site], spreads: Mapping[str, Spread], calibration: Calibration) -> list[Site]:
+    kept = max(calibration.level, round(calibration.share_in_floats * len(sites)))
+    if kept >= len(sites):
+        raise BackendError("every layer of this graph would stay in floats")
+    worst = sorted(sites, key=lambda site: spreads[_read(site)[0].name].signal_to_noise)[:kept]
+    return [site for site in sites if site not in worst]
+
+
+def _read(site: Site) -> list[Node]:
+    """The activations that a site reads: what is convolved, and what is added, if anything is."""
+    x, _, _, residual = site.inputs
+    assert x is not None, "a convolution reads something"
+    return [x] if residual is None else [x, residual]
+
+
+def _given(site: Site) -> Node:
+    (result,) = site.outputs
+    assert result is not None, "a convolution that nothing reads is no site"
+    return result
+
+
+def _spreads(editor: ProgramEditor, sites: Sequence[Site], inputs: Sequence[np.ndarray[Any, Any]]) -> dict[str, Spread]:
+    """What all calibration rows, a few at a time, make of the values that sites read and give, by the nodes' names."""
+    found = {node.name: Spread() for site in sites for node in (*_read(site), _given(site))}
+
+    def see(node: Node, value: Any) -> None:
+        if node.name in found:
+            _add(found[node.name], value, node.name)
+
+    tensors = (editor.tensor(node) for node in editor.graph.nodes)
+    device = next((item.device for item in tensors if item is not None), torch.device("cpu"))
+    for start in range(0, len(inputs[0]), _ROWS_PER_RUN):
+        rows = (torch.from_numpy(np.ascontiguousarray(item[start : start + _ROWS_PER_RUN])) for item in inputs)
+        editor.watch((item.to(device) for item in rows), see)
+    return found
+
+
+def _add(spread: Spread, value: torch.Tensor, name: str) -> None:
+    """Take in a value [n, c, h, w], whose sums its device computes."""
+    wide = value.double()
+    low, high, totals, squares = (
+        item.cpu() for item in (wide.amin(), wide.amax(), wide.sum((0, 2, 3)), wide.square().sum((0, 2, 3)))
+    )
+    if not (torch.isfinite(low) and torch.isfinite(high)):
+        raise BackendError(f"the calibration images make {name} NaN or infinite, so it has no range")
+    spread.take(float(low), float(high), value[:, 0].numel(), totals.numpy(), squares.numpy())
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Levels:
+    """A node whose value is the levels of another's: value = (level - zero_point) * scale."""
+
+    node: Node
+    scale: float
+    zero_point: int
+
+
+class _Rewriting:
+    """Puts sites into int8, in the program's order, so that each finds the levels of those before it."""
+
+    def __init__(self, editor: ProgramEditor, layers: Mapping[str, Layer], spreads: Mapping[str, Spread]) -> None:
+        self._editor, self._layers, self._spreads = editor, layers, spreads
+        self._levels: dict[Node, _Levels] = {}  # of values by the program's own nodes, also where nothing reads these any more
+
+    def put(self, site: Site) -> None:
+        read = [self._quantised(node, site.at) for node in _read(site)]
+        x, residual = read[0], read[1] if len(read) == 2 else None
+        weight, bias = self._layers[site.nodes[0].name]
+        weight = weight.double()
+        sizes = weight.abs().amax((1, 2, 3)).clamp(min=torch.finfo(torch.float32).tiny) / 127
+        levels = (weight / sizes.reshape(-1, 1, 1, 1)).round().to(torch.int8)
+        name, result = site.nodes[0].name, _given(site)
+        numbers = site.numbers
+        scale, zero_point = _scale(self._spreads[result.name])
+        arguments = (
+            x.node,
+            self._stored(f"{name}_levels", levels.contiguous(memory_format=torch.channels_last)),
+            self._stored(f"{name}_scales", (sizes * x.scale).float()),
+            x.zero_point,
+            None if bias is None else self._stored(f"{name}_bias", bias.float()),
+            None if residual is None else residual.node,
+            1.0 if residual is None else residual.scale,
+            0 if residual is None else residual.zero_point,
+            *(numbers[key] for key in ("stride", "padding", "dilation", "relu")),
+            scale,
+            zero_point,
+            self._stored(f"{name}_sums", levels.sum((1, 2, 3), dtype=torch.int32)),
+        )
+        computed = self._editor.put(site.at, torch.ops.headrace.conv2d_int8.default, *arguments)
+        self._levels[result] = _Levels(node=computed, scale=scale, zero_point=zero_point)
+        floats = self._converted("dequantize", self._levels[result], computed, result.meta["val"].dtype, before=site.at)
+        result.replace_all_uses_with(floats)
+
+    def _quantised(self, value: Node, before: Node) -> _Levels:
+        """The levels of a value, which are computed once."""
+        if value not in self._levels:
+            scale, zero_point = _scale(self._spreads[value.name])
+            form = _Levels(node=value, scale=scale, zero_point=zero_point)
+            node = self._converted("quantize", form, value, torch.int8, before=before)
+            self._levels[value] = replace(form, node=node)
+        return self._levels[value]
+
+    def _converted(self, operator: str, form: _Levels, value: Node, dtype: torch.dtype, *, before: Node) -> Node:
+        scale = self._stored(f"{value.name}_scale", torch.tensor([form.scale]))
+        zero_point = self._stored(f"{value.name}_zero_point", torch.tensor([form.zero_point], dtype=torch.int32))
+        target = getattr(torch.ops.headrace, operator).default
+        node: Node = self._editor.put(before, target, value, scale, zero_point, 0, dtype)
+        return node
+
+    def _stored(self, name: str, value: torch.Tensor) -> Node:
+        device = next(iter(self._layers.values()))[0].device
+        return self._editor.add_parameter(name, value.to(device))
+
+
+def _scale(spread: Spread) -> tuple[float, int]:
+    """Scale and zero point of levels from -128 to 127 that reach from the least value to the largest, and to 0 in any case."""
+    low, high = min(spread.low, 0.0), max(spread.high, 0.0)
+    scale = (high - low) / 255
+    scale = scale if scale >= torch.finfo(torch.float32).tiny else 1.0  # nothing but zeros
+    return scale, max(-128, min(127, round(-128 - low / scale)))

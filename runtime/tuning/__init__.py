@@ -1,0 +1,1 @@
+"""The plan: every candidate built, held to parity, and measured."""

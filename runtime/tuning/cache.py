@@ -1,0 +1,113 @@
+"""Tuned graphs of earlier processes: a script that compiles at its first call pays for tuning once, not at every start.
+
+Entries are found by everything that a plan depends on: the graph's operations and weights, the configuration, this machine and
+its versions. A cache that cannot be read or written costs time, never an answer: what went wrong is logged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ... import __version__
+from ...errors import ArtifactError
+from ..artifact.manifest import FORMAT, digest, read_manifest, write_manifest
+from ..artifact.plan import Plan
+from ..base.atomic import replacing
+from ..base.cache_folder import cache_folder
+from ..base.fingerprint import fingerprint
+from ..passes import PassRecord
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..base.config import GraphConfig
+    from ..capture.capture import CapturedGraph
+
+log = logging.getLogger("headrace.cache")
+
+_MOST_ENTRIES = 32
+_MOST_BYTES = 8 << 30
+
+
+@dataclass(frozen=True)
+class Cached:
+    """What an earlier process found: its plan, and what the passes did to the graph that it planned."""
+
+    plan: Plan
+    passes: tuple[PassRecord, ...]
+
+
+def cache_key(captured: CapturedGraph, config: GraphConfig) -> str:
+    """A digest of all that a plan depends on, except the batch sizes: an entry collects those that calls brought."""
+    total = hashlib.sha256()
+    program = captured.program
+    settings = repr(replace(config, buckets=None, max_captures=1))
+    facts = [__version__, fingerprint(), captured.signature.to_json(), captured.device, settings]
+    total.update(json.dumps(facts, sort_keys=True).encode())
+    total.update(program.graph_module.code.encode())
+    total.update(str(program.graph_signature).encode())
+    for name, value in sorted({**program.state_dict, **program.constants}.items()):
+        total.update(name.encode())
+        total.update(_content(value) if hasattr(value, "untyped_storage") else repr(value).encode())
+    return total.hexdigest()
+
+
+def look_up(key: str, directory: Path) -> Cached | None:
+    """The entry of that key, with its files put into `directory`; None when there is none, or it is damaged."""
+    folder = cache_folder()
+    if folder is None or not (folder / key).is_dir():
+        return None
+    entry = folder / key
+    try:
+        content, _ = read_manifest(entry)
+        cached = Cached(Plan.from_json(content["plan"]), tuple(PassRecord(**record) for record in content["passes"]))
+        for name in content["digests"]:
+            shutil.copyfile(entry / name, directory / name)
+        os.utime(entry)
+    except (ArtifactError, OSError, KeyError, TypeError, ValueError) as error:
+        log.warning("the cached plan %s cannot be used and is removed: %s", entry, error)
+        shutil.rmtree(entry, ignore_errors=True)
+        return None
+    return cached
+
+
+def store(key: str, cached: Cached, directory: Path) -> None:
+    """Keep the plan and the files that it opens for later processes, and drop the entries longest unused."""
+    folder = cache_folder()
+    if folder is None:
+        return
+    try:
+        with replacing(folder, [key]) as (entry,):
+            digests = {}
+            for name in sorted({name for choice in cached.plan.choices.values() for name in choice.files}):
+                shutil.copyfile(directory / name, entry / name)
+                digests[name] = digest(entry / name, inside=entry)
+            content = {"format": FORMAT, "headrace": __version__, "digests": digests, "plan": cached.plan.to_json()}
+            write_manifest(entry, {**content, "passes": [record.to_json() for record in cached.passes]})
+        _prune(folder, key)
+    except (ArtifactError, OSError) as error:
+        log.warning("the plan is not cached: %s", error)
+
+
+def _content(value: torch.Tensor) -> bytes:
+    import torch
+
+    plain = value.detach().cpu().contiguous()
+    head = f"{plain.dtype} {tuple(plain.shape)}".encode()
+    return head + plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _prune(folder: Path, newest: str) -> None:
+    entries = sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime, reverse=True)
+    size = 0
+    for index, path in enumerate(entries):
+        size += sum(file.stat().st_size for file in path.iterdir())
+        if path.name != newest and (index >= _MOST_ENTRIES or size > _MOST_BYTES):
+            shutil.rmtree(path, ignore_errors=True)

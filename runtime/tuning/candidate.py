@@ -1,0 +1,208 @@
+"""One candidate of a plan on its way: prepared, held to parity, measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from ...errors import BackendError
+from ..artifact.parity import (
+    Array,
+    Gate,
+    ParityRecord,
+    compare,
+    compare_lossy,
+    compare_relative,
+    flat_scores,
+    unusable_reference,
+)
+from ..artifact.plan import Choice, Measurement
+from ..backends import Backend
+from ..base.calibration import Calibration
+from ..base.config import GraphConfig
+from ..base.session import Session, Target
+from .measure import Samples
+from .reference import Images, Reference
+from .source import Source
+
+PARITY_ROWS = 16
+PARITY_BATCHES = (1, 2, 5)
+_LOSSLESS = "fp32"
+_MEGABYTE = 1 << 20
+
+
+@dataclass(eq=False)
+class Trial:
+    """What it opened, what parity said, and its samples per bucket. A `status` ends it: "skipped", "failed" or "refused"."""
+
+    backend: Backend
+    target: Target
+    choice: Choice
+    calibration: Calibration | None = None
+    session: Session | None = None
+    parity: ParityRecord | None = None
+    status: str = ""
+    why: str = ""
+    memory_mb: float | None = None
+    samples: dict[int, Samples] = field(default_factory=dict)
+
+    @property
+    def lossy(self) -> bool:
+        return self.target.precision != _LOSSLESS
+
+    @property
+    def is_reference(self) -> bool:
+        """Eager fp32 computes exactly what the module computes; it may always run, whatever parity can prove."""
+        return self.backend.name == "eager" and not self.lossy
+
+    @property
+    def arithmetic(self) -> tuple[str, str, str]:
+        """What decides its answers, whatever the batch size it is compiled for."""
+        return self.choice.backend, self.choice.precision, self.choice.variant
+
+    def prepare(self, source: Source, directory: Path, reference: Reference, config: GraphConfig) -> None:
+        """Write its files, open its session, and judge what it computes; an error or a refusal becomes its status."""
+        graph = source.graph_for(self.backend, self.calibration)
+        assert graph is not None, "tune skips what cannot be prepared"
+        before = psutil.Process().memory_info().rss
+        try:
+            self.choice = replace(self.choice, files=tuple(self.backend.prepare(graph, self.target, directory)))
+            self.session = self.backend.open(directory, self.target, self.choice.files)
+        except (BackendError, OSError) as error:  # a full disk, too: what another candidate writes may fit
+            self.status, self.why = "failed", str(error)
+            return
+        self._judge(reference, config)
+        self.memory_mb = max(0.0, (psutil.Process().memory_info().rss - before) / _MEGABYTE)
+
+    def fixed(self, bucket: int, streams: int = 1) -> Trial:
+        """The same, compiled for one batch size alone, whose parts so many streams compute; not prepared yet."""
+        return replace(
+            self,
+            target=replace(self.target, batch=bucket, streams=streams),
+            choice=replace(self.choice, batch=bucket, streams=streams),
+            session=None,
+            parity=None,
+            memory_mb=None,
+            samples={},
+        )
+
+    def relieved(self) -> Trial | None:
+        """The same with more layers in floats for any batch, after int8 lost too much accuracy; None after the last step."""
+        calibration = self.calibration.relieved() if self.calibration is not None else None
+        if calibration is None:
+            return None
+        return replace(
+            self,
+            calibration=calibration,
+            target=replace(self.target, batch=None, streams=1),
+            choice=replace(
+                self.choice, batch=None, streams=1, variant=f"{calibration.share_in_floats:.0%} of layers in floats"
+            ),
+            session=None,
+            parity=None,
+            status="",
+            why="",
+            memory_mb=None,
+            samples={},
+        )
+
+    def _judge(self, reference: Reference, config: GraphConfig) -> None:
+        """Hold it to parity; anything but the reference is refused when it does not pass.
+
+        A lossy one with real images to be judged on is only run here: `passes_gate` judges those that would win.
+        """
+        assert self.session is not None
+        batches = sorted({*PARITY_BATCHES, self.target.batch or 1, len(reference.inputs[0])})
+        batches = [batch for batch in batches if batch <= len(reference.inputs[0])]
+        try:
+            actual = [self.session.run([value[:batch] for value in reference.inputs]) for batch in batches]
+        except BackendError as error:
+            self.status, self.why = "failed", str(error)
+            return
+        if self.lossy and reference.images is not None:
+            return
+        expected = [[value[:batch] for value in reference.outputs] for batch in batches]
+        wanted, given = ([np.concatenate(parts) for parts in zip(*runs, strict=True)] for runs in (expected, actual))
+        check = compare_relative if self.lossy else compare
+        gate = Gate(tolerance=config.tolerance, noise=reference.noise)
+        self.parity = check(wanted, given, gate, primary=reference.primary, batches=batches)
+        if not self.parity.passed and not self.is_reference:
+            self.status, self.why = "refused", self.parity.why or "parity failed"
+
+    def passes_gate(self, reference: Reference) -> bool:
+        """Whether it may be used: a lossy one is judged on the real images, once."""
+        if self.lossy and self.parity is None and not self.status and reference.images is not None:
+            images, batches = reference.images, (*PARITY_BATCHES, PARITY_ROWS)
+            if why := unusable_reference(images.scores, 0.0):
+                self.parity = ParityRecord(status="failed", why=why, rows=len(images.scores), batches=batches)
+            else:
+                try:
+                    scores = self._scores(images, reference.primary)
+                    lost = self._lost(reference)
+                except BackendError as error:
+                    self.status, self.why = "failed", str(error)
+                    return False
+                self.parity = compare_lossy(images.scores, scores, Gate(), labels=images.labels, batches=batches)
+                if self.parity.passed and lost > Gate().accuracy_points:
+                    why = f"accuracy falls by {lost:.2f} points on the images that set its ranges"
+                    self.parity = replace(self.parity, status="failed", why=why)
+            if not self.parity.passed:
+                self.status, self.why = "refused", self.parity.why or "parity failed"
+        return not self.status
+
+    def _scores(self, images: Images, primary: int) -> Array:
+        assert self.session is not None
+        starts = range(0, len(images.inputs[0]), PARITY_ROWS)
+        return np.concatenate(
+            [self.session.run([value[at : at + PARITY_ROWS] for value in images.inputs])[primary] for at in starts]
+        )
+
+    def _lost(self, reference: Reference) -> float:
+        """Points of accuracy that int8 loses on the images that set its ranges; they count only where they speak against it."""
+        images = reference.calibrating
+        if images is None or images.labels is None or self.calibration is None:
+            return 0.0
+        expected, actual = (flat_scores(value) for value in (images.scores, self._scores(images, reference.primary)))
+        hits = [np.mean(value.argmax(axis=1) == images.labels) for value in (expected, actual)]
+        return 100 * float(hits[0] - hits[1])
+
+    def close(self) -> None:
+        """Close its session, if it has one."""
+        if self.session is not None:
+            self.session.close()
+            self.session = None
+
+    def outcome(self, bucket: int, winner: Trial) -> Measurement:
+        """Its line in the plan for a bucket that was measured."""
+        samples = self.samples.get(bucket)
+        if samples is None:
+            return self.unmeasured(bucket, self.why or f"batch {bucket} was not measured", self.status or "skipped")
+        best = winner.samples[bucket].median_ms
+        why = self.why
+        if self is not winner and not self.status:
+            faster = samples.median_ms < best
+            slower = f"takes {samples.median_ms / best:.2f} times as long as {winner.choice}"
+            why = f"no clear gain over {winner.choice}" if faster else slower
+        return replace(
+            self.unmeasured(bucket, why, "won" if self is winner else self.status or "lost"),
+            median_ms=samples.median_ms,
+            spread_ms=samples.spread_ms,
+            repetitions=len(samples.seconds),
+        )
+
+    def unmeasured(self, bucket: int, why: str, status: str) -> Measurement:
+        """Its line in the plan for a bucket without a measurement."""
+        variant = str(self.choice).removeprefix(f"{self.choice.backend} {self.choice.precision}").removeprefix(", ")
+        return Measurement(
+            backend=self.choice.backend,
+            precision=self.choice.precision,
+            variant=variant,
+            bucket=bucket,
+            status=status,
+            memory_mb=self.memory_mb,
+            parity=self.parity,
+            why=why,
+        )

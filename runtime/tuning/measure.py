@@ -1,0 +1,91 @@
+"""Time sessions against each other: interleaved, so that what else the machine does hits all of them alike. Torch-free."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..artifact.parity import Array
+from ..base.session import Session
+
+_LEAST_ROUNDS = 3
+_USUAL_ROUNDS = 7
+_MOST_ROUNDS = 25
+_SAMPLE_SECONDS = 0.002  # shorter calls are timed several at a time
+_SETTLE_SECONDS = 0.1  # shorter calls would feel the spinning threads and cold caches that the session before leaves
+_HOPELESS = 2.0  # times the best median: not measured further after three rounds,
+_BEYOND_HOPE = 1.5  # times that, or after the first, if a call is so long
+_LONG_MS = 50.0  # that no hiccup makes it three times longer
+
+
+@dataclass
+class Samples:
+    """Seconds per call of one session at one batch size."""
+
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median_ms(self) -> float:
+        return 1000 * float(np.median(self.seconds))
+
+    @property
+    def spread_ms(self) -> float:
+        """The interquartile range."""
+        return 1000 * float(np.percentile(self.seconds, 75) - np.percentile(self.seconds, 25))
+
+
+def measure(
+    sessions: Sequence[Session], inputs: Sequence[Array], *, seconds: float, patience: float = _HOPELESS
+) -> list[Samples]:
+    """Samples of each session on the same inputs, after one call to warm up.
+
+    At least three rounds (one, for a long call that takes half as long again as `patience` times the best); then until the
+    fastest is told from the next, or `seconds` are over, or 25 rounds. What takes `patience` times the best is not
+    measured further.
+    """
+    deadline = time.monotonic() + seconds
+    lengths = [max(_timed(session, inputs, 1, settle=False), 1e-9) for session in sessions]
+    calls = [max(1, math.ceil(_SAMPLE_SECONDS / length)) for length in lengths]
+    settle = [length < _SETTLE_SECONDS for length in lengths]
+    samples = [Samples() for _ in sessions]
+    running = list(range(len(sessions)))
+    for round_number in range(_MOST_ROUNDS):
+        # The order turns, so that no session always runs after the same other one.
+        for offset in range(len(running)):
+            index = running[(offset + round_number) % len(running)]
+            samples[index].seconds.append(_timed(sessions[index], inputs, calls[index], settle=settle[index]))
+        best = min(samples[index].median_ms for index in running)
+        running = [index for index in running if not _hopeless(samples[index].median_ms, best, round_number + 1, patience)]
+        if round_number + 1 < _LEAST_ROUNDS:
+            continue
+        told_apart = round_number + 1 >= _USUAL_ROUNDS and _separated([samples[index] for index in running])
+        if told_apart or time.monotonic() >= deadline:
+            break
+    return samples
+
+
+def _hopeless(median_ms: float, best_ms: float, rounds: int, patience: float) -> bool:
+    if rounds < _LEAST_ROUNDS:
+        return median_ms > max(_LONG_MS, _BEYOND_HOPE * patience * best_ms)
+    return median_ms > patience * best_ms
+
+
+def _timed(session: Session, inputs: Sequence[Array], calls: int, *, settle: bool) -> float:
+    if settle:
+        session.run(inputs)
+    start = time.perf_counter()
+    for _ in range(calls):
+        session.run(inputs)
+    return (time.perf_counter() - start) / calls
+
+
+def _separated(samples: Sequence[Samples]) -> bool:
+    ranked = sorted(samples, key=lambda item: item.median_ms)
+    if len(ranked) < 2:
+        return True
+    first, second = ranked[:2]
+    return second.median_ms - first.median_ms > max(first.spread_ms, second.spread_ms)

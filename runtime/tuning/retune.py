@@ -1,0 +1,207 @@
+"""Measure a model that is on disk on this machine: `headrace tune`. The portable graph is all it starts from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ... import __version__
+from ...errors import ArtifactError, BackendError
+from ...specs import Signature
+from .. import backends
+from ..artifact.artifact import Artifact, load_artifact
+from ..artifact.manifest import LABELS, digest, read_manifest, write_manifest
+from ..artifact.parity import Array
+from ..artifact.plan import Plan
+from ..backends import Backend
+from ..base.atomic import old_model_stays, replacing
+from ..base.calibration import Calibration
+from ..base.config import GraphConfig
+from ..base.fingerprint import matches
+from ..base.session import Session, Target
+from ..images.image_folder import read_images
+from ..lowering.portable import ONNX_FILE, PortableGraph
+from .autotuner import Progress, tune
+from .random_rows import random_rows
+from .reference import Images, Reference, primary_output
+from .source import Source
+
+_CHUNK = 16
+_NOISE_ROWS = 3
+
+
+@dataclass(frozen=True)
+class PortableSource:
+    """The reference is model.onnx in fp32, by the first backend here that runs it; parity with the original module was proved
+    when the model was packaged."""
+
+    signature: Signature
+    directory: Path
+
+    def reference(
+        self,
+        target: Target,
+        *,
+        rows: int,
+        images: Sequence[Array],
+        labels: Array | None,
+        scores: Array | None,
+        seconds: float,
+    ) -> Reference:
+        session = self._open(target)
+        try:
+            inputs = _rows(self.signature, images, rows)
+            outputs = session.run(inputs)
+            primary = primary_output(self.signature)
+            noise = _noise(session, [value[:_NOISE_ROWS] for value in inputs], [value[:_NOISE_ROWS] for value in outputs])
+            judged = None
+            if images:
+                starts = range(0, len(images[0]), _CHUNK)
+                parts = [session.run([value[at : at + _CHUNK] for value in images])[primary] for at in starts]
+                judged = Images(list(images), np.concatenate(parts), labels)
+            return Reference(inputs, outputs, noise, primary, judged)
+        finally:
+            session.close()
+
+    def graph_for(self, backend: Backend, calibration: Calibration | None) -> PortableGraph | None:
+        return PortableGraph(self.signature, calibration) if backend.format == "onnx" else None
+
+    def _open(self, target: Target) -> Session:
+        refusals = []
+        for backend in backends.discover().values():
+            if backend.format == "onnx":
+                why = backend.supports(target)
+                if why is None:
+                    files = backend.prepare(PortableGraph(self.signature), target, self.directory)
+                    return backend.open(self.directory, target, files)
+                refusals.append(why)
+        raise BackendError(f"nothing here runs the portable graph: {'; '.join(refusals)}")
+
+
+@old_model_stays
+def retune(
+    folder: Path, config: GraphConfig, *, images: Path | None = None, progress: Progress | None = None
+) -> tuple[Artifact, Plan]:
+    """Plan the model in `folder` for this machine and write the plan into it; plans for other machines stay.
+
+    `images` is a folder of real images, which lossy precisions are judged by and int8 takes its ranges from. The version's
+    folder is replaced in one step at the end. Raises ArtifactError, InputError, BackendError or ParityError; then it is as it
+    was.
+    """
+    artifact = load_artifact(folder)
+    if ONNX_FILE not in artifact.files:
+        raise ArtifactError(f"{folder} holds no {ONNX_FILE}, so only what compiled it could plan it; compile it again here")
+    tell = progress or (lambda fraction, text: None)
+    rows: list[Array] = []
+    labels = None
+    if images is not None:
+        if artifact.preprocessing is None:
+            raise ArtifactError(f"{folder} does not say how an image becomes its input, so {images} cannot be read for it")
+        found, labels = read_images(
+            images,
+            artifact.preprocessing,
+            artifact.labels,
+            pixels=artifact.signature.takes_pixels,
+            tell=lambda part, text: tell(0.1 * part, text),
+        )
+        rows = [found]
+    device = "cpu" if config.device == "auto" else config.device
+    buckets = config.buckets or tuple(bucket for bucket in config.planned(device) if bucket <= artifact.max_batch_size)
+    with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
+        directory = Path(staging)
+        for name in (name for name in artifact.files if name.startswith(ONNX_FILE)):
+            shutil.copyfile(artifact.path / name, directory / name)
+        source: Source = PortableSource(artifact.signature, directory)
+        plan = tune(
+            source,
+            replace(config, buckets=buckets),
+            directory=directory,
+            device=device,
+            images=rows,
+            labels=labels,
+            progress=lambda part, text: tell(0.1 + 0.85 * part, text),
+        )
+        tell(0.95, "writing the plan")
+        plan = _write(folder, artifact, plan, directory)
+    tell(1.0, "tuned")
+    return load_artifact(folder, version=artifact.version), plan
+
+
+def _write(folder: Path, artifact: Artifact, plan: Plan, directory: Path) -> Plan:
+    others = [other for other in artifact.plans if not matches(other.fingerprint, plan.fingerprint)]
+    kept = {name for other in others for choice in other.choices.values() for name in choice.files}
+    kept |= {name for name in artifact.files if name.startswith(ONNX_FILE)}
+    renamed = {
+        name: _free_name(name, directory, artifact.path, kept)
+        for name in sorted({name for choice in plan.choices.values() for name in choice.files} - kept)
+    }
+    for name in sorted({name for choice in plan.choices.values() for name in choice.files} & kept):
+        if not name.startswith(ONNX_FILE):
+            renamed[name] = _free_name(name, directory, artifact.path, kept)
+    plan = replace(
+        plan,
+        choices={
+            bucket: replace(choice, files=tuple(renamed.get(name, name) for name in choice.files))
+            for bucket, choice in plan.choices.items()
+        },
+    )
+    content, _ = read_manifest(artifact.path)
+    with replacing(folder, [str(artifact.version)]) as (fresh,):
+        for name in sorted(kept):
+            (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(artifact.path / name, fresh / name)
+        for name, new in renamed.items():
+            if not (fresh / new).exists():
+                shutil.copyfile(directory / name, fresh / new)
+        files = sorted(
+            (Path(place) / file).relative_to(fresh).as_posix() for place, _, names in os.walk(fresh) for file in names
+        )
+        digests = {name: digest(fresh / name, inside=fresh) for name in files}
+        if f"../{LABELS}" in content["digests"]:
+            digests[f"../{LABELS}"] = content["digests"][f"../{LABELS}"]
+        plans = [plan.to_json(), *(other.to_json() for other in others)]
+        write_manifest(fresh, {**content, "headrace": __version__, "digests": digests, "plans": plans})
+    return plan
+
+
+def _free_name(name: str, directory: Path, path: Path, kept: set[str]) -> str:
+    """The file's own name, unless another machine's plan has a different file of that name."""
+    content = (directory / name).read_bytes()
+    if name not in kept or (path / name).read_bytes() == content:
+        return name
+    stem, dot, suffix = name.rpartition(".")
+    return f"{stem}-{hashlib.sha256(content).hexdigest()[:8]}{dot}{suffix}"
+
+
+def _rows(signature: Signature, images: Sequence[Array], count: int) -> list[Array]:
+    if images and len(images[0]) >= count:
+        chosen = np.random.default_rng(0).permutation(len(images[0]))[:count]
+        return [value[chosen] for value in images]
+    return random_rows(signature, count)
+
+
+def _noise(session: Session, inputs: list[Array], outputs: list[Array]) -> tuple[float, ...]:
+    """Largest change of each output when rows go one by one, and when inputs are off by one rounding step."""
+    random = np.random.default_rng(1)
+    singles = [session.run([value[row : row + 1] for value in inputs]) for row in range(len(inputs[0]))]
+    shaken = [
+        value * (1 + random.integers(-1, 2, value.shape).astype(value.dtype) * np.finfo(value.dtype).eps)
+        if value.dtype.kind == "f"
+        else value
+        for value in inputs
+    ]
+    others = [[np.concatenate(parts) for parts in zip(*singles, strict=True)], session.run(shaken)]
+    noise = [0.0] * len(outputs)
+    for other in others:
+        for index, (expected, actual) in enumerate(zip(outputs, other, strict=True)):
+            if expected.dtype.kind == "f":
+                difference = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
+                noise[index] = max(noise[index], float(np.nan_to_num(difference).max(initial=0.0)))
+    return tuple(noise)

@@ -1,0 +1,310 @@
+"""One packaged model in several forms, each one change away from the form before it: what the benchmark's waterfall serves.
+
+    unbatched   the captured module run operator by operator in fp32, one row at a time
+    eager       the same for every batch size of the plan
+    graph       after the passes, which fold constants and normalisations
+    layout      with convolutions in channels last
+    compiled    the plan's fastest fp32 kernels
+    precision   the plan's fastest among fp32, bf16, fp16 and fp8
+    int8        the plan itself
+    pixels      the same with the arithmetic of the preprocessing inside the graph
+
+The first four are torch's own kernels, made from the user's model; the others are choices of the plan that was measured, so
+that each form runs what Headrace would run if it were allowed no more. A form that cannot be, or would be the one before it,
+has a reason instead.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...errors import ArtifactError, HeadraceError
+from ...specs import Signature
+from .. import backends
+from ..artifact.artifact import Artifact, load_artifact
+from ..artifact.package import write_package
+from ..artifact.parity import flat_scores, top1_agreement
+from ..artifact.plan import Choice, Plan
+from ..base.calibration import Calibration
+from ..base.fingerprint import fingerprint
+from ..capture.capture import CapturedGraph, capture
+from ..capture.programs import on_device
+from ..images.preprocessing import ImageError, Preprocessor
+from ..lowering.layout import channels_last
+from ..lowering.portable import ONNX_FILE
+from ..lowering.uint8_input import fold_preprocessing
+from ..passes import run_passes
+from .randomize import device_of, noise
+
+__all__ = ["FORMS", "Variant", "write_variants"]
+
+FORMS = ("unbatched", "eager", "graph", "layout", "compiled", "precision", "int8", "pixels")
+_TIERS = {
+    "compiled": ("fp32",),
+    "precision": ("fp32", "bf16", "fp16", "fp8"),
+    "int8": ("fp32", "bf16", "fp16", "fp8", "int8", "int8+bf16"),
+}
+_NEW = {"compiled": ("fp32",), "precision": ("bf16", "fp16", "fp8"), "int8": ("int8", "int8+bf16")}
+_LEAST_AGREEMENT = 0.95  # of the first classes on the images that set ranges, below which something is wrong
+_EAGER = Choice(backend="eager", precision="fp32")
+_ROWS_PER_RUN = 16
+Choices = Mapping[int, Choice]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One form: `models` is the repository that holds it, None where there is none, and `why` says why; `runs` what it runs."""
+
+    form: str
+    models: Path | None = None
+    runs: str = ""
+    why: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "form": self.form,
+            "models": None if self.models is None else str(self.models),
+            "runs": self.runs,
+            "why": self.why,
+        }
+
+
+def write_variants(
+    model: torch.nn.Module,
+    folder: Path,
+    out: Path,
+    *,
+    images: Sequence[Path] = (),
+    tell: Callable[[float, str], None] = lambda fraction, text: None,
+) -> list[Variant]:
+    """Write every form of the packaged model in `folder` below `out`, as `out/FORM/NAME`, and return them in order.
+
+    `model` is the module that it was packaged from, in evaluation mode; `images` set the ranges where int8 has to be made
+    anew. Raises CaptureError and ArtifactError; what prevents one form alone becomes its `why`.
+    """
+    artifact = load_artifact(folder)
+    if artifact.signature.takes_pixels:
+        raise ArtifactError(f"{folder} takes pixels already, so its forms before that cannot be made; migrate the repository")
+    tell(0.0, "capturing the graph")
+    captured = capture(model, noise((2, *artifact.signature.inputs[0].row_shape)).to(device_of(model)))
+    with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
+        writer = _Writer(artifact, captured, run_passes(captured)[0], out, images, Path(scratch))
+        variants = []
+        for number, form in enumerate(FORMS):
+            tell(0.1 + 0.9 * number / len(FORMS), f"writing the form {form!r}")
+            variants.append(writer.write(form))
+    tell(1.0, "written")
+    return variants
+
+
+class _Writer:
+    """Writes the forms in order; each may be no more than the one before it, which `_choices` remembers."""
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        captured: CapturedGraph,
+        optimised: CapturedGraph,
+        out: Path,
+        images: Sequence[Path],
+        scratch: Path,
+    ) -> None:
+        self._artifact, self._captured, self._optimised = artifact, captured, optimised
+        self._out, self._images, self._scratch = out, images, scratch
+        self._plan = artifact.plan_here()
+        self._choices: Choices = {}
+        self._decoded: dict[bool, np.ndarray[Any, Any]] = {}  # the images as pixels or not
+
+    def write(self, form: str) -> Variant:
+        """A form, or why there is none."""
+        try:
+            if form in _TIERS:
+                return self._tier(form)
+            if form == "pixels":
+                return self._pixels()
+            return self._torch(form)
+        except (HeadraceError, ImageError, OSError) as error:
+            return Variant(form=form, why=" ".join(str(error).split()))
+
+    def _torch(self, form: str) -> Variant:
+        graph = self._captured if form in ("unbatched", "eager") else self._optimised
+        if form == "graph" and not graph.passes:
+            return Variant(form=form, why="the passes found nothing to fold in this graph")
+        if form == "layout":
+            changed = channels_last(on_device(graph.program, self._plan.device))
+            if changed is graph.program:
+                return Variant(form=form, why="the graph has no convolution with stored weights whose layout could change")
+            graph = replace(graph, program=changed)
+        buckets = (1,) if form == "unbatched" else self._plan.buckets
+        choices = dict.fromkeys(buckets, _EAGER)
+        files = self._scratch / form
+        files.mkdir()
+        return self._package(form, choices, files, graph, graph, "torch's kernels one by one in fp32")
+
+    def _tier(self, form: str) -> Variant:
+        """The plan held to some precisions."""
+        choices = _held_to(self._plan, _TIERS[form])
+        if choices is None or choices == self._choices:
+            return Variant(form=form, why=_why_not(self._plan, _NEW[form]))
+        files = self._scratch / form
+        files.mkdir()
+        for name in self._artifact.files:
+            (files / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self._artifact.path / name, files / name)
+        made = self._package(
+            form, choices, files, self._captured, self._optimised, _named(choices), signature=self._artifact.signature
+        )
+        self._choices = choices
+        return made
+
+    def _pixels(self) -> Variant:
+        """The form before it on uint8 rows: the same backends, precisions and batch sizes, from a graph of its own."""
+        preprocessing = self._artifact.preprocessing
+        if preprocessing is None:
+            return Variant(form="pixels", why="the model has no recorded preprocessing")
+        if not self._choices:
+            return Variant(form="pixels", why="the plan has no compiled form to change")
+        folded = fold_preprocessing(self._captured, preprocessing)
+        files = self._scratch / "pixels"
+        files.mkdir()
+        choices = {bucket: replace(choice, files=()) for bucket, choice in self._choices.items()}
+        what = f"{_named(choices)}, from uint8 pixels"
+        made = self._package("pixels", choices, files, folded, run_passes(folded)[0], what)
+        agreement = self._agreement(made)
+        if agreement is not None and agreement < _LEAST_AGREEMENT:
+            why = f"{what}: top-1 agrees with the packaged model's on {agreement:.1%} of {len(self._images)} images"
+            return Variant(form="pixels", why=why)
+        return made
+
+    def _agreement(self, made: Variant) -> float | None:
+        """The share of the images whose first class is that of the packaged model; None where there are none."""
+        if not self._images:
+            return None
+        assert made.models is not None, "a form that was made"
+        scores = []
+        for artifact in (self._artifact, load_artifact(made.models / self._artifact.name)):
+            session = artifact.open(artifact.max_batch_size)
+            try:
+                rows = self._rows(artifact.signature)
+                parts = [session.run([rows[at : at + _ROWS_PER_RUN]])[0] for at in range(0, len(rows), _ROWS_PER_RUN)]
+            finally:
+                session.close()
+            scores.append(np.concatenate(parts))
+        return top1_agreement(*map(flat_scores, scores))
+
+    def _package(
+        self,
+        form: str,
+        choices: Choices,
+        files: Path,
+        captured: CapturedGraph,
+        optimised: CapturedGraph,
+        runs: str,
+        *,
+        signature: Signature | None = None,
+    ) -> Variant:
+        """Write the files that the choices lack, and the model with a plan of them; by default with the graph's signature."""
+        artifact, plan = self._artifact, self._plan
+        ready: dict[Choice, Choice] = {}
+        for choice in dict.fromkeys(choices.values()):
+            if choice.files and all((files / name).exists() for name in choice.files):
+                ready[choice] = choice
+                continue
+            graph = captured if choice.backend == "eager" else optimised
+            if choice.precision.startswith("int8"):
+                graph = replace(graph, calibration=self._calibration(choice, graph.signature))
+            names = backends.get(choice.backend).prepare(graph, choice.target(plan.device, plan.threads), files)
+            ready[choice] = replace(choice, files=tuple(names))
+        made = {bucket: ready[choice] for bucket, choice in choices.items()}
+        kept = self._scratch / f"{form}-kept"
+        wanted = {name for choice in made.values() for name in choice.files}
+        wanted |= {path.name for path in files.glob(f"{ONNX_FILE}*")}  # without it there is no portable form of the model
+        for name in sorted(wanted):
+            (kept / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(files / name, kept / name)
+        models = self._out / form
+        write_package(
+            models / artifact.name,
+            name=artifact.name,
+            files_from=kept,
+            signature=signature or captured.signature,
+            preprocessing=artifact.preprocessing,
+            labels=artifact.labels,
+            probabilities=artifact.probabilities,
+            parity={"status": "not-run", "why": "a form for the benchmark, which compares its answers itself"},
+            plans=[Plan(fingerprint=fingerprint(), choices=made, device=plan.device, threads=plan.threads)],
+            provenance={"form": form},
+        )
+        return Variant(form=form, models=models, runs=runs)
+
+    def _calibration(self, choice: Choice, signature: Signature) -> Calibration | None:
+        """Ranges at the level of relief that the choice names; None without images, which the backend then says."""
+        if self._artifact.preprocessing is None or not self._images:
+            return None
+        found: Calibration | None = Calibration([self._rows(signature)])
+        while found is not None and choice.variant and not choice.variant.startswith(f"{found.share_in_floats:.0%} "):
+            found = found.relieved()
+        return found
+
+    def _rows(self, signature: Signature) -> np.ndarray[Any, Any]:
+        """The images as the input of such a model, whose preprocessing is known."""
+        preprocessing = self._artifact.preprocessing
+        assert preprocessing is not None, "asked for before"
+        pixels = signature.takes_pixels
+        if pixels not in self._decoded:
+            preprocessor = Preprocessor(preprocessing.to_json()["steps"], pixels=pixels)
+            self._decoded[pixels] = np.stack([preprocessor(path.read_bytes()) for path in self._images])
+        return self._decoded[pixels]
+
+
+def _held_to(plan: Plan, precisions: Sequence[str]) -> Choices | None:
+    """Per batch size the plan's choice, or the fastest that was measured where that computes in none of the precisions.
+
+    A batch size for which none was measured does as the nearest. None when none was for any.
+    """
+    choices: dict[int, Choice] = {}
+    for bucket, choice in plan.choices.items():
+        if choice.precision in precisions:
+            choices[bucket] = choice
+            continue
+        times = {
+            item.as_choice(): item.median_ms
+            for item in plan.measurements
+            if item.bucket == bucket
+            and item.precision in precisions
+            and item.status in ("won", "lost")
+            and item.median_ms is not None
+        }
+        if times:
+            choices[bucket] = min(times, key=times.__getitem__)
+    if not choices:
+        return None
+    for bucket in plan.buckets:
+        if bucket not in choices:
+            nearest = min(choices, key=lambda known: abs(known - bucket))
+            choices[bucket] = replace(choices[nearest], batch=None, streams=1)
+    return dict(sorted(choices.items()))
+
+
+def _why_not(plan: Plan, precisions: Sequence[str]) -> str:
+    """Why the plan gained nothing from these precisions, in its own words."""
+    if plan.portable:
+        return plan.reason
+    tried = [item for item in plan.measurements if item.precision in precisions]
+    words = "/".join(precisions)
+    if not tried:
+        return f"the plan did not try {words}; `headrace tune MODEL --calibration IMAGES` tries all, judged by real images"
+    reasons = list(dict.fromkeys(f"{item.candidate}: {item.why}" for item in tried if item.why))
+    return f"the plan uses no {words} ({'; '.join(reasons[:3])})"
+
+
+def _named(choices: Choices) -> str:
+    return ", ".join(dict.fromkeys(str(choice) for choice in choices.values()))

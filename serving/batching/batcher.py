@@ -1,0 +1,365 @@
+"""One model's queue and the threads that run it: requests in, their own rows of the outputs back."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+
+from ...errors import ExecutionError, HeadraceError, InputError, OverloadedError
+from .collate import Collator, split
+from .latency_table import LatencyTable
+from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait, service_order
+from .staging import Staging
+from .statistics import BatchTimes, ModelStatistics, failure
+
+__all__ = ["Batcher", "Runner", "Ticket"]
+
+log = logging.getLogger("headrace.serving")
+
+Rows = list[np.ndarray]
+
+
+class Runner(Protocol):
+    """What the batcher needs of a session."""
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]: ...
+    def close(self) -> None: ...
+
+
+class Ticket:
+    """A request's place: admitted first, queued once its tensors are there, resolved through `future`.
+
+    `deadline`, `arrived` and `queued` are seconds on the monotonic clock. Cancelling `future` gives the place up at once. Once
+    it has run, `began` and `ended` say when, on the same clock, and `batch` how many rows ran together. `place` is where its
+    rows lie in the batcher's staging, if they do, and `writing` says that somebody puts them there.
+    """
+
+    __slots__ = (
+        "arrived", "batch", "began", "deadline", "ended", "future", "inputs", "order", "place", "priority", "queued", "rows",
+        "state", "writing",
+    )  # fmt: skip
+
+    def __init__(self, rows: int, deadline: float, priority: int, arrived: float, serial: int) -> None:
+        self.rows = rows
+        self.deadline = deadline
+        self.order = service_order(priority, deadline, serial)
+        self.priority = self.order[0]
+        self.arrived = arrived
+        self.queued = arrived
+        self.began = self.ended = 0.0
+        self.batch = 0
+        self.inputs: Rows = []
+        self.place: int | None = None
+        self.writing = False
+        self.future: Future[Rows] = Future()
+        self.state = "coming"
+
+
+class Batcher:
+    """Runs one model's requests in batches on one worker thread per instance.
+
+    `instances` holds, for each instance, the session of every bucket of `table`. `devices` says where each is, by default all
+    on one: a batch goes to a device that computes nothing, if there is one. Outputs of a request are views of the batch's
+    outputs. With `staging`, rows that are written into their `slot` need no copy. Nothing polls: workers sleep on one condition
+    until the queue or the time that the policy named says otherwise.
+    """
+
+    def __init__(
+        self,
+        instances: Sequence[Mapping[int, Runner]],
+        table: LatencyTable,
+        *,
+        name: str = "model",
+        policy: BatchPolicy | None = None,
+        statistics: ModelStatistics | None = None,
+        max_queue: int = 256,
+        staging: Staging | None = None,
+        devices: Sequence[int] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.table = table
+        self.statistics = statistics or ModelStatistics()
+        self._name = name
+        self._policy = policy or BatchPolicy()
+        self._max_queue = max_queue
+        self._staging = staging or Staging([], 0)
+        self._clock = clock
+        self._serial = itertools.count()
+        self._changed = threading.Condition()
+        self._queue: list[Ticket] = []
+        self._coming: dict[Ticket, None] = {}
+        self._busy_until = [0.0] * len(instances)
+        self._running = [0] * len(instances)
+        self._closing = False
+        self._instances = instances
+        self._devices = devices or [0] * len(instances)
+        self._threads = [
+            threading.Thread(target=self._work, args=(number,), name=f"headrace-{name}-{number}", daemon=True)
+            for number in range(len(instances))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def depth(self) -> int:
+        """Requests that were admitted and do not run yet."""
+        return len(self._queue) + len(self._coming)
+
+    @property
+    def running(self) -> int:
+        """Requests in the batches that run now."""
+        return sum(self._running)
+
+    def load(self) -> tuple[int, int, int]:
+        """Requests whose tensors are still on their way here (images being decoded), that wait in the queue, and that run."""
+        with self._changed:
+            return len(self._coming), len(self._queue), sum(self._running)
+
+    def admit(self, rows: int, *, timeout: float, priority: int = 0, arrived: float | None = None) -> Ticket:
+        """Take a place for so many rows, to be answered within `timeout` seconds; priority 0 means none given.
+
+        The time counts from `arrived`, on the batcher's clock, where that was before now. Raises OverloadedError when the queue
+        is full, the server is stopping, or it would be too late by the profile, and InputError when the rows do not fit in one
+        batch.
+        """
+        if not 1 <= rows <= self.table.largest:
+            raise InputError(f"a request may hold 1 to {self.table.largest} rows for model '{self._name}', got {rows}")
+        now = self._clock()
+        arrived = now if arrived is None else arrived
+        ticket = Ticket(rows, arrived + timeout, priority or DEFAULT_PRIORITY, arrived, next(self._serial))
+        with self._changed:
+            refusal = self._refusal(ticket, now)
+            if refusal is None:
+                self._coming[ticket] = None
+        if refusal is not None:
+            self.statistics.failed(0, failure(refusal))
+            raise refusal
+        ticket.future.add_done_callback(lambda _: self._withdraw(ticket))
+        return ticket
+
+    def _refusal(self, ticket: Ticket, now: float) -> OverloadedError | None:
+        if self._closing:
+            return OverloadedError("the server is shutting down")
+        ahead = [other for other in (*self._queue, *self._coming) if other.order < ticket.order]
+        refusal = self._policy.admit(
+            now,
+            rows=ticket.rows,
+            deadline=ticket.deadline,
+            ahead=ahead,
+            waiting=self.depth,
+            limit=self._max_queue,
+            busy_until=self._busy_until,
+            table=self.table,
+        )
+        if refusal is None:
+            return None
+        retry = max(1, round(refusal.seconds))
+        if refusal.full:
+            return OverloadedError(
+                f"the queue of model '{self._name}' is full ({self._max_queue} requests); try again later", retry_after=retry
+            )
+        return OverloadedError(
+            f"model '{self._name}' cannot answer within {ticket.deadline - now:.3f} s, "
+            f"about {refusal.seconds:.3f} s are needed; allow more time or try again later",
+            retry_after=retry,
+        )
+
+    @contextmanager
+    def slot(self, ticket: Ticket) -> Iterator[Rows | None]:
+        """The ticket's place among the rows that come, to be written within the block of code; None when there is none.
+
+        It stays the ticket's until that block is left, also when the request is given up meanwhile.
+        """
+        with self._changed:
+            if ticket.state == "coming" and ticket.place is None:
+                ticket.place = self._staging.take(ticket.rows)
+            ticket.writing = ticket.place is not None
+        try:
+            yield self._staging.views(ticket.place, ticket.rows) if ticket.place is not None else None
+        finally:
+            with self._changed:
+                ticket.writing = False
+                if ticket.state == "done":
+                    self._leave_place(ticket)
+
+    def submit(self, ticket: Ticket, inputs: Rows) -> None:
+        """Queue an admitted request; each input has the ticket's rows first. Does nothing if it was given up meanwhile."""
+        with self._changed:
+            if self._coming.pop(ticket, "gone") == "gone":
+                return
+            ticket.inputs = inputs
+            ticket.queued = self._clock()
+            ticket.state = "queued"
+            bisect.insort(self._queue, ticket, key=lambda queued: queued.order)
+            self._changed.notify()
+
+    def expire(self, ticket: Ticket) -> None:
+        """For when a request's deadline has passed: refuse it unless it runs already."""
+        if self._give_up(ticket, OverloadedError(f"the deadline passed before model '{self._name}' could run the request")):
+            self.table.settle(in_time=False)
+
+    def refuse(self, ticket: Ticket, error: HeadraceError) -> None:
+        """Answer with an error, unless the request already runs or was answered."""
+        self._give_up(ticket, error)
+
+    def _give_up(self, ticket: Ticket, error: HeadraceError) -> bool:
+        """As `refuse`; says whether it waited still."""
+        with self._changed:
+            waiting = ticket.state in ("coming", "queued")
+            self._remove(ticket)
+        if waiting and ticket.future.set_running_or_notify_cancel():
+            self._fail([ticket], error)
+        return waiting
+
+    def close(self, *, drain: bool = True) -> None:
+        """Admit nothing more, run what was admitted (or with drain=False fail it), and end the threads."""
+        with self._changed:
+            self._closing = True
+            dropped = [] if drain else [*self._queue, *self._coming]
+            for ticket in dropped:
+                self._remove(ticket)
+            self._changed.notify_all()
+        self._fail(
+            [t for t in dropped if t.future.set_running_or_notify_cancel()], OverloadedError("the server is shutting down")
+        )
+        for thread in self._threads:
+            thread.join()
+        for sessions in self._instances:
+            for session in {id(session): session for session in sessions.values()}.values():
+                session.close()
+
+    def _withdraw(self, ticket: Ticket) -> None:
+        if ticket.future.cancelled():
+            with self._changed:
+                self._remove(ticket)
+            self.statistics.failed(int((self._clock() - ticket.arrived) * 1e9), "CANCELED")
+
+    def _remove(self, ticket: Ticket) -> None:
+        """Take a ticket out of line, with the lock held; nothing happens to one that runs."""
+        if ticket.state == "queued":
+            self._queue.remove(ticket)
+        elif self._coming.pop(ticket, "gone") == "gone":
+            return
+        ticket.state = "done"
+        self._leave_place(ticket)
+        self._changed.notify_all()
+
+    def _leave_place(self, ticket: Ticket) -> None:
+        """With the lock held. Whoever writes there does it when that ends."""
+        if ticket.place is not None and not ticket.writing:
+            self._staging.give(ticket.place, ticket.rows)
+            ticket.place, ticket.inputs = None, []
+
+    def _next_batch(self, number: int) -> tuple[list[Ticket], int] | None:
+        """Sleep until instance `number` has a batch to run: its tickets and bucket. None when there will be no more."""
+        while True:
+            rejected = None
+            with self._changed:
+                while rejected is None:
+                    if self._closing and not self._queue and not self._coming:
+                        self._changed.notify_all()  # the others have no more to wait for, either
+                        return None
+                    free = sum(1 for count in self._running if not count)
+                    coming = sum(ticket.rows for ticket in self._coming)
+                    now = self._clock()
+                    decision = self._policy.decide(
+                        now, self._queue, self.table, free=free, coming=coming, instances=len(self._running)
+                    )
+                    if isinstance(decision, Dispatch) and self._better_elsewhere(number):
+                        self._changed.notify()  # to the one that sleeps longest, which passes it on as well unless it is there
+                        self._changed.wait()
+                    elif isinstance(decision, Dispatch):
+                        taken, self._queue = self._queue[: decision.count], self._queue[decision.count :]
+                        for ticket in taken:
+                            ticket.state = "running"
+                        batch = [ticket for ticket in taken if ticket.future.set_running_or_notify_cancel()]
+                        for ticket in taken:
+                            if ticket.future.cancelled():
+                                self._leave_place(ticket)
+                        self._staging.turn()
+                        if batch:
+                            self._running[number] = len(batch)
+                            if self._queue:  # another idle instance may take the rest
+                                self._changed.notify()
+                            self._busy_until[number] = now + self.table.seconds(decision.bucket)
+                            return batch, decision.bucket
+                    elif isinstance(decision, Reject):
+                        rejected = self._queue.pop(decision.index)
+                        rejected.state = "done"
+                        self._leave_place(rejected)
+                        self.table.settle(in_time=False)
+                    elif isinstance(decision, Wait):
+                        self._changed.wait(None if decision.until is None else decision.until - now)
+            if rejected.future.set_running_or_notify_cancel():
+                late = OverloadedError(f"model '{self._name}' could not run the request before its deadline; allow more time")
+                self._fail([rejected], late)
+
+    def _better_elsewhere(self, number: int) -> bool:
+        """Whether the device of an instance computes, and another does not; with the lock held."""
+        busy = {device for device, running in zip(self._devices, self._running, strict=True) if running}
+        return self._devices[number] in busy and not busy.issuperset(self._devices)
+
+    def _work(self, number: int) -> None:
+        """The life of one instance."""
+        sessions, collator = self._instances[number], Collator(self.table.largest)
+        while (work := self._next_batch(number)) is not None:
+            batch, bucket = work
+            try:
+                self._run(sessions[bucket], collator, batch, bucket)
+            except Exception as error:  # whatever a backend raises ends this batch only
+                log.error("model %s failed on a batch of %d", self._name, len(batch), exc_info=error)
+                self._fail(batch, ExecutionError(f"model '{self._name}' failed on this request; the server's log says why"))
+            finally:
+                with self._changed:
+                    self._running[number] = 0
+                    for ticket in batch:
+                        self._leave_place(ticket)
+                    self._changed.notify()
+
+    def _run(self, session: Runner, collator: Collator, batch: list[Ticket], bucket: int) -> None:
+        began, begin = self._clock(), time.perf_counter_ns()
+        rows = sum(ticket.rows for ticket in batch)
+        staged = self._staging.batch(batch, bucket)
+        inputs = collator.collate(batch, bucket) if staged is None else staged
+        collated = time.perf_counter_ns()
+        outputs = session.run(inputs)
+        ran = time.perf_counter_ns()
+        if any(output.shape[:1] != (bucket,) for output in outputs):
+            raise ExecutionError(f"outputs of a batch of {bucket} have shapes {[output.shape for output in outputs]}")
+        owned = [output.copy() if self._reused(output, collator) else output for output in outputs]
+        answers = split(owned, batch)
+        done = time.perf_counter_ns()
+        now = self._clock()
+        times = BatchTimes(rows, collated - begin, ran - collated, done - ran)
+        compute_ns = done - begin
+        self.statistics.batch_done(
+            times,
+            [(int((now - t.arrived) * 1e9), max(0, int((now - t.queued) * 1e9) - compute_ns), t.deadline - now) for t in batch],
+        )
+        for ticket, answer in zip(batch, answers, strict=True):
+            self.table.settle(in_time=now <= ticket.deadline)
+            ticket.state = "done"
+            ticket.began, ticket.ended, ticket.batch = began, now, rows
+            ticket.future.set_result(answer)
+        # Handing answers over counts as well: until it is done no other batch begins.
+        self.table.observe(bucket, (time.perf_counter_ns() - begin) / 1e9)
+
+    def _reused(self, output: np.ndarray, collator: Collator) -> bool:
+        """Whether the memory of an output is that of inputs, which others come into."""
+        return collator.owns(output) or self._staging.owns(output)
+
+    def _fail(self, tickets: Sequence[Ticket], error: HeadraceError) -> None:
+        now = self._clock()
+        for ticket in tickets:
+            ticket.state = "done"
+            self.statistics.failed(int((now - ticket.arrived) * 1e9), failure(error))
+            ticket.future.set_exception(error)

@@ -1,0 +1,295 @@
+"""What the load generator is asked and what it answers, as values that travel as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+from urllib.parse import SplitResult, urlsplit
+
+from ....errors import BenchError
+from .arrivals import Arrivals, ClosedLoop, EachOnce, Poisson
+from .histogram import Histogram
+from .messages import Encoding
+
+__all__ = ["Kind", "LoadRequest", "LoadResult", "Tally", "read_images", "tally_for"]
+
+Kind = Literal["once", "closed", "poisson"]
+
+# What a client sees includes its own way to the server and back, so the server is told a little less than the deadline.
+SERVER_SHARE = 0.8
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadRequest:
+    """What to send where. `images` are files, one per request, taken in turn; over HTTP they travel as `encoding` says.
+
+    `url` is http://HOST:PORT/PATH, an address that takes an image by POST, or grpc://HOST:PORT/MODEL?k=5, a model with one
+    input of encoded images, such as NAME_classify, asked by ModelInfer for its k best classes.
+
+    `kind` "once" sends every image once and times nothing; "closed" keeps `connections` requests in flight for
+    `seconds` after `warm_up_seconds`; "poisson" starts `rate` requests per second at random moments whatever the server does.
+    Latencies count from the moment a request was due. With "poisson" that is its random moment, even when all connections were
+    busy then, so a stall of the server is charged to every request that fell into it (no coordinated omission); with "closed"
+    it is the moment it was sent.
+
+    `processes` share the connections and the rate; with several, each has a core of its own if there are enough.
+    """
+
+    url: str
+    images: tuple[str, ...]
+    kind: Kind = "closed"
+    connections: int = 1
+    processes: int = 1
+    warm_up_seconds: float = 1.0
+    seconds: float = 5.0
+    timeout_seconds: float = 60.0
+    rate: float | None = None
+    seed: int = 0
+    encoding: Encoding = "body"
+    field: str = "image"
+
+    def __post_init__(self) -> None:
+        parts = self.parts
+        if parts.scheme not in ("http", "grpc") or not parts.hostname or (parts.scheme == "grpc" and len(parts.path) < 2):
+            raise ValueError(f"url must be http://HOST:PORT/PATH or grpc://HOST:PORT/MODEL, got {self.url!r}")
+        if not self.images:
+            raise ValueError("images must name at least one file")
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"kind must be one of {get_args(Kind)}, got {self.kind!r}")
+        if self.encoding not in get_args(Encoding):
+            raise ValueError(f"encoding must be one of {get_args(Encoding)}, got {self.encoding!r}")
+        if self.connections < 1:
+            raise ValueError(f"connections must be at least 1, got {self.connections}")
+        if not 1 <= self.processes <= self.connections or (self.kind == "once" and self.processes > 1):
+            raise ValueError(
+                f"processes must be from 1 to the connections ({self.connections}), and 1 for kind 'once', got {self.processes}"
+            )
+        if self.seconds <= 0 or self.warm_up_seconds < 0 or self.timeout_seconds <= 0:
+            raise ValueError("seconds and timeout_seconds must be positive, warm_up_seconds not negative")
+        if self.kind == "poisson" and not (self.rate and 0 < self.rate < math.inf):
+            raise ValueError(f"kind 'poisson' needs a positive rate in requests per second, got {self.rate!r}")
+
+    @classmethod
+    def in_time(
+        cls,
+        url: str,
+        images: tuple[str, ...],
+        *,
+        rate: float,
+        deadline: float,
+        seconds: float,
+        warm_up_seconds: float = 1.0,
+        seed: int = 0,
+    ) -> LoadRequest:
+        """Poisson traffic to a classification route whose requests allow `deadline` seconds, on connections enough for it."""
+        return cls(
+            url=f"{url}?timeout_ms={1e3 * SERVER_SHARE * deadline:g}",
+            images=images,
+            kind="poisson",
+            rate=rate,
+            connections=min(1024, max(16, math.ceil(3 * rate * deadline))),
+            seconds=seconds,
+            warm_up_seconds=warm_up_seconds,
+            timeout_seconds=max(10.0, 4 * deadline),
+            seed=seed,
+        )
+
+    @property
+    def parts(self) -> SplitResult:
+        return urlsplit(self.url)
+
+    def shares(self) -> list[LoadRequest]:
+        """The request of each process: connections and rate divided. Poisson traffic that is added up is Poisson traffic."""
+        count = self.processes
+        return [
+            replace(
+                self,
+                processes=1,
+                connections=self.connections // count + (number < self.connections % count),
+                rate=None if self.rate is None else self.rate / count,
+                seed=self.seed + 1_000_003 * number,
+            )
+            for number in range(count)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LoadRequest:
+        return cls(**{**data, "images": tuple(data["images"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadResult:
+    """What happened. Latencies are of answers (status 200) whose request was due inside the measuring window.
+
+    `sent` counts all requests, warm-up included; `completed` the answers that arrived inside the window, and
+    `requests_per_second` is that over its length.
+    `rejected` counts the requests that the service declined for now, by HTTP status (429, 503) or gRPC code, in the window;
+    `rejected_ms` is how long that took it.
+    `errors` counts everything else that happened to a request, warm-up included, by HTTP status, gRPC code, or
+    "connection", "timeout", "malformed" (not the protocol) and "unreadable" (no label index in the answer).
+    `answers` has the top-1 label index of each image, None where no answer came.
+    """
+
+    seconds: float
+    sent: int
+    completed: int
+    samples: int
+    requests_per_second: float
+    latency_ms: dict[str, float]
+    histogram: dict[str, Any]
+    errors: dict[str, int]
+    error_examples: dict[str, str]
+    answers: tuple[int | None, ...]
+    client_cpu_us_per_request: float
+    rejected: dict[str, int] = field(default_factory=dict)
+    rejected_ms: dict[str, float] = field(default_factory=dict)
+    rejected_histogram: dict[str, Any] = field(default_factory=lambda: Histogram().to_json())
+
+    @property
+    def rejected_per_second(self) -> float:
+        return sum(self.rejected.values()) / self.seconds
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LoadResult:
+        return cls(**{**data, "answers": tuple(data["answers"])})
+
+    @classmethod
+    def merged(cls, results: Sequence[LoadResult]) -> LoadResult:
+        """What several processes measured at the same time, as one; their answers must be of the same images."""
+        latencies, rejections = Histogram(), Histogram()
+        for result in results:
+            latencies.merge(Histogram.from_json(result.histogram))
+            rejections.merge(Histogram.from_json(result.rejected_histogram))
+        sent, seconds = sum(result.sent for result in results), max(result.seconds for result in results)
+        completed = sum(result.completed for result in results)
+        busy = sum(result.client_cpu_us_per_request * result.sent for result in results)
+        return cls(
+            seconds=seconds,
+            sent=sent,
+            completed=completed,
+            samples=len(latencies),
+            requests_per_second=completed / seconds,
+            latency_ms=latencies.summary_ms(),
+            histogram=latencies.to_json(),
+            errors=dict(_total(result.errors for result in results)),
+            error_examples={reason: text for result in reversed(results) for reason, text in result.error_examples.items()},
+            answers=tuple(
+                next((answer for answer in image if answer is not None), None)
+                for image in zip(*(result.answers for result in results), strict=True)
+            ),
+            client_cpu_us_per_request=round(busy / max(1, sent), 1),
+            rejected=dict(_total(result.rejected for result in results)),
+            rejected_ms=rejections.summary_ms(),
+            rejected_histogram=rejections.to_json(),
+        )
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What the connections share: the requests, the arrivals, and what has been counted so far."""
+
+    messages: Sequence[bytes]
+    arrivals: Arrivals
+    begin: float
+    end: float
+    sent: int = 0
+    completed: int = 0
+    latencies: Histogram = field(default_factory=Histogram)
+    rejections: Histogram = field(default_factory=Histogram)
+    rejected: Counter[str] = field(default_factory=Counter)
+    bodies: dict[int, bytes] = field(default_factory=dict)
+    errors: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def next_image(self) -> int:
+        """The number of the next request's image; it counts as sent."""
+        index = self.sent % len(self.messages)
+        self.sent += 1
+        return index
+
+    def answered(self, image: int, due: float, now: float, body: bytes) -> None:
+        """Count one answer."""
+        if self.begin <= now <= self.end:
+            self.completed += 1
+        if self.begin <= due <= self.end:
+            self.latencies.record(now - due)
+        self.bodies[image] = body
+
+    def declined(self, reason: str, example: str, due: float, now: float) -> None:
+        """Count one request that the service would not take now."""
+        self.examples.setdefault(reason, example[:300])
+        if self.begin <= due <= self.end:
+            self.rejected[reason] += 1
+            self.rejections.record(now - due)
+
+    def failed(self, reason: str, example: str) -> None:
+        """Count one request that failed."""
+        self.errors[reason] += 1
+        self.examples.setdefault(reason, example[:300])
+
+    def result(self, *, seconds: float, busy: float, top1: Callable[[bytes], int]) -> LoadResult:
+        """What was counted in `seconds`; `top1` reads an answer, `busy` is the processor time that was used."""
+        answers: list[int | None] = [None] * len(self.messages)
+        for image, body in self.bodies.items():
+            try:
+                answers[image] = top1(body)
+            except ValueError as error:
+                self.failed("unreadable", str(error))
+        return LoadResult(
+            seconds=seconds,
+            sent=self.sent,
+            completed=self.completed,
+            samples=len(self.latencies),
+            requests_per_second=self.completed / seconds,
+            latency_ms=self.latencies.summary_ms(),
+            histogram=self.latencies.to_json(),
+            errors=dict(self.errors),
+            error_examples=dict(self.examples),
+            answers=tuple(answers),
+            client_cpu_us_per_request=round(1e6 * busy / max(1, self.sent), 1),
+            rejected=dict(self.rejected),
+            rejected_ms=self.rejections.summary_ms(),
+            rejected_histogram=self.rejections.to_json(),
+        )
+
+
+def tally_for(request: LoadRequest, messages: Sequence[bytes], start: float) -> Tally:
+    """An empty tally for load that begins at `start`, in monotonic seconds."""
+    begin = start + (0 if request.kind == "once" else request.warm_up_seconds)
+    end = math.inf if request.kind == "once" else begin + request.seconds
+    arrivals: Arrivals
+    if request.kind == "once":
+        arrivals = EachOnce(len(messages))
+    elif request.kind == "poisson":
+        arrivals = Poisson(rate=request.rate or 0.0, begin=start, until=end, seed=request.seed)
+    else:
+        arrivals = ClosedLoop(end)
+    return Tally(messages=messages, arrivals=arrivals, begin=begin, end=end)
+
+
+def read_images(request: LoadRequest) -> list[bytes]:
+    """The images' bytes. Raises BenchError naming one that cannot be read."""
+    images = []
+    for path in map(Path, request.images):
+        try:
+            images.append(path.read_bytes())
+        except OSError as error:
+            raise BenchError(f"cannot read the image {path}: {error.strerror}") from error
+    return images
+
+
+def _total(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return total

@@ -1,0 +1,1 @@
+"""A benchmark's figures as values, tables, plots and pages."""

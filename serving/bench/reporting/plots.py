@@ -1,0 +1,147 @@
+"""Plots of benchmarks, as PNG or SVG: spreads drawn in, told apart by all kinds of colour vision, and in grey."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .report import number, shown_name
+from .result import BenchResult, Spread
+from .waterfall_result import Waterfall
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["bench_plot", "drawn_as", "new_figure", "waterfall_plot", "whiskers"]
+
+# Okabe and Ito's colours, told apart by all kinds of colour vision; hatches and markers tell them apart in grey.
+COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+HATCHES = ("//", "", "..", "xx", "\\\\", "--")
+MARKERS = ("s", "o", "^", "D", "v", "P")
+GREY = "#666666"
+
+
+def bench_plot(result: BenchResult, kind: str = "png") -> bytes:
+    """A PNG or SVG: requests per second and latencies over concurrency, the spread drawn in. Readable in grey."""
+    figure = new_figure(10, 4.5)
+    rates, times = figure.subplots(1, 2)
+    places = range(len(result.concurrency))
+    width = 0.8 / len(result.contenders)
+    for index, name in enumerate(result.contenders):
+        colour, hatch, marker = (kinds[index % len(kinds)] for kinds in (COLOURS, HATCHES, MARKERS))
+        shift = (index - (len(result.contenders) - 1) / 2) * width
+        found = [result.requests_per_second(name, concurrency) for concurrency in result.concurrency]
+        bars = [(place + shift, spread) for place, spread in zip(places, found, strict=True) if spread is not None]
+        drawn = rates.bar(
+            [place for place, _ in bars],
+            [spread.median for _, spread in bars],
+            width,
+            yerr=whiskers([spread for _, spread in bars]),
+            capsize=3,
+            color=colour,
+            hatch=hatch,
+            edgecolor="black",
+            linewidth=0.8,
+            label=shown_name(name),
+        )
+        rates.bar_label(drawn, fmt=number, padding=3, fontsize=8)
+        for quantile, line in (("p99", "-"), ("p50", ":")):
+            points = [
+                (place, spread)
+                for place, concurrency in zip(places, result.concurrency, strict=True)
+                if (spread := result.latency_ms(name, concurrency, quantile)) is not None
+            ]
+            times.errorbar(
+                [place + shift / 8 for place, _ in points],  # beside each other, or one spread hides the other
+                [spread.median for _, spread in points],
+                yerr=whiskers([spread for _, spread in points]),
+                capsize=3,
+                color=colour,
+                linestyle=line,
+                marker=marker,
+                markeredgecolor="black",
+                label=f"{shown_name(name)} {quantile}",
+            )
+    rates.set_title("Requests per second (higher is better)")
+    times.set_title("Latency in ms (lower is better)")
+    times.set_yscale("log")
+    times.yaxis.set_major_formatter("{x:g}")
+    for axes in (rates, times):
+        axes.set_xticks(list(places), [str(concurrency) for concurrency in result.concurrency])
+        axes.set_xlabel("requests at a time")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", linewidth=0.4, alpha=0.6)
+        axes.set_axisbelow(True)
+        axes.legend(frameon=False, fontsize=8)
+    rates.margins(y=0.15)
+    ratio = result.ratio(max(result.concurrency))
+    gain = f": {ratio.median:.2f}x the baseline at {max(result.concurrency)} at a time" if ratio is not None else ""
+    figure.suptitle(f"{result.model}{gain}".replace("$", r"\$"))
+    return drawn_as(figure, kind)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of so many inches, apart from whatever else uses matplotlib in this process."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def drawn_as(figure: Figure, kind: str) -> bytes:
+    """The figure as "png", or as "svg" whose letters are outlines, so that it looks the same everywhere."""
+    import matplotlib
+
+    data = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "headrace"}):
+        figure.savefig(data, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    return data.getvalue()
+
+
+def waterfall_plot(found: Waterfall, kind: str = "svg") -> bytes:
+    """A bar per measured step: requests per second with their spread, hatched what it added to the one before it."""
+    rungs = [rung for rung in found.rungs if rung.measured]
+    figure = new_figure(10, 0.6 + 0.52 * len(rungs))
+    axes = figure.subplots()
+    places = list(range(len(rungs)))
+    rates = [spread for rung in rungs if (spread := rung.requests_per_second) is not None]
+    before = [rates[0].median, *(rate.median for rate in rates[:-1])]
+    for place, rate, last in zip(places, rates, before, strict=True):
+        low = min(rate.median, last)
+        axes.barh(place, low, 0.7, color=COLOURS[1], edgecolor="black", linewidth=0.6)
+        gained = rate.median >= last
+        axes.barh(
+            place,
+            abs(rate.median - last),
+            0.7,
+            left=low,
+            color=COLOURS[2] if gained else "white",
+            hatch="//" if gained else "..",
+            edgecolor="black" if gained else COLOURS[4],
+            linewidth=0.6,
+        )
+    axes.errorbar([rate.median for rate in rates], places, xerr=whiskers(rates), fmt="none", ecolor="black", capsize=3)
+    for place, rate, rung in zip(places, rates, rungs, strict=True):
+        ratio = f"   {rung.to_start.median:.2f}x" if rung.to_start is not None else ""
+        axes.annotate(
+            f"{number(rate.median)}/s{ratio}",
+            (rate.high, place),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+        )
+    axes.set_yticks(places, [rung.step.title.replace("$", r"\$") for rung in rungs], fontsize=9)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"requests per second, {found.concurrency} at a time; hatched: what the step added (dotted: took away)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="x", linewidth=0.4, alpha=0.6)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.16)
+    axes.set_xlim(left=0)
+    return drawn_as(figure, kind)
+
+
+def whiskers(spreads: Sequence[Spread]) -> list[list[float]]:
+    """How far the lowest and the highest are from the medians, as matplotlib's errorbars take it."""
+    return [[spread.median - spread.low for spread in spreads], [spread.high - spread.median for spread in spreads]]

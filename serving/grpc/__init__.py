@@ -1,0 +1,1 @@
+"""The gRPC front end. Methods only convert."""

@@ -1,0 +1,146 @@
+"""The protocol's protobuf messages to the data plane's, and back. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from tritonclient.grpc import service_pb2 as pb
+
+from ...errors import InputError
+from ..protocol.codec import binary_to_tensor, tensor_to_binary
+from ..protocol.messages import DATATYPES, InferenceRequest, InferenceResponse, SharedInput, Tensor, bytes_array
+from ..protocol.request_fields import check_names, read_output, read_parameters, read_place, read_tensor
+
+__all__ = [
+    "control_parameters",
+    "decode_infer",
+    "encode_infer",
+    "fill",
+    "log_settings_message",
+    "read_settings",
+    "trace_settings_message",
+]
+
+# Which field of InferTensorContents carries a datatype; FP16 and BF16 have none and go as raw contents.
+_CONTENTS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents", "INT16": "int_contents", "INT32": "int_contents", "INT64": "int64_contents",
+    "UINT8": "uint_contents", "UINT16": "uint_contents", "UINT32": "uint_contents", "UINT64": "uint64_contents",
+    "FP32": "fp32_contents", "FP64": "fp64_contents", "BYTES": "bytes_contents",
+}  # fmt: skip
+
+
+def decode_infer(message: Any) -> InferenceRequest:
+    """Read a ModelInferRequest. Raises InputError naming the field that is wrong."""
+    priority, timeout, _ = read_parameters(_parameters(message.parameters))
+    check_names("inputs", [item.name for item in message.inputs])
+    check_names("outputs", [item.name for item in message.outputs])
+    if not message.inputs:
+        raise InputError("'inputs' must name at least one tensor")
+    sent = [item for item in message.inputs if "shared_memory_region" not in item.parameters]
+    raw = list(message.raw_input_contents)
+    if raw and len(raw) != len(sent):
+        raise InputError(f"raw_input_contents has {len(raw)} entries for {len(sent)} inputs; give one for each, or none")
+    return InferenceRequest(
+        inputs=[_decode_input(item, raw[number] if raw else None) for number, item in enumerate(sent)],
+        outputs=[read_output(item.name, _parameters(item.parameters)) for item in message.outputs] or None,
+        id=message.id,
+        priority=priority,
+        timeout=timeout,
+        binary_output=True,
+        shared_inputs=[_shared_input(item) for item in message.inputs if "shared_memory_region" in item.parameters],
+    )
+
+
+def encode_infer(response: InferenceResponse) -> Any:
+    """A ModelInferResponse with raw contents."""
+    message = pb.ModelInferResponse(model_name=response.model, model_version=response.version, id=response.id)
+    for tensor in response.outputs:
+        output = message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        if tensor.place is None:
+            message.raw_output_contents.append(tensor_to_binary(tensor))
+            continue
+        output.parameters["shared_memory_region"].string_param = tensor.place.region
+        output.parameters["shared_memory_offset"].int64_param = tensor.place.offset
+        output.parameters["shared_memory_byte_size"].int64_param = tensor.place.byte_size
+        message.raw_output_contents.append(b"")  # raw contents count by position
+    return message
+
+
+def control_parameters(message: Any) -> dict[str, Any]:
+    """The parameters of a load or unload request, by name."""
+    return _parameters(message.parameters)
+
+
+def fill(message: Any, values: Mapping[str, Any]) -> Any:
+    """Set a message from the data plane's plain values, whose names are the protocol's; returns it."""
+    from google.protobuf import json_format
+
+    return json_format.ParseDict(dict(values), message)
+
+
+def read_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain values of a LogSettingsRequest; None where none was given."""
+    chosen = {name: setting.WhichOneof("parameter_choice") for name, setting in settings.items()}
+    return {name: getattr(settings[name], choice) if choice else None for name, choice in chosen.items()}
+
+
+def log_settings_message(settings: Mapping[str, Any]) -> Any:
+    """A LogSettingsResponse."""
+    message = pb.LogSettingsResponse()
+    for name, value in settings.items():
+        kind = "bool_param" if isinstance(value, bool) else "uint32_param" if isinstance(value, int) else "string_param"
+        setattr(message.settings[name], kind, value)
+    return message
+
+
+def trace_settings_message(settings: Mapping[str, Any]) -> Any:
+    """A TraceSettingResponse."""
+    message = pb.TraceSettingResponse()
+    for name, value in settings.items():
+        message.settings[name].value.extend(value if isinstance(value, list) else [value])
+    return message
+
+
+def _decode_input(item: Any, raw: bytes | None) -> Tensor:
+    _, shape = read_tensor(item.name, item.datatype, list(item.shape))
+    if raw is not None:
+        if item.HasField("contents"):
+            raise InputError(f"input '{item.name}': give either 'contents' or raw_input_contents, not both")
+        return binary_to_tensor(item.name, item.datatype, shape, raw)
+    field = _CONTENTS.get(item.datatype)
+    if field is None:
+        raise InputError(f"input '{item.name}': {item.datatype} must be sent in raw_input_contents")
+    filled = [described.name for described, _ in item.contents.ListFields()]
+    if filled not in ([], [field]):
+        raise InputError(f"input '{item.name}': {item.datatype} belongs in contents.{field}, got {', '.join(filled)}")
+    values = getattr(item.contents, field)
+    if len(values) != math.prod(shape):
+        raise InputError(f"input '{item.name}': shape {shape} takes {math.prod(shape)} elements, got {len(values)}")
+    return Tensor(item.name, item.datatype, _array(item.name, item.datatype, shape, values))
+
+
+def _array(name: str, datatype: str, shape: list[int], values: Iterable[Any]) -> np.ndarray:
+    if datatype == "BYTES":
+        return bytes_array(list(values), shape)
+    try:
+        return np.array(values, dtype=DATATYPES[datatype]).reshape(shape)
+    except OverflowError:
+        limits = np.iinfo(DATATYPES[datatype])
+        raise InputError(f"input '{name}': {datatype} goes from {limits.min} to {limits.max}") from None
+
+
+def _shared_input(item: Any) -> SharedInput:
+    datatype, shape = read_tensor(item.name, item.datatype, list(item.shape))
+    place = read_place(f"input '{item.name}'", _parameters(item.parameters))
+    assert place is not None
+    if item.HasField("contents"):
+        raise InputError(f"input '{item.name}': give either its data or 'shared_memory_region', not both")
+    return SharedInput(item.name, datatype, shape, place)
+
+
+def _parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: getattr(value, value.WhichOneof("parameter_choice") or "int64_param") for name, value in parameters.items()}

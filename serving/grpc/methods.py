@@ -1,0 +1,208 @@
+"""What every gRPC call meets first: its id, the token check, reading its message, the byte budget, errors and the access log.
+
+The methods behind it take and give protobuf messages and raise RequestErrors, which become gRPC's codes here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from tritonclient.grpc import service_pb2 as pb
+
+from ...errors import InputError, OverloadedError, RequestError
+from ..guard.access import Access
+from ..guard.byte_budget import ByteBudget
+from ..http.edge import request_id_of
+from ..observe.logs import log_request, request_id
+from ..observe.telemetry import Telemetry
+from .stream import in_completion_order
+
+__all__ = ["AccessInterceptor", "Methods", "code_of", "metadata_of"]
+
+log = logging.getLogger("headrace.serving")
+
+# HTTP statuses of RequestError as gRPC's codes.
+_CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    500: grpc.StatusCode.INTERNAL,
+    501: grpc.StatusCode.UNIMPLEMENTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
+_INTERNAL = "internal error; the server's log says more"
+# Requests of one stream that are answered at a time; the next is read when one of them is done.
+_WINDOW = 64
+
+Method = Callable[[Any], Awaitable[Message]]
+
+
+def code_of(error: RequestError) -> grpc.StatusCode:
+    """The gRPC code of an error."""
+    return _CODES.get(error.status, grpc.StatusCode.INVALID_ARGUMENT)
+
+
+class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Lets a call through to its method when `access` does; nothing of a refused call's message is read."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        """The method's own handler, or one that refuses."""
+        details = handler_call_details
+        try:
+            self._access.check_method(details.method, metadata_of(details.invocation_metadata, "authorization"))
+        except RequestError as error:
+            code, text = code_of(error), str(error)
+
+            async def refuse(_: Any, context: Any) -> None:
+                await context.abort(code, text)
+
+            # A handler of streams refuses unary calls as well, and before their message arrived.
+            return grpc.stream_stream_rpc_method_handler(refuse)
+        return await continuation(details)
+
+
+class Methods:
+    """Handlers for the methods of a service object, which has one coroutine method of each RPC's name.
+
+    The one method of streams, ModelStreamInfer, answers each of its requests by the object's `ModelInfer`. `count` is called
+    with the peer's name for each inference request, and may refuse it.
+    """
+
+    def __init__(
+        self,
+        service: Any,
+        *,
+        budget: ByteBudget,
+        log_calls: bool,
+        count: Callable[[str], None],
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self._service = service
+        self._budget = budget
+        self._log_calls = log_calls
+        self._count = count
+        self._telemetry = telemetry
+
+    def handler(self) -> Any:
+        """A handler of `inference.GRPCInferenceService` for a grpc.aio server, from the protocol's own description."""
+        described = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+        handlers = {}
+        for method in described.methods:
+            if method.name == "ModelStreamInfer":
+                handlers[method.name] = grpc.stream_stream_rpc_method_handler(self._stream)
+            else:
+                call = self._unary(method.name, GetMessageClass(method.input_type), getattr(self._service, method.name))
+                handlers[method.name] = grpc.unary_unary_rpc_method_handler(call)
+        return grpc.method_handlers_generic_handler(described.full_name, handlers)
+
+    def _unary(self, name: str, request_class: Any, method: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        async def call(data: bytes, context: Any) -> bytes:
+            own_id = _begin(context)
+            try:
+                if name == "ModelInfer":
+                    self._count(context.peer())
+                return await self._answer(name, request_class, method, data, own_id, context)
+            except RequestError as error:
+                if isinstance(error, OverloadedError):
+                    pause = ("grpc-retry-pushback-ms", str(error.retry_after * 1000))
+                    context.set_trailing_metadata((("x-request-id", own_id), pause))
+                code, text = code_of(error), str(error)
+            except Exception as error:  # whatever nobody foresaw ends this call only, and its details stay in the log
+                log.error("a gRPC call failed", exc_info=error)
+                code, text = grpc.StatusCode.INTERNAL, _INTERNAL
+            await context.abort(code, text)
+            raise AssertionError("abort raises")
+
+        return call
+
+    async def _answer(self, name: str, request_class: Any, method: Method, data: bytes, own_id: str, context: Any) -> bytes:
+        """One message's answer, with its span where requests are traced."""
+        if self._telemetry is None:
+            return await self._logged(name, request_class, method, data, own_id, _nobody)
+        with self._telemetry.grpc_call(name, context.invocation_metadata(), context.peer()) as ended:
+            return await self._logged(name, request_class, method, data, own_id, ended)
+
+    async def _logged(
+        self, name: str, request_class: Any, method: Method, data: bytes, own_id: str, ended: Callable[[str, str], None]
+    ) -> bytes:
+        """One message's answer, with its line in the access log. `ended` is told its code and its model."""
+        begin, code, sent, model = time.perf_counter(), "INTERNAL", 0, ""
+        try:
+            with self._budget.hold(len(data)):
+                try:
+                    request = request_class.FromString(data)
+                except DecodeError:
+                    raise InputError(f"the message is not a valid {request_class.DESCRIPTOR.name}") from None
+                model = getattr(request, "model_name", "")
+                answer = (await method(request)).SerializeToString()
+            code, sent = "OK", len(answer)
+            return answer
+        except RequestError as error:
+            code = code_of(error).name
+            raise
+        except asyncio.CancelledError:
+            code = "CANCELLED"
+            raise
+        finally:
+            ended(code, model)
+            if self._log_calls:
+                log_request("grpc", name, code, model=model, begin=begin, received=len(data), sent=sent, request=own_id)
+
+    async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+        own_id = _begin(context)
+
+        async def answer(data: bytes) -> bytes:
+            given = ""  # by the client, so that it knows which of its requests an error is about
+
+            async def infer(request: Any) -> Message:
+                nonlocal given
+                given = request.id
+                response = await self._service.ModelInfer(request)
+                response.parameters["triton_final_response"].bool_param = True
+                return pb.ModelStreamInferResponse(infer_response=response)
+
+            try:
+                self._count(context.peer())
+                return await self._answer("ModelStreamInfer", pb.ModelInferRequest, infer, data, own_id, context)
+            except RequestError as error:
+                text = str(error)
+            except Exception as error:  # as for a call of its own
+                log.error("a request of a gRPC stream failed", exc_info=error)
+                text = _INTERNAL
+            failed = pb.ModelStreamInferResponse(error_message=text, infer_response=pb.ModelInferResponse(id=given))
+            return failed.SerializeToString()
+
+        async for message in in_completion_order(requests, answer, window=_WINDOW):
+            yield message
+
+
+def _nobody(_: str, __: str) -> None:
+    """Hears how a call ended that is not traced."""
+
+
+def _begin(context: Any) -> str:
+    """The call's id, for its log records and its caller."""
+    own_id = request_id_of(next(iter(metadata_of(context.invocation_metadata(), "x-request-id")), None))
+    request_id.set(own_id)
+    context.set_trailing_metadata((("x-request-id", own_id),))
+    return own_id
+
+
+def metadata_of(metadata: Any, name: str) -> list[str]:
+    """All values of one name in a call's metadata."""
+    return [value for key, value in metadata or () if key == name and isinstance(value, str)]

@@ -1,0 +1,308 @@
+"""The gRPC front end: `inference.GRPCInferenceService` over the same data plane as HTTP. Methods only convert."""
+# ruff: noqa: N802 - the protocol names the methods
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from tritonclient.grpc import service_pb2 as pb
+
+from ...errors import HeadraceError, RequestError
+from ..guard.access import Access
+from ..guard.rate_limit import client_of_peer
+from ..guard.tls import Tls
+from ..observe.telemetry import Telemetry
+from ..plane.data_plane import DataPlane
+from ..protocol.config_json import config_message
+from .codec import (
+    control_parameters,
+    decode_infer,
+    encode_infer,
+    fill,
+    log_settings_message,
+    read_settings,
+    trace_settings_message,
+)
+from .health import Health
+from .methods import AccessInterceptor, Methods
+from .readable import ReadableInterceptor
+
+__all__ = ["GrpcServer"]
+
+log = logging.getLogger("headrace.serving")
+
+_SERVICE = "inference.GRPCInferenceService"
+# Calls are gathered before the server stops until none has come for so long, or for so long at most; and how long it then takes
+# for clients to hear of that.
+_QUIET_SECONDS, _GATHER_SECONDS, _GOODBYE_SECONDS = 0.3, 2.0, 0.1
+
+# Between two attempts to take the port again.
+_PORT_SECONDS = 0.005
+
+
+class GrpcServer:
+    """A grpc.aio server of one data plane, on the running event loop. Several processes listen on one port when `shared`."""
+
+    def __init__(
+        self,
+        plane: DataPlane,
+        *,
+        access: Access | None = None,
+        tls: Tls | None = None,
+        shared: bool = False,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        self._plane = plane
+        self._access = access
+        self._telemetry = telemetry
+        self._tls = tls
+        self._shared = shared
+        self._last_call = _LastCall()
+        self._address = ""
+        self._health = Health(plane, access)
+        self._stopping = False
+        self._background: set[asyncio.Task[None]] = set()
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_is_to_be_written)
+        self._server = self._made()
+
+    def _made(self) -> Any:
+        plane, access = self._plane, self._access
+        server = grpc.aio.server(
+            interceptors=[self._last_call, *([AccessInterceptor(access)] if access else []), ReadableInterceptor()],
+            options=_options(plane, self._shared),
+        )
+        methods = Methods(
+            _Service(plane),
+            budget=plane.bytes,
+            log_calls=plane.config.access_log,
+            count=lambda peer: plane.count_request(client_of_peer(peer)),
+            telemetry=self._telemetry,
+        )
+        server.add_generic_rpc_handlers([methods.handler()])
+        server.add_registered_method_handlers = _register_nothing
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        return server
+
+    def bind(self, host: str, port: int) -> int:
+        """Take the port; the one that was taken is returned. Raises HeadraceError when it is in use."""
+        shown = f"[{host}]" if ":" in host else host
+        try:
+            bound = self._listen(f"{shown}:{port}")
+        except RuntimeError as error:
+            raise HeadraceError(
+                f"cannot listen on {shown}:{port}; choose another with --grpc-port, or 0 for any free one"
+            ) from error
+        self._address = f"{shown}:{bound}"
+        return bound
+
+    def _listen(self, address: str) -> int:
+        if self._tls is not None:
+            return int(self._server.add_secure_port(address, self._tls.grpc_credentials()))
+        return int(self._server.add_insecure_port(address))
+
+    async def start(self) -> None:
+        before = asyncio.all_tasks()
+        await self._server.start()
+        # The library's own loop ends for ever, and closes the port, over a method's name that is not UTF-8, which anybody may
+        # send. It tells nobody, but its task is among those that `start` has made.
+        for task in asyncio.all_tasks() - before:
+            if _runs(task, "_server_main_loop"):
+                task.add_done_callback(self._library_ended)
+
+    def _library_ended(self, task: asyncio.Task[Any]) -> None:
+        if not self._stopping and not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("the gRPC library gave up over what a client sent (%s); its server is made anew", type(error).__name__)
+            for other in asyncio.all_tasks():
+                if _runs(other, "AioServer.shutdown"):  # fails in the same way, which the event loop would log if nobody looked
+                    other.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._keep(self._renew())
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        running = asyncio.get_running_loop().create_task(work)
+        self._background.add(running)
+        running.add_done_callback(self._background.discard)
+
+    async def _renew(self) -> None:
+        """A new server on the same port; calls that the old one has taken are answered still."""
+        old, self._server = self._server, self._made()
+        while not self._stopping:
+            try:
+                self._listen(self._address)
+            except RuntimeError:  # the old one has not closed it yet
+                await asyncio.sleep(_PORT_SECONDS)
+            else:
+                await self.start()
+                break
+        await old.stop(self._plane.config.drain_seconds)
+
+    async def stop(self, grace: float) -> None:
+        """Take no more calls and finish those that run, within `grace` seconds."""
+        self._stopping = True
+        await self._last_call.gather()
+        self._health.end()
+        stopping = asyncio.ensure_future(self._server.stop(grace))
+        await asyncio.sleep(_GOODBYE_SECONDS)
+        self._last_call.release()
+        await stopping
+        await asyncio.gather(*self._background)
+
+
+def _runs(task: asyncio.Task[Any], name: str) -> bool:
+    return str(getattr(task.get_coro(), "__qualname__", "")).endswith(name)
+
+
+def _is_to_be_written(record: logging.LogRecord) -> bool:
+    """For the library's log: false for what clients can make it say, as often as they like.
+
+    That is the error that its loop ends with, of which the server says what it means, and tracebacks over metadata that are no
+    text and over connections that break in the midst of a call, with the bytes that broke them.
+    """
+    said = str(record.msg)
+    noise = "ExecuteBatchError raised in core" in said or said.startswith("Invalid encoding on")
+    return not (noise or isinstance(record.msg, UnicodeDecodeError))
+
+
+def _register_nothing(service: str, handlers: Any) -> None:
+    """Instead of a server's `add_registered_method_handlers`; its generic handlers answer the same methods.
+
+    For each registered method the library keeps a call waiting in its core. When its own loop ends (see `start`), it frees
+    those while the core still points to them, and the core, shutting down, writes zeros there, into whatever has the memory
+    by then: anybody could make this process crash (seen with grpcio 1.85.1, aio/server.pyx.pxi, `_server_main_loop`). The one
+    generic call that waits has just come when that happens.
+    """
+
+
+class _LastCall(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Holds calls back while the server stops, to be answered once every client knows not to send another on its connection.
+
+    The library cancels calls that arrive while it tells clients so, and a client cannot know whether such a call has run. Held
+    calls keep clients that send one after the other from sending any at that moment.
+    """
+
+    def __init__(self) -> None:
+        self._free = asyncio.Event()
+        self._free.set()
+        self._latest = 0.0
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        self._latest = time.monotonic()
+        await self._free.wait()
+        return await continuation(details)
+
+    async def gather(self) -> None:
+        """Let the next calls of all busy clients arrive."""
+        self._free.clear()
+        begin = self._latest = time.monotonic()
+        while (left := min(self._latest + _QUIET_SECONDS, begin + _GATHER_SECONDS) - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+
+    def release(self) -> None:
+        """Answer those that were held back."""
+        self._free.set()
+
+
+def _options(plane: DataPlane, shared: bool) -> list[tuple[str, int]]:
+    config = plane.config
+    return [
+        ("grpc.so_reuseport", int(shared)),  # or a second server would take half of the requests, silently
+        ("grpc.max_receive_message_length", config.max_body_bytes),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_metadata_size", config.max_header_bytes),
+        ("grpc.absolute_max_metadata_size", config.max_header_bytes),
+        # Slow or silent clients: a handshake takes no longer than an HTTP head, and who is gone is noticed.
+        ("grpc.server_handshake_timeout_ms", int(config.head_timeout_seconds * 1000)),
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        ("grpc.max_concurrent_streams", 1024),
+    ]
+
+
+class _Service:
+    """The protocol's methods, messages in and out. RequestErrors become gRPC's codes in grpc_methods."""
+
+    def __init__(self, plane: DataPlane) -> None:
+        self._plane = plane
+
+    async def ServerLive(self, request: Any) -> Any:
+        return pb.ServerLiveResponse(live=True)
+
+    async def ServerReady(self, request: Any) -> Any:
+        return pb.ServerReadyResponse(ready=self._plane.repository.ready)
+
+    async def ModelReady(self, request: Any) -> Any:
+        try:
+            self._plane.repository.get(request.name, request.version)
+        except RequestError:
+            return pb.ModelReadyResponse(ready=False)
+        return pb.ModelReadyResponse(ready=True)
+
+    async def ServerMetadata(self, request: Any) -> Any:
+        return fill(pb.ServerMetadataResponse(), self._plane.server_metadata())
+
+    async def ModelMetadata(self, request: Any) -> Any:
+        return fill(pb.ModelMetadataResponse(), self._plane.model_metadata(request.name, request.version))
+
+    async def ModelConfig(self, request: Any) -> Any:
+        model = self._plane.repository.get(request.name, request.version)
+        return pb.ModelConfigResponse(config=config_message(model.config, model.name))
+
+    async def ModelStatistics(self, request: Any) -> Any:
+        return fill(pb.ModelStatisticsResponse(), await self._plane.model_statistics(request.name, request.version))
+
+    async def RepositoryIndex(self, request: Any) -> Any:
+        return fill(pb.RepositoryIndexResponse(), {"models": self._plane.repository.index(ready_only=request.ready)})
+
+    async def RepositoryModelLoad(self, request: Any) -> Any:
+        await self._plane.load_model(request.model_name, control_parameters(request))
+        return pb.RepositoryModelLoadResponse()
+
+    async def RepositoryModelUnload(self, request: Any) -> Any:
+        await self._plane.unload_model(request.model_name, control_parameters(request))
+        return pb.RepositoryModelUnloadResponse()
+
+    async def ModelInfer(self, request: Any) -> Any:
+        self._plane.repository.get(request.model_name, request.model_version)
+        return encode_infer(await self._plane.infer(request.model_name, request.model_version, decode_infer(request)))
+
+    async def SystemSharedMemoryStatus(self, request: Any) -> Any:
+        regions = {region["name"]: region for region in self._plane.shared_memory.status(request.name)}
+        return fill(pb.SystemSharedMemoryStatusResponse(), {"regions": regions})
+
+    async def SystemSharedMemoryRegister(self, request: Any) -> Any:
+        self._plane.shared_memory.register(request.name, request.key, request.byte_size, request.offset)
+        return pb.SystemSharedMemoryRegisterResponse()
+
+    async def SystemSharedMemoryUnregister(self, request: Any) -> Any:
+        self._plane.shared_memory.unregister(request.name)
+        return pb.SystemSharedMemoryUnregisterResponse()
+
+    async def CudaSharedMemoryStatus(self, request: Any) -> Any:
+        raise self._plane.no_cuda_shared_memory()
+
+    async def CudaSharedMemoryRegister(self, request: Any) -> Any:
+        raise self._plane.no_cuda_shared_memory()
+
+    async def CudaSharedMemoryUnregister(self, request: Any) -> Any:
+        raise self._plane.no_cuda_shared_memory()
+
+    async def LogSettings(self, request: Any) -> Any:
+        settings = self._plane.settings("logging").log
+        changes = read_settings(request.settings)
+        return log_settings_message(settings.update(changes) if changes else settings.to_json())
+
+    async def TraceSetting(self, request: Any) -> Any:
+        settings = self._plane.settings("trace")
+        if request.model_name:
+            self._plane.repository.get(request.model_name)
+        changes = {name: list(setting.value) or None for name, setting in request.settings.items()}
+        return trace_settings_message(settings.trace(changes))

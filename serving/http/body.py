@@ -1,0 +1,168 @@
+"""Request bodies from strangers: read within limits, unpacked within limits, and given up when their sender goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
+
+from fastapi import Request
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
+
+from ...errors import InputError, TooLargeError, UnsupportedError
+from ..guard.byte_budget import ByteBudget
+
+__all__ = ["BodyReader", "decompress", "header", "header_length", "image_of_form", "while_connected"]
+
+T = TypeVar("T")
+
+# How long an answer may take before the server looks whether anybody still waits for it: watching takes a task of its own.
+_QUICK_SECONDS = 0.02
+
+
+class BodyReader:
+    """Reads bodies of at most `limit` bytes each, held on `budget`. How long one may take is the connection's business."""
+
+    def __init__(self, *, limit: int, budget: ByteBudget) -> None:
+        self._limit = limit
+        self._budget = budget
+
+    def read(self, request: Request) -> AbstractAsyncContextManager[bytes]:
+        """The body as it was sent; its bytes count as held until the block ends.
+
+        Raises TooLargeError before it reads beyond the limit, OverloadedError when too much is in memory, and ClientDisconnect.
+        """
+        return _Reading(request, self._limit, self._budget)
+
+
+class _Reading(AbstractAsyncContextManager[bytes]):
+    """One body. A class, and not a generator, since every request passes here."""
+
+    def __init__(self, request: Request, limit: int, budget: ByteBudget) -> None:
+        self._request = request
+        self._limit = limit
+        self._budget = budget
+        self._held = 0
+
+    async def __aenter__(self) -> bytes:
+        declared = header(self._request, b"content-length")
+        if declared.isdigit() and int(declared) > self._limit:
+            raise TooLargeError(f"the body has {int(declared):,} bytes; at most {self._limit:,} are taken")
+        try:
+            return await self._whole()
+        except BaseException:
+            self._budget.give(self._held)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._budget.give(self._held)
+
+    async def _whole(self) -> bytes:
+        chunks: list[bytes] = []
+        more = True
+        while more:
+            message = await self._request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            chunk = message.get("body", b"")
+            if self._held + len(chunk) > self._limit:
+                raise TooLargeError(f"the body has more than {self._limit:,} bytes, the most that are taken")
+            self._budget.take(len(chunk))
+            self._held += len(chunk)
+            chunks.append(chunk)
+            more = message.get("more_body", False)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def header(request: Request, name: bytes) -> bytes:
+    """The first value of a header, named in lower case; empty when it is absent. `request.headers` would copy all of them."""
+    return next((value for key, value in request.scope["headers"] if key == name), b"")
+
+
+def decompress(body: bytes, encoding: str, limit: int) -> bytes:
+    """A body of Content-Encoding gzip or deflate (zlib), at most `limit` bytes long when unpacked."""
+    if encoding not in ("gzip", "deflate"):
+        raise UnsupportedError(f"Content-Encoding {encoding[:40]!r} is not supported; send gzip, deflate or none")
+    unpacker = zlib.decompressobj(wbits=31 if encoding == "gzip" else 15)
+    try:
+        unpacked = unpacker.decompress(body, limit + 1)
+    except zlib.error:
+        raise InputError(f"the body is not valid {encoding} data") from None
+    if len(unpacked) > limit:
+        raise TooLargeError(f"the body unpacks to more than {limit:,} bytes, the most that are taken")
+    if not unpacker.eof or unpacker.unused_data:
+        raise InputError(f"the {encoding} body is cut short or has more data after its end")
+    return unpacked
+
+
+def header_length(request: Request) -> int | None:
+    """Inference-Header-Content-Length, None when absent."""
+    value = request.headers.get("inference-header-content-length")
+    if value is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", value):
+        raise InputError(f"Inference-Header-Content-Length must be a non-negative integer, got {value[:40]!r}")
+    return int(value)
+
+
+class _InMemoryParser(MultiPartParser):
+    """The body is in memory already and bounded, so a file part need not go through the disk."""
+
+    spool_max_size = 1 << 40
+
+
+async def image_of_form(request: Request, body: bytes) -> bytes:
+    """The one file of a multipart form."""
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield body
+
+    parser = _InMemoryParser(request.headers, stream(), max_files=1, max_fields=8, max_part_size=64 * 1024)  # type: ignore[arg-type]
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError, ValueError) as error:
+        raise InputError(
+            f"the form cannot be read: {getattr(error, 'message', 'it is not valid multipart/form-data')}"
+        ) from None
+    try:
+        files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
+        if len(files) != 1:
+            raise InputError("the form must hold one image file, as in curl -F file=@photo.jpg")
+        return await files[0].read()
+    finally:
+        await form.close()
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`; when the client disconnects meanwhile, cancel it and raise ClientDisconnect. The body was read before.
+
+    The connection is only watched once `work` takes longer than a quick answer, which needs no watching.
+    """
+    loop, waiting = asyncio.get_running_loop(), asyncio.current_task()
+    assert waiting is not None, "a coroutine runs in a task"
+    watch: asyncio.Future[Any] | None = None
+    done = False
+
+    def begin() -> None:
+        nonlocal watch
+        watch = asyncio.ensure_future(request.receive())
+        watch.add_done_callback(lambda _: None if done else waiting.cancel())
+
+    timer = loop.call_later(_QUICK_SECONDS, begin)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        gone = watch is not None and watch.done() and not watch.cancelled()
+        if gone and waiting.uncancel() == 0:  # else somebody cancelled this task as well
+            raise ClientDisconnect from None
+        raise
+    finally:
+        done = True
+        timer.cancel()
+        if watch is not None:
+            watch.cancel()

@@ -1,0 +1,192 @@
+"""uvicorn's HTTP/1.1 connection with the bounds it lacks: on heads, on chunking and trailers, and on slow clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from ..config import ServeConfig
+from ..guard.tls import Tls
+
+__all__ = ["limited_protocol", "options"]
+
+# What a body may need besides its bytes: sizes of chunks, their extensions, trailers. A chunk takes 5 bytes at least, so that
+# this also bounds their number; chunks of a kilobyte still carry far more than any body may have.
+_MAX_FRAMING_BYTES = 1 << 20
+# Requests that a client may send on one connection before the answer to its first. uvicorn reads on after each answer.
+_MAX_PIPELINED = 64
+
+
+class _RefusedError(Exception):
+    """Ends the parsing of a message with an error for its sender."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
+    """A protocol class for uvicorn's `http` option that closes connections which cost more than the configuration allows."""
+
+    class LimitedProtocol(HttpToolsProtocol):
+        # Bytes of the message that is arriving: all of them, those of its body, and those of complete header fields. What
+        # shares a packet with the end of the message before does not count among the first.
+        _bytes = 0
+        _body_bytes = 0
+        _field_bytes = 0
+        _in_head = True
+        _begun = False
+        _refusal: _RefusedError | None = None
+        _head_timer: asyncio.TimerHandle | None = None
+        _body_timer: asyncio.TimerHandle | None = None
+        _write_timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            # Requests that are not answered yet, in their order; the last is the one whose body arrives, if any does.
+            self._open: deque[RequestResponseCycle] = deque()
+            super().connection_made(transport)
+            self._expect_head()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            for timer in (self._head_timer, self._body_timer, self._write_timer):
+                if timer is not None:
+                    timer.cancel()
+            self._head_timer = self._body_timer = self._write_timer = None
+            for cycle in self._open:  # uvicorn knows the last one only
+                cycle.disconnected = True
+                cycle.message_event.set()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            if self._in_head:
+                self._expect_head()
+            self._bytes += len(data)
+            super().data_received(data)
+            if not self._in_head and self._body_timer is None:
+                self._body_timer = self.loop.call_later(config.body_timeout_seconds, self._give_up_body)
+            if self._in_head and self._bytes > config.max_header_bytes:
+                self._refuse(431, "the request head is too long")
+            elif self._bytes - self._body_bytes > config.max_header_bytes + _MAX_FRAMING_BYTES:
+                self._refuse(413, "the body comes in too many chunks, or with too long trailers")
+
+        def on_message_begin(self) -> None:
+            self._begun = True
+            self._expect_head()
+            super().on_message_begin()
+
+        def on_url(self, url: bytes) -> None:
+            self._count_field(len(url))
+            super().on_url(url)
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            self._count_field(len(name) + len(value) + 4)
+            super().on_header(name, value)
+
+        def on_headers_complete(self) -> None:
+            if len(self._open) >= _MAX_PIPELINED:
+                self._fail(400, f"more than {_MAX_PIPELINED} requests wait on this connection")
+            super().on_headers_complete()  # what it cannot take, such as a malformed URL, is still a head that is refused
+            self._open.append(self.cycle)
+            self._in_head = False
+            if self._head_timer is not None:
+                self._head_timer.cancel()
+                self._head_timer = None
+
+        def on_body(self, body: bytes) -> None:
+            self._body_bytes += len(body)
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self._in_head, self._begun = True, False
+            self._bytes = self._body_bytes = self._field_bytes = 0
+            if self._body_timer is not None:
+                self._body_timer.cancel()
+                self._body_timer = None
+            super().on_message_complete()
+
+        def on_response_complete(self) -> None:
+            self._open.popleft()
+            super().on_response_complete()
+
+        def send_400_response(self, msg: str) -> None:
+            if self._refusal is None:
+                self._refuse(400, msg)
+            else:
+                self._refuse(self._refusal.status, str(self._refusal))
+
+        def pause_writing(self) -> None:
+            # The client reads slower than its answer is written; it need not read for ever.
+            self._write_timer = self.loop.call_later(config.body_timeout_seconds, self._give_up)
+            super().pause_writing()
+
+        def resume_writing(self) -> None:
+            if self._write_timer is not None:
+                self._write_timer.cancel()
+                self._write_timer = None
+            super().resume_writing()
+
+        def _count_field(self, size: int) -> None:
+            """Also those of trailers."""
+            self._field_bytes += size
+            if self._field_bytes > config.max_header_bytes:
+                self._fail(431, "the request head is too long")
+
+        def _fail(self, status: int, message: str) -> None:
+            """From within the parser, which tells of the error as of any other."""
+            self._refusal = _RefusedError(status, message)
+            raise self._refusal
+
+        def _expect_head(self) -> None:
+            if self._head_timer is None:
+                self._head_timer = self.loop.call_later(config.head_timeout_seconds, self._give_up_head)
+
+        def _give_up_head(self) -> None:
+            self._head_timer = None
+            if self._open:
+                self._expect_head()  # the answer to the request before comes first
+            elif self._begun:
+                self._refuse(408, "the request head did not arrive in time")
+            else:
+                self.transport.close()
+
+        def _give_up_body(self) -> None:
+            # What was answered before its body was there, as with an error, gets no other answer. Until now the rest could
+            # come, or the sender would not have read that answer.
+            self._refuse(408, f"the body did not arrive within {config.body_timeout_seconds:g} s")
+
+        def _give_up(self) -> None:
+            self.transport.abort()
+
+        def _refuse(self, status: int, message: str) -> None:
+            """Answer with an error, unless that would be taken for the answer to another request, and close."""
+            if self.transport.is_closing():
+                return
+            if not self._open if self._in_head else len(self._open) == 1 and not self._open[0].response_started:
+                body = json.dumps({"error": message}).encode()
+                head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+                self.transport.write(STATUS_LINE[status] + head + body)
+            self.transport.close()
+
+    return LimitedProtocol
+
+
+def options(config: ServeConfig, tls: Tls | None) -> dict[str, Any]:
+    """uvicorn's settings that both of the server's HTTP ports share."""
+    return {
+        "http": limited_protocol(config),
+        "interface": "asgi3",
+        "ws": "none",
+        "lifespan": "off",
+        "log_config": None,
+        "log_level": "error",
+        "access_log": False,
+        "server_header": False,
+        "timeout_keep_alive": 75,
+        # The address that a proxy's header claims is nobody's business here, and could be made up.
+        "proxy_headers": False,
+        "ssl_context_factory": (lambda *_: tls.context()) if tls is not None else None,
+    }

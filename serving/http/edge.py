@@ -1,0 +1,109 @@
+"""What every HTTP request meets first, on every port: its id, the token check, and the access log."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from ...errors import ForbiddenError, RequestError, UnauthorizedError
+from ..guard.access import Access
+from ..guard.hosts import Hosts
+from ..observe.logs import log_request, request_id
+
+__all__ = ["Edge", "request_id_of"]
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
+
+# A page of any site that is open in a browser could use, or unload, what serves on the same machine. Browsers say so when it
+# does (W3C Fetch Metadata), and only they: other clients are nobody's page.
+_HARMLESS = ("GET", "HEAD", "OPTIONS")
+
+_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+
+
+def request_id_of(given: str | None) -> str:
+    """The caller's own X-Request-Id where it is harmless, else a new one."""
+    return given if given and _ID.fullmatch(given) else f"{random.getrandbits(64):016x}"  # a name, not a secret
+
+
+class Edge:
+    """An ASGI application around another, which is only called for requests that `access` and `hosts` let through (None: all).
+
+    Nothing of a refused request's body is read.
+    """
+
+    def __init__(
+        self, app: Application, *, access: Access | None = None, hosts: Hosts | None = None, log: bool = False
+    ) -> None:
+        self._app = app
+        self._access = access
+        self._hosts = hosts
+        self._log = log
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"only HTTP is served here, not {scope['type']}")
+        headers = scope["headers"]
+        given = next((value.decode("latin-1") for name, value in headers if name == b"x-request-id"), None)
+        own_id = request_id_of(given)
+        request_id.set(own_id)
+        begin, status, got, sent = time.perf_counter(), 0, 0, 0
+
+        async def counted() -> Message:
+            nonlocal got
+            message = await receive()
+            got += len(message.get("body", b""))
+            return message
+
+        async def answer(message: Message) -> None:
+            nonlocal status, sent
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", own_id.encode())]
+            else:
+                sent += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            if self._hosts is not None:
+                self._hosts.check([value for name, value in headers if name == b"host"])
+            if scope["method"] not in _HARMLESS and (b"sec-fetch-site", b"cross-site") in headers:
+                raise ForbiddenError(
+                    "a web page of another site may not send this; call it from a page of this server, or no page"
+                )
+            if self._access is not None:
+                tokens = [value.decode("latin-1") for name, value in headers if name == b"authorization"]
+                self._access.check_path(scope["path"], tokens)
+        except RequestError as error:
+            await _refuse(answer, error)
+        else:
+            await self._app(scope, counted if self._log else receive, answer)
+        finally:
+            if self._log:
+                log_request(
+                    "http",
+                    f"{scope['method']} {scope['raw_path'].decode('ascii', 'backslashreplace')}",
+                    status,
+                    model=scope.get("path_params", {}).get("model", ""),
+                    begin=begin,
+                    received=got,
+                    sent=sent,
+                    request=own_id,
+                )
+
+
+async def _refuse(send: Send, error: RequestError) -> None:
+    body = json.dumps({"error": str(error)}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if isinstance(error, UnauthorizedError):
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,1 @@
+"""Encoded images become rows: the decode pool, fast preprocessing, decoding on GPUs."""

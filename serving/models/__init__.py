@@ -1,0 +1,1 @@
+"""The models that serve: their folder, versions, loading and warm-up."""

@@ -1,0 +1,48 @@
+"""Which GPUs the instances of a model compute on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ...errors import BackendError
+from ...runtime.artifact.plan import Plan
+from ...runtime.base.session import visible_gpus
+from .warmup import Instance
+
+__all__ = ["each_device", "parsed_devices"]
+
+_LIST = re.compile(r"\d+(,\d+)*")
+
+Open = Callable[..., Instance]
+
+
+def each_device(opener: Open, plan: Plan, wanted: Sequence[int] | None) -> list[Callable[[], Instance]]:
+    """What opens an instance, once for each device: `opener` with the keyword `ordinal`, which is None for a CPU.
+
+    A plan for GPUs runs on the `wanted` of those that the process sees; None is all. Raises BackendError for one that it does
+    not see.
+    """
+    return [partial(opener, ordinal=ordinal) for ordinal in ordinals(plan.device, wanted, visible_gpus)]
+
+
+def ordinals(device: str, wanted: Sequence[int] | None, visible: Callable[[], int]) -> Sequence[int | None]:
+    """The numbers of the GPUs for a plan's device, where `visible` says how many there are; None alone is no particular one."""
+    if device == "cpu":
+        return (None,)
+    count = visible()
+    if wanted is None:
+        return range(count) if count else (None,)  # the backend will say what is missing
+    if beyond := [ordinal for ordinal in wanted if ordinal >= count]:
+        raise BackendError(f"there is no GPU {beyond[0]}: this process sees {count}, counted from 0")
+    return wanted
+
+
+def parsed_devices(text: str) -> tuple[int, ...] | None:
+    """GPUs as a command line names them: "all" is None, "0,2" is (0, 2). Raises ValueError."""
+    if text == "all":
+        return None
+    if not _LIST.fullmatch(text):
+        raise ValueError(f"devices must be all, or numbers of GPUs as in 0,1; got {text!r}")
+    return tuple(int(number) for number in text.split(","))

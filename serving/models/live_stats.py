@@ -1,0 +1,65 @@
+"""What a server and its models do right now, as the console draws it: counters, the latency histogram, the queue."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ..batching.batcher import Batcher
+from ..batching.statistics import LATENCY_BOUNDS
+from ..config import ServeConfig
+from .models import ClassifyModel, DecodeModel, Model, TensorModel
+from .repository_protocol import Repository
+
+__all__ = ["model_figures", "server_figures"]
+
+
+def model_figures(model: Model) -> dict[str, Any]:
+    """What a model has counted since it was loaded, and its queue now, where it has one in this process.
+
+    Whoever asks twice sees what happened between: rates, batch sizes, and quantiles by `LATENCY_BOUNDS`.
+    """
+    counted = model.statistics.snapshot()
+    latencies, seconds = model.statistics.latency_histogram()
+    stages = counted["inference_stats"]
+    figures: dict[str, Any] = {
+        "answered": sum(latencies),
+        "failed": stages["fail"]["count"],
+        "cache_hits": stages["cache_hit"]["count"],
+        "rows": counted["inference_count"],
+        "executions": counted["execution_count"],
+        "seconds": seconds,
+        "queue_seconds": stages["queue"]["ns"] / 1e9,
+        "latencies": latencies,
+        "batches": {str(entry["batch_size"]): entry["compute_infer"]["count"] for entry in counted["batch_stats"]},
+        "queue": None,
+    }
+    if isinstance(model, TensorModel) and isinstance(model.batcher, Batcher):
+        arriving, queued, running = model.batcher.load()
+        figures["queue"] = {"arriving": arriving, "queued": queued, "running": running}
+    return figures
+
+
+async def server_figures(repository: Repository, config: ServeConfig) -> dict[str, Any]:
+    """The figures of every model that serves, summed over all front ends. Raises OverloadedError while there is no engine."""
+    models = repository.ready_models()
+    figures = await repository.figures(models)
+    return {
+        "time": time.time(),
+        "ready": repository.ready,
+        "model_control_mode": config.model_control_mode,
+        "front_ends": config.front_ends,
+        "latency_bounds": LATENCY_BOUNDS,
+        "models": [_about(model) | counted for model, counted in zip(models, figures, strict=True)],
+    }
+
+
+def _about(model: Model) -> dict[str, Any]:
+    target = model.target if isinstance(model, (ClassifyModel, DecodeModel)) else model
+    return {
+        "name": model.name,
+        "version": model.version,
+        "kind": "tensor" if target is model else "decode" if isinstance(model, DecodeModel) else "classify",
+        "takes_images": isinstance(target, TensorModel) and target.preprocessor is not None,
+        "largest_batch": model.batcher.table.largest if isinstance(model, TensorModel) else None,
+    }

@@ -1,0 +1,208 @@
+"""One model folder to a model that serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import ArtifactError
+from ...runtime.artifact.artifact import Artifact, load_artifact
+from ...runtime.artifact.model_config import ModelConfig, check_config, read_config
+from ...runtime.artifact.plan import Choice, Plan
+from ...runtime.images.preprocessing import Preprocessor
+from ...specs import Preprocessing, Signature
+from ..batching.batcher import Batcher, Runner
+from ..batching.policy import BatchPolicy
+from ..batching.staging import Staging
+from ..batching.statistics import ModelStatistics
+from ..config import ServeConfig
+from ..images.fast_preprocessing import make_preprocessor
+from ..images.gpu_preprocessing import make_gpu_preprocessor
+from .devices import each_device
+from .models import ClassifyModel, DecodeModel, Model, TensorModel
+from .response_cache import ResponseCache
+from .warmup import close, warm_up
+
+__all__ = ["companion_target", "load_companion", "load_tensor_model", "max_delay", "open_instance", "preprocessor_of"]
+
+
+def load_tensor_model(
+    folder: Path,
+    config: ServeConfig,
+    progress: Callable[[str], None],
+    *,
+    version: int,
+    override: ModelConfig | None = None,
+    before: TensorModel | None = None,
+    cache: ResponseCache | None = None,
+) -> TensorModel:
+    """Open, warm up, try out and profile one version. Raises ArtifactError or BackendError, leaving nothing open.
+
+    `override` is used instead of the folder's config. `before` is the model that serves meanwhile, whose place this one takes:
+    its number of instances is kept, since measuring it beside live traffic would disturb both. It has a part of `cache`, unless
+    its config says `response_cache { enable: false }`.
+    """
+    artifact = load_artifact(folder, version=version)
+    if override is not None:
+        check_config(override, artifact.signature, name=artifact.name, where="the given config")
+        artifact = replace(artifact, config=override)
+    declared = artifact.config
+    plan = artifact.plan_here()
+    opener = partial(open_instance, artifact, plan, declared.max_batch_size, config.threads)
+    openers = each_device(opener, plan, config.devices)
+    progress(f"{artifact.name}: loading version {artifact.version} ({_described(plan)})")
+    instances, table = warm_up(
+        openers, artifact.signature, count=config.instances or (before.instances_per_device if before else None)
+    )
+    timings = ", ".join(f"batch {bucket} {milliseconds:.3g} ms" for bucket, milliseconds in table.to_json().items())
+    progress(f"{artifact.name}: version {artifact.version} is ready, {_counted(len(instances), len(openers))}, {timings}")
+    # A version that is loaded again goes on counting where it was: to Prometheus it is the same one.
+    again = before is not None and before.version == str(artifact.version)
+    statistics = before.statistics if before is not None and again else ModelStatistics()
+    return TensorModel(
+        name=artifact.name,
+        version=str(artifact.version),
+        config=declared,
+        labels=tuple(artifact.labels.names) if artifact.labels else (),
+        statistics=statistics,
+        decoding=before.decoding if before is not None else ModelStatistics(),  # the decode model's version is its own
+        batcher=Batcher(
+            instances,
+            table,
+            name=artifact.name,
+            policy=BatchPolicy(max_delay=max_delay(declared, config)),
+            statistics=statistics,
+            max_queue=config.max_queue,
+            staging=_staging(artifact, table.largest),
+            devices=[number % len(openers) for number in range(len(instances))],
+        ),
+        signature=artifact.signature,
+        preprocessing=artifact.preprocessing,
+        preprocessor=preprocessor_of(artifact.preprocessing, artifact.signature, config) if artifact.preprocessing else None,
+        probabilities=artifact.probabilities,
+        instances=len(instances),
+        instances_per_device=len(instances) // len(openers),
+        cache=cache.of_model() if cache is not None and _cacheable(declared) else None,
+        input_names=tuple(spec.name for spec in artifact.signature.inputs),
+        output_names=tuple(spec.name for spec in artifact.signature.outputs),
+    )
+
+
+def preprocessor_of(preprocessing: Preprocessing, signature: Signature, config: ServeConfig) -> Preprocessor:
+    """What makes a model's rows from images; on the first of the GPUs, where they are decoded on one."""
+    steps, pixels = preprocessing.to_json()["steps"], signature.takes_pixels
+    if config.decoding == "gpu":
+        return make_gpu_preprocessor(steps, ordinal=config.decoding_gpu, max_pixels=config.max_pixels, pixels=pixels)
+    return make_preprocessor(steps, decoding=config.decoding, max_pixels=config.max_pixels, pixels=pixels)
+
+
+def companion_target(name: str, declared: ModelConfig) -> str | None:
+    """The tensor model that a folder's model is a companion of; None when it is a tensor model itself."""
+    if declared.backend == "python":
+        return name.removesuffix("_decode")
+    if declared.backend != "ensemble":
+        return None
+    steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
+    return str(steps[-1].get("model_name", name)) if steps else name
+
+
+def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> Model:
+    """The decode model or the ensemble beside a tensor model, to be done natively. Raises ArtifactError for any other."""
+    declared = read_config(folder)
+    version = max((entry.name for entry in folder.iterdir() if entry.name.isdigit()), key=int, default="1")
+    if declared.backend == "python":
+        target = _target(folder.name.removesuffix("_decode"), targets, folder.name)
+        _one_image_input(declared, folder.name)
+        return DecodeModel(
+            name=folder.name, version=version, config=declared, target=target, uses=target.uses, statistics=target.decoding
+        )
+    steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
+    if len(steps) != 2 or not str(steps[0].get("model_name", "")).endswith("_decode"):
+        raise ArtifactError(
+            f"ensemble '{folder.name}' must have two steps, a _decode model and a tensor model, to be served here"
+        )
+    target = _target(steps[1]["model_name"], targets, folder.name)
+    if steps[0]["model_name"] != f"{target.name}_decode":
+        raise ArtifactError(
+            f"ensemble '{folder.name}' decodes with '{steps[0]['model_name']}', expected '{target.name}_decode'"
+        )
+    _one_image_input(declared, folder.name)
+    outputs = {ensemble: own for own, ensemble in steps[1].get("output_map", {}).items()}
+    for tensor in declared.outputs:
+        if outputs.get(tensor.name) not in target.output_names:
+            raise ArtifactError(f"ensemble '{folder.name}': no output of '{target.name}' is mapped to '{tensor.name}'")
+    return ClassifyModel(
+        name=folder.name,
+        version=version,
+        config=declared,
+        labels=target.labels,
+        target=target,
+        uses=target.uses,
+        outputs={tensor.name: outputs[tensor.name] for tensor in declared.outputs},
+    )
+
+
+def _staging(artifact: Artifact, largest: int) -> Staging | None:
+    """Where images are decoded to, for a model that takes them in a dtype of numpy."""
+    inputs = artifact.signature.inputs
+    if artifact.preprocessing is None or any(spec.dtype == "bfloat16" for spec in inputs):
+        return None
+    return Staging([(spec.row_shape, np.dtype(spec.dtype)) for spec in inputs], largest)
+
+
+def open_instance(
+    artifact: Artifact, plan: Plan, max_batch_size: int, threads: int | None, *, ordinal: int | None = None
+) -> dict[int, Runner]:
+    """One instance, on the GPU `ordinal` if any: the session of every bucket; buckets that chose the same way share one."""
+    # Nobody measured for a portable plan, so its buckets mean nothing; warm-up measures powers of two.
+    planned = [1 << power for power in range(max_batch_size.bit_length())] if plan.portable else plan.buckets
+    opened: dict[Choice, Runner] = {}
+    sessions: dict[int, Runner] = {}
+    try:
+        for bucket in [*(bucket for bucket in planned if bucket < max_batch_size), max_batch_size]:
+            choice = plan.choice(bucket)
+            if choice not in opened:
+                opened[choice] = artifact.open(bucket, threads=threads, ordinal=ordinal)
+            sessions[bucket] = opened[choice]
+    except BaseException:
+        close(sessions)
+        raise
+    return sessions
+
+
+def _cacheable(declared: ModelConfig) -> bool:
+    return bool(declared.message.get("response_cache", {"enable": True}).get("enable"))
+
+
+def _counted(instances: int, devices: int) -> str:
+    return f"{instances} instance{'s' * (instances > 1)}{f' on {devices} GPUs' if devices > 1 else ''}"
+
+
+def _described(plan: Plan) -> str:
+    choices = ", ".join(sorted({str(choice) for choice in plan.choices.values()}))
+    return f"{choices}; {plan.reason}" if plan.portable and plan.reason else choices
+
+
+def max_delay(declared: ModelConfig, config: ServeConfig) -> float:
+    """The model's own max_queue_delay, at most the server's; a model without dynamic batching does not wait."""
+    return min((declared.queue_delay_us or 0) / 1e6, config.max_queue_delay_seconds)
+
+
+def _target(name: str, targets: Mapping[str, TensorModel | None], companion: str) -> TensorModel:
+    target = targets.get(name)
+    if target is None:
+        raise ArtifactError(f"'{companion}' needs model '{name}', which is not served")
+    if target.preprocessor is None:
+        raise ArtifactError(
+            f"'{companion}' needs to know how images become the input of '{name}', which its artifact does not say"
+        )
+    return target
+
+
+def _one_image_input(declared: ModelConfig, name: str) -> None:
+    if [tensor.datatype for tensor in declared.inputs] != ["BYTES"]:
+        raise ArtifactError(f"'{name}' must have one input of TYPE_STRING, the encoded image")

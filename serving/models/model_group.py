@@ -1,0 +1,288 @@
+"""A tensor model with all its versions and companions: loaded beside what serves, switched in one step, then drained."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import ArtifactError
+from ...runtime.artifact.artifact import versions
+from ...runtime.artifact.model_config import ModelConfig, read_config
+from ..config import ServeConfig
+from .loading import load_companion, load_tensor_model
+from .models import Model, TensorModel
+from .response_cache import ResponseCache
+from .snapshots import Key, Members, Published, rows
+from .versions import VersionPolicy, version_signature
+
+__all__ = ["Family"]
+
+log = logging.getLogger("headrace.serving")
+
+# A folder that is being written while it is read is read again so often, at such intervals.
+_ATTEMPTS, _PAUSE_SECONDS = 5, 0.2
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    model: TensorModel
+    signature: str
+
+
+class Family:
+    """Brings what serves in line with the folders and with what is asked for. `published` may be read at any time.
+
+    Changes take turns. A version is opened, warmed up and tried out while the old ones serve; then `published` is replaced, so
+    that new requests find it, and versions that are no longer there are closed in the background once their last request is
+    answered. What cannot be loaded stays out with its reason, and what served before goes on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        root: Path,
+        config: ServeConfig,
+        say: Callable[[str], None],
+        *,
+        cache: ResponseCache | None = None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.name = name
+        self.published = Published()
+        self._root = root
+        self._config = config
+        self._say = say
+        self._cache = cache
+        self._on_change = on_change
+        self._turn = threading.Lock()
+        self._guard = threading.Lock()  # of everything below, which is only ever changed inside a turn or by a drain
+        self._stopping = threading.Event()
+        self._members = Members(tensor=False)
+        self._wanted: set[str] = set()
+        self._override: ModelConfig | None = None
+        self._ready: dict[int, _Loaded] = {}
+        self._companions: dict[str, Model] = {}
+        self._failed: dict[int, tuple[str, str]] = {}  # a version's signature, and what was wrong with it
+        self._found: list[int] = []
+        self._reasons: dict[Key, str] = {}
+        self._loading: set[Key] = set()
+        self._draining: dict[int, tuple[TensorModel, threading.Thread]] = {}
+
+    def announce(self, members: Members, wanted: set[str]) -> None:
+        """List the folders before anything of them is loaded; those that are wanted as being loaded."""
+        with self._guard:
+            self._members = members
+            self._loading = {(name, "") for name in wanted}
+        self._publish()
+
+    def load(
+        self, members: Members, names: set[str], *, configure: bool = True, override: ModelConfig | None = None
+    ) -> dict[Key, str]:
+        """Have these names serve as well, from their folders as they are now; reasons for what could not be loaded.
+
+        What failed before is tried once more. With `configure` the tensor model's config is `override`, or else its folder's
+        own; without, it is taken from where it was taken last.
+        """
+        with self._turn:
+            self._wanted |= names
+            self._failed = {}
+            if configure:
+                self._override = override
+            return self._update(members)
+
+    def unload(self, members: Members, names: set[str]) -> None:
+        """Have these names serve no longer; what they have accepted is still answered."""
+        with self._turn:
+            self._wanted -= names
+            if self.name in names:
+                self._failed, self._override = {}, None
+            self._update(members, look=False)
+
+    def follow(self, members: Members) -> dict[Key, str]:
+        """Have exactly these folders serve, as they are now; what failed before is left until it changes."""
+        with self._turn:
+            self._wanted = set(members.names(self.name))
+            return self._update(members)
+
+    def stop(self) -> None:
+        """Begin nothing new from now on."""
+        self._stopping.set()
+
+    def close(self, *, drain: bool = True) -> None:
+        """Answer what was admitted (or with drain=False refuse it), and end every thread."""
+        self.stop()
+        with self._turn, self._guard:
+            models = [loaded.model for loaded in self._ready.values()]
+            drains = [thread for _, thread in self._draining.values()]
+        for model in models:
+            model.close(drain=drain)
+        for thread in drains:
+            thread.join()
+
+    def _update(self, members: Members, *, look: bool = True) -> dict[Key, str]:
+        """Load what is wanted and not there, and switch. Without `look` folders are left as they are known."""
+        with self._guard:
+            self._members, self._reasons = members, {}
+        ready: dict[int, _Loaded] = {}
+        if self.name in self._wanted and members.tensor:
+            ready = self._versions() if look else dict(self._ready)
+        if self._stopping.is_set():  # what serves is closed with the server; what was loaded just now will not serve any more
+            for number, loaded in ready.items():
+                if self._ready.get(number) is not loaded:
+                    loaded.model.close()
+            return {(self.name, ""): "the server is shutting down"}
+        self._switch(ready, self._over(members, ready))
+        return dict(self._reasons)
+
+    def _versions(self) -> dict[int, _Loaded]:
+        """The versions that are to serve, newest first: those that do and are as they were, and those that were loaded now."""
+        folder = self._root / self.name
+        try:
+            declared = self._override or read_config(folder)
+            found = versions(folder)
+            if not found:
+                raise ArtifactError(f"{folder} holds no version of a model; expected a numbered folder such as {folder / '1'}")
+        except Exception as error:  # whatever is wrong with a folder must not end what serves
+            log.debug("reading %s failed", self.name, exc_info=error)
+            self._reject("", error)
+            return dict(self._ready)
+        self._found = found
+        policy = VersionPolicy.of(declared)
+        ready: dict[int, _Loaded] = {}
+        for number in policy.absent(found):
+            self._reject(str(number), ArtifactError(f"the version policy names version {number}, which is not there"))
+        for number in policy.candidates(found):
+            if policy.satisfied(len(ready)) or self._stopping.is_set():
+                break
+            try:
+                ready[number] = self._version(folder, number, declared)
+            except Exception as error:  # whatever a backend raises keeps this version out, and nothing else
+                log.debug("loading %s version %d failed", self.name, number, exc_info=error)
+                self._reject(str(number), error)
+                if number in self._ready:  # its folder is no good any more, but what was loaded from it still is
+                    ready[number] = self._ready[number]
+        return ready or dict(self._ready)
+
+    def _version(self, folder: Path, number: int, declared: ModelConfig) -> _Loaded:
+        """The version as it serves, if it lies there unchanged, or else loaded now."""
+        serving = self._ready.get(number)
+        before = serving or next(iter(self._ready.values()), None)
+        for _ in range(_ATTEMPTS):
+            signature = version_signature(folder, number, declared)
+            if serving is not None and serving.signature == signature:
+                return serving
+            if number in self._failed and self._failed[number][0] == signature:
+                raise ArtifactError(self._failed[number][1])
+            try:
+                model = self._open(folder, number, before)
+            except Exception as error:  # it counts only if the folder did not change meanwhile
+                if version_signature(folder, number, declared) == signature:
+                    self._failed[number] = (signature, str(error))
+                    raise
+            else:
+                if version_signature(folder, number, declared) == signature:
+                    return _Loaded(model, signature)
+                model.close()
+            if self._stopping.wait(_PAUSE_SECONDS):
+                break
+        raise ArtifactError(
+            f"version {number} of '{self.name}' changes while it is read; write it elsewhere and rename it when it is whole"
+        )
+
+    def _open(self, folder: Path, number: int, before: _Loaded | None) -> TensorModel:
+        key = (self.name, str(number))
+        with self._guard:
+            self._loading.add(key)
+        self._publish()
+        try:
+            serving = before.model if before else None
+            return load_tensor_model(
+                folder,
+                self._config,
+                self._say,
+                version=number,
+                override=self._override,
+                before=serving,
+                cache=self._cache,
+            )
+        finally:
+            with self._guard:
+                self._loading.discard(key)
+
+    def _over(self, members: Members, ready: Mapping[int, _Loaded]) -> dict[str, Model]:
+        """The companions that are to serve, over the newest version of their target."""
+        target = ready[max(ready)].model if ready else None
+        companions: dict[str, Model] = {}
+        for name in members.companions:
+            if name not in self._wanted:
+                continue
+            try:
+                companion = load_companion(self._root / name, {self.name: target})
+            except Exception as error:  # as above
+                log.debug("loading %s failed", name, exc_info=error)
+                self._reject("", error, name=name)
+                continue
+            if (old := self._companions.get(name)) is not None and old.version == companion.version:
+                companion.statistics = old.statistics
+            companions[name] = companion
+        return companions
+
+    def _switch(self, ready: dict[int, _Loaded], companions: dict[str, Model]) -> None:
+        kept = {id(loaded.model) for loaded in ready.values()}
+        retired = [loaded.model for loaded in self._ready.values() if id(loaded.model) not in kept]
+        drains = [threading.Thread(target=self._drain, args=(model,), name=f"headrace-drain-{self.name}") for model in retired]
+        with self._guard:
+            self._ready = dict(sorted(ready.items(), reverse=True))
+            self._companions = companions
+            self._loading = set()
+            for model, thread in zip(retired, drains, strict=True):
+                self._draining[id(model)] = (model, thread)
+        self._publish()  # from here on no request finds what is retired
+        for thread in drains:
+            thread.start()
+
+    def _drain(self, model: TensorModel) -> None:
+        if not model.uses.retire(self._config.drain_seconds):
+            log.warning("%s version %s is still in use after %g s", model.name, model.version, self._config.drain_seconds)
+        model.close()
+        with self._guard:
+            del self._draining[id(model)]
+        self._publish()
+        self._say(f"{model.name}: the former version {model.version} has answered its last request and is closed")
+
+    def _reject(self, version: str, error: Exception, *, name: str = "") -> None:
+        name = name or self.name
+        reason = self._reason(error)
+        with self._guard:
+            self._reasons[name, version] = reason
+        self._say(f"{name}: {f'version {version} is ' if version else ''}not served: {reason}")
+
+    def _reason(self, error: Exception) -> str:
+        """An error's message; callers see it, so it names files inside the repository only."""
+        return str(error).replace(f"{self._root}/", "").replace(str(self._root), ".")
+
+    def _publish(self) -> None:
+        with self._guard:
+            members = self._members
+            models: dict[str, Mapping[str, Model]] = {
+                name: {companion.version: companion} for name, companion in self._companions.items()
+            }
+            if self._ready:
+                models[self.name] = {str(number): loaded.model for number, loaded in self._ready.items()}
+            draining = [(model.name, model.version) for model, _ in self._draining.values()]
+            entries = []
+            for name in members.names(self.name):
+                entries += rows(
+                    name,
+                    models.get(name, {}),
+                    found=[str(number) for number in self._found] if name == self.name else (),
+                    loading=self._loading,
+                    draining=draining,
+                    reasons=self._reasons,
+                    idle="the version policy leaves it out" if name in self._wanted else "not loaded",
+                )
+            self.published = Published(models=models, entries=tuple(entries))
+        self._on_change()

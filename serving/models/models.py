@@ -1,0 +1,123 @@
+"""What the repository serves: tensor models that run in batches, and their decode and classify companions, done natively."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...errors import InputError
+from ...runtime.artifact.model_config import ConfigTensor, ModelConfig
+from ...runtime.images.preprocessing import Preprocessor
+from ...specs import Preprocessing, Signature
+from ..batching.request_queue import RequestQueue
+from ..batching.statistics import ModelStatistics
+from ..protocol.messages import InferenceRequest, Tensor
+from .leases import Uses
+from .response_cache import ModelCache
+
+__all__ = ["ClassifyModel", "DecodeModel", "Model", "TensorModel"]
+
+
+@dataclass(kw_only=True)
+class Model:
+    """One version of a model. `config` declares its tensors; `labels` name the entries of its first output.
+
+    Whoever sends it a request does so between `uses.enter()` and `uses.leave()`, as `ModelRepository.use` does.
+    """
+
+    name: str
+    version: str
+    config: ModelConfig
+    labels: tuple[str, ...] = ()
+    statistics: ModelStatistics = field(default_factory=ModelStatistics)
+    uses: Uses = field(default_factory=Uses, repr=False)
+
+    def check_inputs(self, request: InferenceRequest) -> tuple[list[Tensor], int]:
+        """The request's tensors in the config's order, and how many rows they have; raises InputError on what does not fit."""
+        given = {tensor.name: tensor for tensor in request.inputs}
+        expected = [tensor.name for tensor in self.config.inputs]
+        if unknown := [name for name in given if name not in expected]:
+            raise InputError(f"unexpected input '{unknown[0]}' for model '{self.name}'; it takes {', '.join(expected)}")
+        if missing := [name for name in expected if name not in given]:
+            raise InputError(f"input '{missing[0]}' of model '{self.name}' is missing; it takes {', '.join(expected)}")
+        ordered = [given[name] for name in expected]
+        for tensor, declared in zip(ordered, self.config.inputs, strict=True):
+            if tensor.datatype != declared.datatype:
+                raise InputError(f"input '{tensor.name}' must be {declared.datatype}, got {tensor.datatype}")
+            if not _fits(tensor.shape, declared.shape):
+                raise InputError(f"input '{tensor.name}' must have shape {_shown(declared.shape)}, got {list(tensor.shape)}")
+        rows = {tensor.shape[0] for tensor in ordered}
+        if len(rows) != 1:
+            raise InputError(f"all inputs must have the same batch size, got {sorted(rows)}")
+        count = rows.pop()
+        if not 1 <= count <= self.config.max_batch_size:
+            raise InputError(f"the batch size must be 1 to {self.config.max_batch_size} for model '{self.name}', got {count}")
+        return ordered, count
+
+    def check_outputs(self, request: InferenceRequest) -> None:
+        """Raise InputError for an output that is asked for and does not exist."""
+        known = [tensor.name for tensor in self.config.outputs]
+        for output in request.outputs or ():
+            if output.name not in known:
+                raise InputError(f"unexpected output '{output.name}' for model '{self.name}'; it has {', '.join(known)}")
+
+
+@dataclass(kw_only=True)
+class TensorModel(Model):
+    """Tensors in, tensors out, through the batcher. `preprocessor` makes its input from images, where that is known.
+
+    `preprocessing` is what `preprocessor` was made from. `probabilities` says that outputs already are probabilities.
+    `instances` counts the sessions side by side, `instances_per_device` those on each GPU, or on the CPU. `cache` keeps outputs
+    for inputs that come again, where that is wanted. `decoding` counts the images decoded for it, whichever way they came: they
+    are the executions of its decode model.
+    """
+
+    batcher: RequestQueue
+    signature: Signature
+    preprocessing: Preprocessing | None = None
+    preprocessor: Preprocessor | None = None
+    probabilities: bool = False
+    instances: int = 1
+    instances_per_device: int = 1
+    cache: ModelCache | None = None
+    decoding: ModelStatistics = field(default_factory=ModelStatistics)
+    # Sessions take and give tensors in the signature's order, which an edited config need not follow.
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
+
+    @property
+    def image_input(self) -> ConfigTensor:
+        """The input that images become."""
+        return self.config.inputs[0]
+
+    def close(self, *, drain: bool = True) -> None:
+        """Answer what was admitted (or with drain=False refuse it), then end the model's threads and free its sessions."""
+        self.batcher.close(drain=drain)
+        if self.cache is not None:
+            self.cache.clear()
+
+
+@dataclass(kw_only=True)
+class DecodeModel(Model):
+    """Encoded images in, the target's input out: what the Triton Python model of the same folder computes."""
+
+    target: TensorModel
+
+
+@dataclass(kw_only=True)
+class ClassifyModel(Model):
+    """The ensemble decode -> target: encoded images in, the target's outputs out.
+
+    `outputs` maps the ensemble's output names to the target's.
+    """
+
+    target: TensorModel
+    outputs: dict[str, str]
+
+
+def _fits(shape: tuple[int, ...], row: Sequence[int]) -> bool:
+    return len(shape) == len(row) + 1 and all(size in (-1, given) for size, given in zip(row, shape[1:], strict=True))
+
+
+def _shown(row: Sequence[int]) -> str:
+    return "[batch" + "".join(f", {size}" for size in row) + "]"

@@ -1,0 +1,306 @@
+"""The models folder: which models it holds, which of them serve, why the others do not, and how that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from ...errors import ArtifactError, InputError, NotFoundError, OverloadedError, UnsupportedError
+from ...runtime.artifact.model_config import parse_config_json
+from ..config import ServeConfig
+from .folder_watch import FolderWatch
+from .leases import in_use
+from .live_stats import model_figures
+from .model_group import Family
+from .models import Model
+from .notifications import Changes
+from .response_cache import ResponseCache
+from .scan import scan
+from .snapshots import Entry, Members
+
+__all__ = ["ModelRepository"]
+
+log = logging.getLogger("headrace.serving")
+
+# Control calls of different models that may run side by side; those of one model take turns.
+_CONTROL_THREADS = 4
+# A folder that changed is left alone until it has been the same for this long, or for half of the polling interval.
+_SETTLE_SECONDS = 0.5
+
+
+class ModelRepository:
+    """Models by name and version, from one folder, under Triton's control modes.
+
+    "none": what is there at the start. "explicit": `start_load` and `start_unload`. "poll": the folder is looked at again and
+    again, and followed. Names in requests are only ever compared with the names that were found, so none can lead out of the
+    folder. Any thread may call any method; only `load` and `close` take long. `on_change` is called, in any thread, whenever
+    something begins or ceases to serve or the index changes; what is retired then is not closed before its `uses` are over.
+    """
+
+    def __init__(self, config: ServeConfig, on_change: Callable[[], None] = lambda: None) -> None:
+        self._config = config
+        self.changes = Changes(on_change)
+        self._root = config.models.resolve()
+        self._mode = config.model_control_mode
+        self._loaded = threading.Event()
+        self._draining = threading.Event()
+        self._scanning = threading.Lock()
+        self._families: dict[str, Family] = {}
+        self._by_name: Mapping[str, Family] = {}
+        self._say: Callable[[str], None] = _log
+        self.cache = ResponseCache(config.response_cache_bytes) if config.response_cache_bytes else None
+        self._control = ThreadPoolExecutor(_CONTROL_THREADS, thread_name_prefix="headrace-control")
+        self._poller: threading.Thread | None = None
+        if not self._root.is_dir():
+            raise ArtifactError(
+                f"{config.models} is not a folder; give the models folder that headrace migrate or compile wrote"
+            )
+        members = self._rescan()
+        names = {name for family, found in members.items() for name in found.names(family)}
+        if not names and self._mode == "none":
+            raise ArtifactError(f"{config.models} holds no models; write one with headrace migrate or headrace compile")
+        if unknown := sorted(set(config.load_models) - names - {"*"}):
+            raise ArtifactError(
+                f"{config.models} holds no model {unknown[0]!r} to load; it has {', '.join(sorted(names)) or 'none'}"
+            )
+        for name, family in self._families.items():
+            family.announce(members[name], self._wanted_at_start(name, members[name]))
+
+    def load(self, progress: Callable[[str], None] = lambda _: None) -> None:
+        """Load what is to serve from the start, one model after another; one that fails stays out with its reason.
+
+        In poll mode the folder is followed from then on. Raises ArtifactError when none of those to load can be served.
+        """
+        self._say = progress
+        watch = FolderWatch(self._root)
+        members = self._rescan()
+        wanted = {name: self._wanted_at_start(name, found) for name, found in members.items()}
+        for name, names in wanted.items():
+            if self._draining.is_set():
+                return
+            if names:
+                self._families[name].load(members[name], names)
+        if self._mode == "poll":
+            self._poller = threading.Thread(target=self._poll, args=(watch,), name="headrace-poll", daemon=True)
+            self._poller.start()
+        self._loaded.set()
+        self.changes.tell()
+        if any(wanted.values()) and self._mode != "poll" and not self.ready_models() and not self._draining.is_set():
+            reasons = "\n".join(f"  {entry.name}: {entry.reason}" for entry in self.entries)
+            raise ArtifactError(f"none of the models in {self._config.models} can be served:\n{reasons}")
+
+    def _wanted_at_start(self, family: str, members: Members) -> set[str]:
+        names = set(members.names(family))
+        if self._mode != "explicit" or "*" in self._config.load_models:
+            return names
+        asked = names & set(self._config.load_models)
+        return _with_companions(family, asked, names)
+
+    @property
+    def ready(self) -> bool:
+        """The first loading is done, the server is not shutting down, and something serves; under explicit control, whoever
+        unloads the last model is not told that the server is broken."""
+        serving = self._mode == "explicit" or any(family.published.models for family in self._by_name.values())
+        return self._loaded.is_set() and not self._draining.is_set() and serving
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Every version of every model with its state, sorted by name."""
+        families = dict.fromkeys(self._by_name.values())
+        return sorted((entry for family in families for entry in family.published.entries), key=lambda entry: entry.name)
+
+    def ready_models(self) -> list[Model]:
+        """The models that serve, every version of them."""
+        named = {name: family.published.models.get(name, {}) for name, family in sorted(self._by_name.items())}
+        return [model for versions in named.values() for model in versions.values()]
+
+    def get(self, name: str, version: str = "") -> Model:
+        """The model of that name, its newest version that serves unless one is named.
+
+        Raises NotFoundError, or OverloadedError while it is still loading.
+        """
+        family = self._by_name.get(name)
+        if family is None:
+            raise NotFoundError(f"unknown model '{name[:100]}'; POST /v2/repository/index lists what is served")
+        published = family.published
+        versions = published.models.get(name, {})
+        if model := versions.get(version) if version else next(iter(versions.values()), None):
+            return model
+        own = [entry for entry in published.entries if entry.name == name]
+        if any(entry.state == "LOADING" and (not version or entry.version in ("", version)) for entry in own):
+            raise OverloadedError(f"model '{name}' is still loading; try again soon", retry_after=5)
+        if versions:
+            word = "version" if len(versions) == 1 else "versions"
+            raise NotFoundError(f"model '{name}' has no version '{version[:20]}'; {word} {', '.join(versions)} is served")
+        reasons = "; ".join(entry.reason for entry in own if entry.reason)
+        raise NotFoundError(f"model '{name}' is not served: {reasons or 'its folder is gone'}")
+
+    def use(self, name: str, version: str = "") -> contextlib.AbstractContextManager[Model]:
+        """The model that `get` gives, which is not closed before the block ends, whatever is loaded or unloaded meanwhile."""
+        return in_use(lambda: self.get(name, version))
+
+    def versions(self, name: str) -> list[str]:
+        """The versions of a model that serve, newest first."""
+        self.get(name)
+        return list(self._by_name[name].published.models.get(name, {}))
+
+    def index(self, *, ready_only: bool = False) -> list[dict[str, str]]:
+        """The repository extension's list."""
+        rows = [
+            {"name": entry.name, "version": entry.version, "state": entry.state, "reason": entry.reason}
+            for entry in self.entries
+        ]
+        return [row for row in rows if row["state"] == "READY"] if ready_only else rows
+
+    async def statistics(self, models: Sequence[Model]) -> list[dict[str, Any]]:
+        """What each of the models has counted, in the form of the statistics extension."""
+        return [model.statistics.snapshot() for model in models]
+
+    async def figures(self, models: Sequence[Model]) -> list[dict[str, Any]]:
+        """What each of the models does right now."""
+        return [model_figures(model) for model in models]
+
+    async def load_model(self, name: str, config: str | None = None) -> None:
+        """`start_load`, to its end; when this is cancelled, loading goes on."""
+        await asyncio.shield(asyncio.wrap_future(self.start_load(name, config)))
+
+    async def unload_model(self, name: str, *, dependents: bool = False) -> None:
+        """`start_unload`, to its end; when this is cancelled, unloading goes on."""
+        await asyncio.shield(asyncio.wrap_future(self.start_unload(name, dependents=dependents)))
+
+    def start_load(self, name: str, config: str | None = None) -> Future[None]:
+        """Begin to load or renew a model, with its companions or, for a companion, its target. `config` is JSON to use instead
+        of its `config.pbtxt`.
+
+        Raises UnsupportedError unless control is explicit. The future has NotFoundError for a name that is not in the folder,
+        and InputError with the reasons for one that cannot be loaded; what served before does so still.
+        """
+        return self._start(partial(self._load_model, name, config), name)
+
+    def start_unload(self, name: str, *, dependents: bool = False) -> Future[None]:
+        """Begin to unload a model with its companions; of a companion only itself, or with `dependents` its target as well.
+
+        The future is done once no new request finds it; accepted ones are answered after that. Raises as `start_load` does.
+        """
+        return self._start(partial(self._unload_model, name, dependents), name)
+
+    def _start(self, work: Callable[[], None], name: str) -> Future[None]:
+        if self._mode != "explicit":
+            raise UnsupportedError(
+                f"cannot load or unload '{name[:100]}': model control is not enabled on this server; "
+                "start it with --model-control-mode explicit"
+            )
+        if self._draining.is_set():
+            raise OverloadedError("the server is shutting down")
+        return self._control.submit(work)
+
+    def _load_model(self, name: str, config: str | None) -> None:
+        family, members = self._find(name)
+        names = set(members.names(family.name))
+        override = None
+        if config is not None:
+            if name != family.name:
+                raise UnsupportedError(f"'{name}' has no configuration of its own; give one when loading '{family.name}'")
+            try:
+                override = parse_config_json(config, where="parameter 'config'")
+            except ArtifactError as error:
+                raise InputError(f"failed to load '{name}': {error}") from error
+        reasons = family.load(
+            members, _with_companions(family.name, {name}, names), configure=name == family.name, override=override
+        )
+        concerned = {key: reason for key, reason in reasons.items() if key[0] in (name, family.name)}
+        if concerned:
+            listed = "; ".join(
+                f"{f'version {version}: ' if version else ''}{reason}" for (_, version), reason in concerned.items()
+            )
+            raise InputError(f"failed to load '{name}': {listed}")
+
+    def _unload_model(self, name: str, dependents: bool) -> None:
+        family, members = self._find(name, gone=True)
+        whole = dependents or name == family.name or not members.tensor
+        family.unload(members, {name, family.name, *members.companions} if whole else {name})
+
+    def _find(self, name: str, *, gone: bool = False) -> tuple[Family, Members]:
+        """The family of a name in the folder or, with `gone`, of one that serves though its folder went away."""
+        members = self._rescan()
+        for family, found in members.items():
+            if name in found.names(family):
+                return self._families[family], found
+        if gone and name in self._by_name:
+            return self._by_name[name], Members(tensor=False)
+        raise NotFoundError(f"unknown model '{name[:100]}'; POST /v2/repository/index lists the models of the repository")
+
+    def _rescan(self) -> Mapping[str, Members]:
+        """Look at the folder again. Families that went from it stay as long as they serve."""
+        with self._scanning:
+            members = scan(self._root)
+            for name in members:
+                if name not in self._families:
+                    self._families[name] = Family(
+                        name, self._root, self._config, self._tell, cache=self.cache, on_change=self.changes.tell
+                    )
+                    self._families[name].announce(members[name], set())
+            by_name = {served: family for family in self._families.values() for served in family.published.models}
+            by_name |= {name: self._families[family] for family, found in members.items() for name in found.names(family)}
+            self._by_name = by_name
+            return members
+
+    def _tell(self, line: str) -> None:
+        self._say(line)
+
+    def _poll(self, watch: FolderWatch) -> None:
+        while not self._draining.wait(self._config.repository_poll_seconds):
+            try:
+                self._follow(watch)
+            except Exception as error:  # the folder may be away for a while; what serves goes on
+                log.error("the models folder cannot be followed", exc_info=error)
+
+    def _follow(self, watch: FolderWatch) -> None:
+        """Bring the families in line whose folders changed."""
+        pause = min(_SETTLE_SECONDS, self._config.repository_poll_seconds / 2)
+        changed, restless = watch.changes(lambda: self._draining.wait(pause))
+        if not changed:
+            return
+        before = self._by_name
+        members = self._rescan()
+        for name, family in list(self._families.items()):
+            own = members.get(name, Members(tensor=False))
+            names = {*own.names(name), *(known for known, of in before.items() if of is family)}
+            if names & changed and not names & restless:
+                family.follow(own)
+        self._rescan()
+
+    def drain(self) -> None:
+        """Say "not ready" from now on, so that nobody sends more; what arrives is still answered."""
+        first = not self._draining.is_set()
+        self._draining.set()
+        for family in list(self._families.values()):
+            family.stop()
+        if first:
+            self.changes.tell()
+
+    def close(self, *, drain: bool = True) -> None:
+        """Answer what was admitted, then end every thread."""
+        self.drain()
+        self._control.shutdown(cancel_futures=True)
+        if self._poller is not None:
+            self._poller.join()
+        for family in self._families.values():
+            family.close(drain=drain)
+
+
+def _log(line: str) -> None:
+    log.info("%s", line)
+
+
+def _with_companions(family: str, asked: set[str], names: set[str]) -> set[str]:
+    """What loading these names means: a tensor model brings its companions, a companion its target."""
+    if not asked:
+        return set()
+    return names if family in asked else asked | {family} & names

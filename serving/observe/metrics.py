@@ -1,0 +1,166 @@
+"""Prometheus metrics under Triton's names, read from the models' statistics when they are scraped, not kept twice."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from ..batching.statistics import LATENCY_BOUNDS, SLACK_BOUNDS
+from ..models.models import Model, TensorModel
+from ..models.repository import ModelRepository
+
+__all__ = ["ModelCollector", "metrics_app"]
+
+_LABELS = ("model", "version")
+_MICROSECONDS = 1000
+# Which of LATENCY_BOUNDS are scraped: 1, 2.5, 5 and 10 of each decade, as every bound is a series of its own.
+_SCRAPED = [index for index in range(len(LATENCY_BOUNDS)) if index % 10 in (0, 4, 7)]
+
+# Triton's name -> help, and what it reads from a statistics snapshot.
+_COUNTERS: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
+    "nv_inference_request_success": (
+        "Number of successful inference requests",
+        lambda s: s["inference_stats"]["success"]["count"],
+    ),
+    "nv_inference_count": ("Number of inferences performed (rows)", lambda s: s["inference_count"]),
+    "nv_inference_exec_count": ("Number of model executions performed (batches)", lambda s: s["execution_count"]),
+    "nv_inference_request_duration_us": (
+        "Cumulative request duration in microseconds",
+        lambda s: s["inference_stats"]["success"]["ns"] / _MICROSECONDS,
+    ),
+    "nv_inference_queue_duration_us": (
+        "Cumulative queuing duration in microseconds",
+        lambda s: s["inference_stats"]["queue"]["ns"] / _MICROSECONDS,
+    ),
+    "nv_inference_compute_input_duration_us": (
+        "Cumulative duration of collating inputs in microseconds",
+        lambda s: s["inference_stats"]["compute_input"]["ns"] / _MICROSECONDS,
+    ),
+    "nv_inference_compute_infer_duration_us": (
+        "Cumulative duration of running the model in microseconds",
+        lambda s: s["inference_stats"]["compute_infer"]["ns"] / _MICROSECONDS,
+    ),
+    "nv_cache_num_hits_per_model": (
+        "Number of requests answered from the response cache",
+        lambda s: s["inference_stats"]["cache_hit"]["count"],
+    ),
+    "nv_cache_num_misses_per_model": (
+        "Number of requests that the response cache could not answer",
+        lambda s: s["inference_stats"]["cache_miss"]["count"],
+    ),
+    "nv_cache_hit_duration_per_model": (
+        "Cumulative duration of look-ups that found an answer in microseconds",
+        lambda s: s["inference_stats"]["cache_hit"]["ns"] / _MICROSECONDS,
+    ),
+    "nv_cache_miss_duration_per_model": (
+        "Cumulative duration of look-ups that found none, and of keeping the answer, in microseconds",
+        lambda s: s["inference_stats"]["cache_miss"]["ns"] / _MICROSECONDS,
+    ),
+    "nv_inference_compute_output_duration_us": (
+        "Cumulative duration of splitting outputs in microseconds",
+        lambda s: s["inference_stats"]["compute_output"]["ns"] / _MICROSECONDS,
+    ),
+}
+
+
+class ModelCollector:
+    """A prometheus_client collector over a repository."""
+
+    def __init__(self, repository: ModelRepository) -> None:
+        self._repository = repository
+
+    def collect(self) -> Iterable[Metric]:
+        """All families, one sample per model and version."""
+        models = self._repository.ready_models()
+        snapshots = [((model.name, model.version), model.statistics.snapshot()) for model in models]
+        for name, (text, read) in _COUNTERS.items():
+            family = CounterMetricFamily(name, text, labels=_LABELS)
+            for labels, snapshot in snapshots:
+                # Triton's counters have no _total suffix, which add_metric would append.
+                family.add_sample(name, dict(zip(_LABELS, labels, strict=True)), read(snapshot))
+            yield family
+        failed = CounterMetricFamily("nv_inference_request_failure", "Number of failed inference requests, by reason")
+        for model, (labels, _) in zip(models, snapshots, strict=True):
+            for reason, count in model.statistics.failure_counts().items():
+                failed.add_sample(failed.name, dict(zip((*_LABELS, "reason"), (*labels, reason), strict=True)), count)
+        yield failed
+        depth = GaugeMetricFamily("nv_inference_pending_request_count", "Requests admitted and not running yet", labels=_LABELS)
+        sizes = HistogramMetricFamily("headrace_batch_size", "Rows per executed batch", labels=_LABELS)
+        slack = HistogramMetricFamily(
+            "headrace_deadline_slack_seconds", "Time left when a request was answered", labels=_LABELS
+        )
+        latency = HistogramMetricFamily(
+            "headrace_request_latency_seconds", "Time from a request's arrival to its answer", labels=_LABELS
+        )
+        instances = GaugeMetricFamily("headrace_instances", "Sessions side by side", labels=_LABELS)
+        busy = CounterMetricFamily(
+            "headrace_busy_seconds", "Time that instances spent on batches: collating, running and splitting", labels=_LABELS
+        )
+        for model, (labels, snapshot) in zip(models, snapshots, strict=True):
+            latency.add_metric(labels, *_latency(model))
+            if isinstance(model, TensorModel):
+                depth.add_metric(labels, model.batcher.depth)
+                sizes.add_metric(labels, *_batch_sizes(model, snapshot))
+                slack.add_metric(labels, *_slack(model))
+                instances.add_metric(labels, model.instances)
+                busy.add_metric(labels, _busy_seconds(snapshot))
+        yield from (depth, sizes, slack, latency, instances, busy)
+
+
+def _batch_sizes(model: TensorModel, snapshot: dict[str, Any]) -> tuple[list[tuple[str, float]], float]:
+    counts = {entry["batch_size"]: entry["compute_infer"]["count"] for entry in snapshot["batch_stats"]}
+    bounds = [
+        (str(float(bound)), float(sum(count for size, count in counts.items() if size <= bound)))
+        for bound in model.batcher.table.buckets
+    ]
+    return [*bounds, ("+Inf", float(sum(counts.values())))], float(sum(size * count for size, count in counts.items()))
+
+
+def _busy_seconds(snapshot: dict[str, Any]) -> float:
+    """Of all instances together. The durations per request would count a batch once for each request in it."""
+    kinds = ("compute_input", "compute_infer", "compute_output")
+    return sum(entry[kind]["ns"] for entry in snapshot["batch_stats"] for kind in kinds) / 1e9
+
+
+def _slack(model: Model) -> tuple[list[tuple[str, float]], float]:
+    counts, total = model.statistics.slack_histogram()
+    return _cumulative(SLACK_BOUNDS, counts), total
+
+
+def _latency(model: Model) -> tuple[list[tuple[str, float]], float]:
+    counts, total = model.statistics.latency_histogram()
+    every = _cumulative(LATENCY_BOUNDS, counts)
+    return [every[index] for index in (*_SCRAPED, -1)], total
+
+
+def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """Prometheus counts in each bucket what is at most its bound."""
+    return list(zip([*map(str, bounds), "+Inf"], map(float, accumulate(counts)), strict=True))
+
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+
+def metrics_app(repository: ModelRepository) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    """An ASGI application that answers GET /metrics: the models', and this process's memory, CPU time and open files."""
+    registry = CollectorRegistry(auto_describe=False)
+    ProcessCollector(registry=registry)
+    registry.register(ModelCollector(repository))  # type: ignore[arg-type]
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        found = scope["path"] == "/metrics"
+        status = 200 if found and scope["method"] in ("GET", "HEAD") else 405 if found else 404
+        body = generate_latest(registry) if status == 200 else b'{"error": "GET /metrics is all there is here"}'
+        kind = CONTENT_TYPE_LATEST if status == 200 else "application/json"
+        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return app

@@ -1,0 +1,169 @@
+"""The model of a job: image bytes to rows, rows to scores, scores to labels, as the embedded server does it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import queue
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import AmbiguousError, ArtifactError, BackendError, ClassifyError, InputError
+from ...runtime.artifact.artifact import Artifact, load_artifact, model_names
+from ...runtime.artifact.model_config import read_config
+from ..config import ServeConfig
+from ..images.decode_pool import decode_rows
+from ..models.devices import each_device
+from ..models.loading import companion_target, open_instance, preprocessor_of
+from ..models.warmup import close, warm_up
+from ..protocol.results import top_labels
+from .config import ClassifyConfig
+from .images import Image
+
+__all__ = ["Classifier", "ModelIdentity", "identify", "load", "model_folder"]
+
+log = logging.getLogger("headrace.classify")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelIdentity:
+    """Which model it is; `digest` is of its config and its record, which holds its files' digests, preprocessing and plans."""
+
+    name: str
+    version: int
+    digest: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As the job keeps it."""
+        return {"name": self.name, "version": self.version, "digest": self.digest}
+
+
+def model_folder(path: Path) -> Path:
+    """The folder of the tensor model that `path` names: its own, a companion's beside it, or the only one of a repository.
+
+    Raises ClassifyError for none, AmbiguousError for several.
+    """
+    if (path / "config.pbtxt").is_file():
+        target = companion_target(path.name, read_config(path))
+        return path if target is None else path.parent / target
+    names = model_names(path)
+    if not names:
+        raise ClassifyError(f"no model in {path}; `headrace migrate REPO --out DIR` writes DIR/models")
+    if len(names) > 1:
+        raise AmbiguousError(
+            f"{path} holds {len(names)} models", candidates=[str(path / name) for name in names], flag="--model"
+        )
+    return path / names[0]
+
+
+def identify(artifact: Artifact) -> ModelIdentity:
+    """Tells this model from any other, and from itself with other plans."""
+    parts = (artifact.path / "headrace.json", artifact.path.parent / "config.pbtxt")
+    digest = hashlib.sha256(b"\0".join(part.read_bytes() for part in parts)).hexdigest()
+    return ModelIdentity(name=artifact.name, version=artifact.version, digest=digest)
+
+
+def load(config: ClassifyConfig) -> Artifact:
+    """The job's model, verified. Raises ArtifactError, and ClassifyError when it does not classify images."""
+    artifact = load_artifact(model_folder(config.model))
+    if artifact.preprocessing is None:
+        raise ClassifyError(
+            f"{artifact.name} does not say how an image becomes its input; package it with its preprocessing (headrace migrate)"
+        )
+    if len(artifact.signature.inputs) != 1:
+        raise ClassifyError(f"{artifact.name} has {len(artifact.signature.inputs)} inputs; an image can only be one")
+    if artifact.signature.outputs[0].classes is None:
+        raise ClassifyError(f"{artifact.name} is no classifier: its output has shape {artifact.signature.outputs[0].shape}")
+    return artifact
+
+
+class Classifier:
+    """A loaded, warm model. `decode` may be called by many threads, `scores` by as many as there are `instances`.
+
+    `batch` is the number of rows at which it serves most.
+    """
+
+    def __init__(self, artifact: Artifact, config: ClassifyConfig) -> None:
+        if artifact.preprocessing is None:
+            raise ArtifactError(f"{artifact.name} does not say how an image becomes its input")
+        plan, self.artifact = artifact.plan_here(), artifact
+        settings = ServeConfig(models=artifact.path, decoding=config.decoding, max_pixels=config.max_pixels)
+        self._preprocessor = preprocessor_of(artifact.preprocessing, artifact.signature, settings)
+        self._shape = artifact.signature.inputs[0].row_shape
+        self._output = [spec.name for spec in artifact.signature.outputs].index(artifact.config.outputs[0].name)
+        self._labels = tuple(artifact.labels.names) if artifact.labels else ()
+        self._top_k = config.top_k
+        largest = artifact.max_batch_size
+        if config.batch is not None:
+            if config.batch > largest:
+                raise ClassifyError(f"{artifact.name} takes at most {largest} rows at once; give --batch {largest} or less")
+            opener: Callable[..., Any] = partial(_one_size, artifact, config.batch, config.threads)
+        else:
+            opener = partial(open_instance, artifact, plan, largest, config.threads)
+        instances, table = warm_up(each_device(opener, plan, None), artifact.signature, count=config.instances)
+        self.batch = max(table.buckets, key=lambda rows: (rows / table.seconds(rows), rows))
+        self._sessions = [instance[self.batch] for instance in instances]
+        for instance, session in zip(instances, self._sessions, strict=True):
+            close({rows: other for rows, other in instance.items() if other is not session})
+        self._idle: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for session in self._sessions:
+            self._idle.put(session)
+
+    @property
+    def instances(self) -> int:
+        """Batches that may be computed side by side."""
+        return len(self._sessions)
+
+    def decode(self, images: list[Image]) -> np.ndarray:
+        """A row for each image that can be decoded, [rows, ...]; the others say in their `error` why not. Bytes are let go."""
+        rows: np.ndarray = np.empty((len(images), *self._shape), self._preprocessor.dtype)
+        count = 0
+        for image in images:
+            if image.error is None:
+                assert image.data is not None, "an image was read or says why not"
+                try:
+                    decode_rows(self._preprocessor, [image.data], self._shape, rows[count : count + 1])
+                    count += 1
+                except InputError as error:
+                    image.error = str(error)
+                except Exception as error:  # a decoder that fails in a way nobody foresaw costs its own image
+                    log.debug("decoding %s failed", image.name, exc_info=error)
+                    image.error = f"the image could not be decoded: {type(error).__name__}: {error}"
+            image.data = None
+        return rows[:count]
+
+    def scores(self, rows: np.ndarray) -> list[np.ndarray | str]:
+        """The model's first output for each row, or what went wrong with that row alone."""
+        session = self._idle.get()
+        try:
+            return list(session.run([rows])[self._output])
+        except BackendError as error:
+            if len(rows) == 1:
+                return [f"the model failed: {error}"]
+            return [self._alone(session, rows[number : number + 1]) for number in range(len(rows))]
+        finally:
+            self._idle.put(session)
+
+    def labels(self, scores: np.ndarray) -> list[dict[str, Any]]:
+        """The top-k labels of one row of scores: what the server's /v1/classify answers under "predictions"."""
+        return top_labels(scores, self._top_k, self._labels, probabilities=self.artifact.probabilities)
+
+    def close(self) -> None:
+        """Free the sessions."""
+        for session in self._sessions:
+            session.close()
+
+    def _alone(self, session: Any, row: np.ndarray) -> np.ndarray | str:
+        try:
+            return session.run([row])[self._output][0]
+        except BackendError as error:
+            return f"the model failed: {error}"
+
+
+def _one_size(artifact: Artifact, batch: int, threads: int | None, *, ordinal: int | None) -> dict[int, Any]:
+    return {batch: artifact.open(batch, threads=threads, ordinal=ordinal)}

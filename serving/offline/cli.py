@@ -1,0 +1,188 @@
+"""`headrace classify`: the options, what is seen while it runs, and signals."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...console import check_format, make_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .progress import Progress
+    from .run import Summary
+
+# How often progress is said where it cannot be drawn.
+_SAY_SECONDS = 30.0
+
+
+def classify(
+    source: Annotated[
+        str,
+        typer.Argument(help="A folder, .tar or .parquet file, a .txt list of paths, or an address such as s3://bucket/photos."),
+    ],
+    model: Annotated[Path, typer.Option(help="A model's folder, or a model repository that holds one model.")],
+    out: Annotated[Path, typer.Option(help="A new folder for the Parquet files, or that of the job to go on with.")],
+    top_k: Annotated[int, typer.Option(help="Labels per image.")] = 5,
+    shard_images: Annotated[int, typer.Option(help="Images per output file, where the source does not say.")] = 1000,
+    column: Annotated[str | None, typer.Option(help="The column of a Parquet file that holds images or their paths.")] = None,
+    max_errors: Annotated[int | None, typer.Option(help="Stop when more images than this are broken.")] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Throw away what an earlier job wrote to --out.")] = False,
+    batch: Annotated[int | None, typer.Option(help="Images at once through the model; by default what is fastest.")] = None,
+    instances: Annotated[int, typer.Option(help="Sessions of the model side by side; on each GPU, where it runs on GPUs.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of each session; by default as the plan measured.")] = None,
+    readers: Annotated[int | None, typer.Option(help="Threads that read; by default 4, 32 from an object store.")] = None,
+    decode_threads: Annotated[int | None, typer.Option(help="Threads that decode; by default one per core.")] = None,
+    decoding: Annotated[
+        str, typer.Option(help="exact: as Pillow; fast: JPEG within 2 of 255; scaled: large JPEGs decoded smaller.")
+    ] = "fast",
+    ray: Annotated[
+        bool, typer.Option("--ray", help="On the Ray cluster at RAY_ADDRESS, or the one this machine belongs to.")
+    ] = False,
+    format: Annotated[str, typer.Option(help="text or json: how the summary is printed.")] = "text",  # noqa: A002
+) -> None:
+    """Classify every image of SOURCE into Parquet files, each image exactly once.
+
+    A job that was stopped or killed goes on with the same command. A broken image becomes a row with an error. The exit
+    status is 130 when the job was interrupted, 143 when it was terminated.
+    """
+    import json
+
+    check_format(format)
+    _check_installed()
+    from .config import ClassifyConfig
+
+    if ray:
+        from .cluster import classify_on_ray as run
+    else:
+        from .run import classify as run
+
+    try:
+        config = ClassifyConfig(
+            source=source,
+            model=model,
+            out=out,
+            top_k=top_k,
+            shard_images=shard_images,
+            column=column,
+            max_errors=max_errors,
+            restart=restart,
+            batch=batch,
+            instances=instances,
+            threads=threads,
+            readers=readers,
+            decode_threads=decode_threads,
+            decoding=decoding,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    console = make_console(stderr=True)
+    with _signals() as received, _shown(console, received) as listen:
+        summary = run(config, stopped=lambda: bool(received), listen=listen)
+    if format == "json":
+        typer.echo(json.dumps(summary.to_json(), indent=2))
+    else:
+        for line in _described(summary):
+            typer.echo(line)
+    if not summary.complete:
+        if format == "json":
+            console.print("interrupted; run the same command again to go on", markup=False)
+        raise typer.Exit(128 + received[0])
+
+
+def _check_installed() -> None:
+    from importlib.util import find_spec
+
+    from ...errors import ClassifyError
+
+    if missing := [name for name in ("pyarrow", "spdl") if find_spec(name) is None]:
+        raise ClassifyError(f"{' and '.join(missing)} not installed: pip install 'headrace[classify]'")
+
+
+def _described(summary: Summary) -> list[str]:
+    if summary.complete:
+        lines = [f"{summary.images:,} images, {summary.shards} files in {summary.out}"]
+    else:
+        lines = [
+            f"interrupted: {summary.images:,} images are done, {summary.shards_done} of {summary.shards} files; "
+            "run the same command again to go on"
+        ]
+    if summary.errors:
+        lines.append(f"{summary.errors:,} of them could not be classified; the column error says why")
+    if summary.left_out:
+        lines.append(f"{summary.left_out:,} files of the source were left out: they are no images by their names")
+    if summary.busy:
+        stages = ", ".join(f"{name} {share:.0%}" for name, share in summary.busy.items())
+        lines.append(
+            f"{summary.images_per_second:,.1f} images/s by {summary.model}, {summary.rows} at once; busy: {stages}; "
+            f"bottleneck: {summary.bottleneck}"
+        )
+    return lines
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """The signals that asked to stop. After the first one, the next ends the program as if nobody listened."""
+    received: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        received.append(number)
+        for each in before:
+            signal.signal(each, signal.SIG_DFL)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _shown(console: Console, received: Sequence[int]) -> Iterator[Callable[[str, Progress | None], None]]:
+    """What to tell of a job; on a terminal one line that moves, elsewhere a line now and then."""
+    from rich.live import Live
+    from rich.text import Text
+
+    end = threading.Event()
+    current: list[Progress] = []
+    live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+
+    def tell(text: str, progress: Progress | None) -> None:
+        if progress is not None:
+            current[:] = [progress]
+        elif live is None:
+            console.print(text, markup=False, highlight=False)
+        else:
+            live.update(Text(text))
+
+    def follow() -> None:
+        said, warned = time.monotonic(), False
+        while not end.wait(0.25):
+            if received and not warned:  # a signal's handler may have interrupted any other print, so it prints nothing itself
+                warned = True
+                console.print("finishing the batch; a second signal ends it at once", markup=False)
+            if not current:
+                continue
+            if live is not None:
+                live.update(Text(str(current[0])))
+            elif time.monotonic() - said >= _SAY_SECONDS:
+                said = time.monotonic()
+                console.print(str(current[0]), markup=False, highlight=False)
+
+    thread = threading.Thread(target=follow, name="headrace-progress", daemon=True)
+    with live or contextlib.nullcontext():
+        thread.start()
+        try:
+            yield tell
+        finally:
+            end.set()
+            thread.join()

@@ -1,0 +1,194 @@
+"""A job from its beginning to its end, on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...errors import ClassifyError
+from ...runtime.artifact.artifact import Artifact
+from .batches import Batch
+from .classifier import Classifier, identify, load
+from .clock import Clock
+from .config import ClassifyConfig
+from .images import Image
+from .job import Job, open_job
+from .output import ShardWriter
+from .pipeline import WRITE, make_clock, scored
+from .plan import Shard
+from .progress import Progress
+
+__all__ = ["Listener", "Summary", "begun", "classify", "classify_shards", "concluded", "too_many_errors"]
+
+Listener = Callable[[str, Progress | None], None]
+"""Hears what a job does: a line of text now and then, and while it runs its progress."""
+
+
+@dataclass(kw_only=True)
+class Summary:
+    """How a job stands. `images` and `errors` count all of it, `before` what earlier runs had done; the rest is of this run.
+
+    `busy` is the share of the time that each stage's workers worked, `rows` the batch that went through the model at once.
+    `complete` is False when the job was interrupted.
+    """
+
+    out: str
+    model: str
+    complete: bool
+    images: int
+    errors: int
+    before: int
+    shards: int
+    shards_done: int
+    left_out: int
+    seconds: float
+    images_per_second: float
+    rows: int
+    busy: dict[str, float] = field(default_factory=dict)
+    bottleneck: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As `--format json` prints it."""
+        return asdict(self)
+
+
+def classify(
+    config: ClassifyConfig,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    listen: Listener = lambda text, progress: None,
+) -> Summary:
+    """Classify what of the source is not classified yet. Once `stopped` says so, the batch under way is the last.
+
+    Raises ClassifyError and ArtifactError; what was done until then stays done.
+    """
+    artifact = load(config)
+    with begun(config, artifact, listen) as (job, waiting, progress):
+        if not waiting or stopped():
+            return concluded(config, artifact, job, progress)
+        listen(f"loading {artifact.name} version {artifact.version}", None)
+        classifier = Classifier(artifact, config)
+        try:
+            clock = make_clock(config, classifier)
+            progress.start(clock)
+            listen("", progress)
+            classify_shards(job, waiting, config, classifier, clock, progress, stopped=stopped)
+        finally:
+            classifier.close()
+        return concluded(config, artifact, job, progress, rows=classifier.batch)
+
+
+@contextlib.contextmanager
+def begun(config: ClassifyConfig, artifact: Artifact, listen: Listener) -> Generator[tuple[Job, Sequence[Shard], Progress]]:
+    """The job in its folder, the shards that are still to be done, and how far it is. Raises ClassifyError."""
+    listen(f"looking through {config.source}", None)
+    with open_job(config, identify(artifact), tell=lambda found: listen(f"{found:,} files", None)) as job:
+        done = job.finished()
+        waiting = [shard for shard in job.plan.shards if shard.number not in done]
+        progress = Progress(
+            job.plan,
+            done={number: found.images for number, found in done.items()},
+            errors=sum(found.errors for found in done.values()),
+        )
+        if done:
+            shards = len(job.plan.shards)
+            listen(f"{progress.committed:,} images are done; {len(waiting)} of {shards} shards are left", None)
+        yield job, waiting, progress
+
+
+def concluded(config: ClassifyConfig, artifact: Artifact, job: Job, progress: Progress, *, rows: int = 0) -> Summary:
+    """How the job stands now, which its folder says too when all is done."""
+    clock = progress.clock
+    seconds = clock.elapsed if clock is not None else 0.0
+    summary = Summary(
+        out=str(config.out),
+        model=f"{artifact.name}/{artifact.version}",
+        complete=progress.shards_done == len(job.plan.shards),
+        images=progress.committed,
+        errors=progress.committed_errors,
+        before=progress.before,
+        shards=len(job.plan.shards),
+        shards_done=progress.shards_done,
+        left_out=job.plan.left_out,
+        seconds=round(seconds, 3),
+        images_per_second=round((progress.committed - progress.before) / seconds, 2) if seconds else 0.0,
+        rows=rows,
+        busy={name: round(share, 4) for name, share in clock.busy().items()} if clock is not None else {},
+        bottleneck=clock.bottleneck() if clock is not None else "",
+    )
+    if summary.complete:
+        job.write_summary(summary.to_json())
+    return summary
+
+
+def classify_shards(
+    job: Job,
+    shards: Iterable[Shard],
+    config: ClassifyConfig,
+    classifier: Classifier,
+    clock: Clock,
+    progress: Progress,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """Write the files of these shards, in order. Raises ClassifyError when more images are broken than are allowed."""
+    place = _Placing(job, classifier, config, progress)
+    try:
+        with contextlib.closing(scored(job.plan, shards, config, classifier, clock, stopped=stopped)) as batches:
+            for batch in batches:
+                with clock.work(WRITE):
+                    place(batch)
+                if stopped():
+                    break
+    finally:
+        place.abandon()
+
+
+def too_many_errors(config: ClassifyConfig, progress: Progress) -> bool:
+    """Whether more images are broken than the job allows."""
+    return config.max_errors is not None and progress.errors > config.max_errors
+
+
+class _Placing:
+    """Puts images into their shards' files, which come one after the other."""
+
+    def __init__(self, job: Job, classifier: Classifier, config: ClassifyConfig, progress: Progress) -> None:
+        self._job, self._classifier, self._config, self._progress = job, classifier, config, progress
+        self._writer: ShardWriter | None = None
+
+    def __call__(self, batch: Batch) -> None:
+        """Raises ClassifyError."""
+        scores = iter(batch.scores)
+        for part in batch.parts:
+            if self._writer is None:
+                self._writer = self._job.writer(part.shard)
+            for image in part.images:
+                self._add(self._writer, image, None if image.error is not None else next(scores))
+            if part.last:
+                self._writer.commit()
+                self._progress.commit(part.shard, self._writer.images, self._writer.errors)
+                self._writer = None
+
+    def _add(self, writer: ShardWriter, image: Image, scores: np.ndarray | str | None) -> None:
+        error = scores if isinstance(scores, str) else image.error
+        if error is None:
+            assert isinstance(scores, np.ndarray), "an image without an error has scores"
+            writer.add(image.name, image.row, self._classifier.labels(scores))
+        else:
+            writer.add_error(image.name, image.row, error)
+        self._progress.image(error is not None)
+        if too_many_errors(self._config, self._progress):
+            raise ClassifyError(
+                f"{self._progress.errors} images could not be classified, more than --max-errors {self._config.max_errors} "
+                f"allows; the last was {image.name}: {error}. What is done stays done: a larger --max-errors goes on"
+            )
+
+    def abandon(self) -> None:
+        """Drop the file of a shard that was not finished."""
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer = None

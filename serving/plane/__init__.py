@@ -1,0 +1,1 @@
+"""What requests mean, whatever they came over."""

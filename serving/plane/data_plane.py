@@ -1,0 +1,381 @@
+"""What requests mean, whatever they came over: models, validation, deadlines, statistics. Front ends only convert."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ... import __version__
+from ...errors import ExecutionError, InputError, OverloadedError, RequestError, UnsupportedError
+from ...runtime.artifact.model_config import ConfigTensor
+from ..batching.batcher import Ticket
+from ..batching.request_queue import RequestQueue
+from ..batching.statistics import failure
+from ..config import ServeConfig
+from ..guard.byte_budget import ByteBudget
+from ..guard.rate_limit import RateLimiter
+from ..images.decode_pool import DecodePool, decode_rows
+from ..models.live_stats import server_figures
+from ..models.models import ClassifyModel, DecodeModel, Model, TensorModel
+from ..models.repository_protocol import Repository
+from ..models.response_cache import fingerprint
+from ..observe.stages import Stage, note_batch, stages
+from ..protocol.codec import binary_to_tensor
+from ..protocol.config_json import config_json
+from ..protocol.messages import DATATYPES, InferenceRequest, InferenceResponse, Tensor, bytes_array
+from ..protocol.results import requested_outputs, top_labels
+from .settings import Settings
+from .shared_memory import SharedMemory
+
+__all__ = ["EXTENSIONS", "SERVER_NAME", "DataPlane"]
+
+SERVER_NAME = "headrace"
+EXTENSIONS = ("classification", "model_configuration", "statistics", "binary_tensor_data", "parameters", "model_repository")
+
+# Below this, copying from or to shared memory takes less than handing it to another thread.
+_LONG_COPY = 1 << 20
+# Below this, hashing an input takes less than handing it to another thread.
+_LONG_HASH = 256 * 1024
+
+T = TypeVar("T")
+log = logging.getLogger("headrace.serving")
+
+
+class DataPlane:
+    """All of the protocol's meaning over one repository. Coroutines run on the front ends' event loop and never block it."""
+
+    def __init__(
+        self, repository: Repository, decoder: DecodePool, config: ServeConfig, *, settings: Settings | None = None
+    ) -> None:
+        self.repository = repository
+        self.decoder = decoder
+        self.config = config
+        self.bytes = ByteBudget(config.max_inflight_bytes)
+        self._shared_memory = SharedMemory(limit=config.max_body_bytes) if config.shared_memory else None
+        self._settings = settings if config.allow_settings else None
+
+        self._limiter = RateLimiter(config.rate_limit) if config.rate_limit else None
+
+    def count_request(self, client: str) -> None:
+        """Count an inference request of a client, before its body is read. Raises RateLimitError when it sends too many."""
+        if self._limiter is not None:
+            self._limiter.admit(client)
+
+    @property
+    def shared_memory(self) -> SharedMemory:
+        """The registered regions. Raises UnsupportedError unless the server was started to have them."""
+        if self._shared_memory is None:
+            raise UnsupportedError("shared memory is not enabled on this server; start it with --shared-memory")
+        return self._shared_memory
+
+    def no_cuda_shared_memory(self) -> UnsupportedError:
+        """What every call of that extension is answered with."""
+        return UnsupportedError("CUDA shared memory is not supported by this server; use system shared memory or send the data")
+
+    def settings(self, what: str) -> Settings:
+        """The log and trace settings. Raises UnsupportedError unless the server was started to have them changed."""
+        if self._settings is None:
+            raise UnsupportedError(f"{what} is not enabled on this server; start it with --allow-settings")
+        return self._settings
+
+    def server_metadata(self) -> dict[str, Any]:
+        """Name, version and extensions of this server."""
+        optional = {
+            "system_shared_memory": self.config.shared_memory,
+            "logging": self._settings is not None,
+        }
+        extensions = [*EXTENSIONS, *(name for name, enabled in optional.items() if enabled)]
+        return {"name": SERVER_NAME, "version": __version__, "extensions": extensions}
+
+    def model_metadata(self, name: str, version: str = "") -> dict[str, Any]:
+        """A model's versions, platform and tensors; -1 is the batch dimension."""
+        model = self.repository.get(name, version)
+        return {
+            "name": model.name,
+            "versions": self.repository.versions(name),
+            "platform": _PLATFORMS.get(model.config.backend, model.config.backend),
+            "inputs": [_tensor_metadata(tensor) for tensor in model.config.inputs],
+            "outputs": [_tensor_metadata(tensor) for tensor in model.config.outputs],
+        }
+
+    def model_config(self, name: str, version: str = "") -> dict[str, Any]:
+        """The model's configuration in Triton's field names, with every default spelled out."""
+        model = self.repository.get(name, version)
+        return {**config_json(model.config), "name": model.name}
+
+    async def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
+        """The statistics extension's answer for one model, or one version, or for all when no name is given."""
+        if version:
+            models = [self.repository.get(name, version)]
+        elif name:
+            models = [self.repository.get(name, ready) for ready in self.repository.versions(name)]
+        else:
+            models = self.repository.ready_models()
+        counted = await self.repository.statistics(models)
+        return {
+            "model_stats": [
+                {"name": model.name, "version": model.version, **snapshot}
+                for model, snapshot in zip(models, counted, strict=True)
+            ],
+        }
+
+    async def figures(self) -> dict[str, Any]:
+        """What every model does right now, for the console. Raises OverloadedError while there is no engine."""
+        return await server_figures(self.repository, self.config)
+
+    async def load_model(self, name: str, parameters: Mapping[str, Any]) -> None:
+        """Load or renew a model; `parameters` may hold "config", JSON to use instead of its `config.pbtxt`.
+
+        Returns once it serves. Raises as `ModelRepository.start_load` and its future do.
+        """
+        if files := [key for key in parameters if key.startswith("file:")]:
+            raise UnsupportedError(
+                f"parameter '{files[0][:100]}': files are not taken over the network; put them into the models folder"
+            )
+        config = parameters.get("config")
+        if unknown := sorted(set(parameters) - {"config"}):
+            raise InputError(f"unknown parameter '{unknown[0][:100]}'; load takes 'config'")
+        if config is not None and not isinstance(config, str):
+            raise InputError("parameter 'config' must be a string, a model configuration in JSON")
+        await self.repository.load_model(name, config)
+
+    async def unload_model(self, name: str, parameters: Mapping[str, Any]) -> None:
+        """Unload a model; returns once no new request finds it. `parameters` may hold "unload_dependents", true or false."""
+        dependents = parameters.get("unload_dependents", False)
+        if unknown := sorted(set(parameters) - {"unload_dependents"}):
+            raise InputError(f"unknown parameter '{unknown[0][:100]}'; unload takes 'unload_dependents'")
+        if not isinstance(dependents, bool):
+            raise InputError("parameter 'unload_dependents' must be true or false")
+        await self.repository.unload_model(name, dependents=dependents)
+
+    async def infer(self, name: str, version: str, request: InferenceRequest) -> InferenceResponse:
+        """Answer one request. Raises a RequestError that says what is wrong, or ExecutionError when the model failed."""
+        with self.repository.use(name, version) as model:
+            if request.shared_inputs or any(output.place for output in request.outputs or ()):
+                return await self._infer_in_shared_memory(model, request)
+            return await self._infer(model, request)
+
+    async def _infer_in_shared_memory(self, model: Model, request: InferenceRequest) -> InferenceResponse:
+        """Inputs are copied before the model runs, and outputs after: clients may change their memory at any moment."""
+        begin, copied = time.monotonic(), False
+        try:
+            memory = self.shared_memory
+            size = memory.size(request)
+            with self.bytes.hold(size):
+                request.inputs += await self._copied(size, lambda: [memory.read(tensor) for tensor in request.shared_inputs])
+                copied = True
+                answer = await self._infer(model, request)
+                places = {output.name: output.place for output in request.outputs or () if output.place}
+                answer.outputs = await self._copied(
+                    sum(tensor.data.nbytes for tensor in answer.outputs),
+                    lambda: [
+                        memory.write(tensor, places[tensor.name]) if tensor.name in places else tensor
+                        for tensor in answer.outputs
+                    ],
+                )
+                return answer
+        except RequestError as error:
+            if not copied:  # what comes as far as the model is counted there
+                model.statistics.failed(int((time.monotonic() - begin) * 1e9), failure(error))
+            raise
+
+    async def _copied(self, size: int, copy: Callable[[], T]) -> T:
+        return copy() if size < _LONG_COPY else await self.in_pool(copy)
+
+    async def _infer(self, model: Model, request: InferenceRequest) -> InferenceResponse:
+        begin = time.monotonic()
+        try:
+            if request.raw is not None:
+                request.inputs = [_raw_input(model, request.raw)]
+            tensors, rows = model.check_inputs(request)
+            model.check_outputs(request)
+        except InputError as error:
+            model.statistics.failed(int((time.monotonic() - begin) * 1e9), failure(error))
+            raise
+        datatypes = {tensor.name: tensor.datatype for tensor in model.config.outputs}
+        if isinstance(model, TensorModel):
+            arrays = dict(zip(model.output_names, await self._run(model, tensors, rows, request), strict=True))
+            arrays = {tensor: arrays[tensor] for tensor in datatypes}
+        else:
+            arrays = await self._composed(model, tensors[0], rows, request, begin)
+        outputs = requested_outputs(request, arrays, datatypes, model.labels)
+        return InferenceResponse(model=model.name, version=model.version, outputs=outputs, id=request.id)
+
+    async def classify(
+        self, name: str, image: bytes, *, version: str = "", count: int = 5, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """The most probable labels of one encoded image."""
+        with self.repository.use(name, version) as model:
+            return await self._classify(model, image, count, timeout)
+
+    async def _classify(self, model: Model, image: bytes, count: int, timeout: float | None) -> dict[str, Any]:
+        name = model.name
+        target = model.target if isinstance(model, (ClassifyModel, DecodeModel)) else model
+        if not isinstance(target, TensorModel) or target.preprocessor is None:
+            raise UnsupportedError(
+                f"model '{name}' does not say how an image becomes its input; send tensors to /v2/models/{name}/infer"
+            )
+        if not 1 <= count <= 1000:
+            raise InputError(f"k must be from 1 to 1000, got {count}")
+        begin = time.monotonic()
+        outputs = await self._images(target, [image], timeout, 0)
+        if model is not target:
+            model.statistics.composed(1, int((time.monotonic() - begin) * 1e9))
+        scores = outputs[target.output_names.index(target.config.outputs[0].name)][0]
+        if scores.shape[:1] != (scores.size,):  # a fully convolutional network's [classes, 1, 1] is fine
+            raise UnsupportedError(
+                f"the output of model '{name}' has shape {list(scores.shape)} per image; it is no classifier"
+            )
+        predictions = top_labels(scores, count, target.labels, probabilities=target.probabilities)
+        return {"model": model.name, "version": model.version, "predictions": predictions}
+
+    async def in_pool(self, work: Callable[[], T]) -> T:
+        """Run something long, such as parsing megabytes of JSON, beside the event loop."""
+        return await asyncio.wrap_future(self.decoder.submit(work))
+
+    async def _run(
+        self, model: TensorModel, tensors: Sequence[Tensor], rows: int, request: InferenceRequest
+    ) -> list[np.ndarray]:
+        given = {tensor.name: tensor.data for tensor in tensors}
+        inputs = [given[name] for name in model.input_names]
+
+        async def compute() -> list[np.ndarray]:
+            ticket = model.batcher.admit(rows, timeout=self._timeout(request.timeout), priority=request.priority)
+            model.batcher.submit(ticket, inputs)
+            return await self._answer(model.batcher, ticket)
+
+        return await self._cached(model, inputs, sum(array.nbytes for array in inputs), compute)
+
+    async def _cached(
+        self,
+        model: TensorModel,
+        inputs: Sequence[np.ndarray] | Sequence[bytes],
+        size: int,
+        compute: Callable[[], Awaitable[list[np.ndarray]]],
+    ) -> list[np.ndarray]:
+        """What the model answered to the same input of `size` bytes before, else what it computes now."""
+        if (cache := model.cache) is None:
+            return await compute()
+        begin = time.perf_counter_ns()
+        key = await self.in_pool(partial(fingerprint, inputs)) if size > _LONG_HASH else fingerprint(inputs)
+        outputs = cache.get(key)
+        looked = time.perf_counter_ns()
+        if outputs is not None:
+            model.statistics.cached(looked - begin)
+            return outputs
+        outputs = await compute()
+        computed = time.perf_counter_ns()
+        cache.put(key, outputs)
+        model.statistics.missed(looked - begin + time.perf_counter_ns() - computed)
+        return outputs
+
+    async def _composed(
+        self, model: Model, images: Tensor, rows: int, request: InferenceRequest, begin: float
+    ) -> dict[str, np.ndarray]:
+        """The decode model and the ensemble, done natively on the decode pool."""
+        data = list(images.data.ravel())
+        try:
+            if isinstance(model, ClassifyModel):
+                answer = await self._images(model.target, data, request.timeout, request.priority)
+                outputs = dict(zip(model.target.output_names, answer, strict=True))
+                arrays = {name: outputs[source] for name, source in model.outputs.items()}
+            elif isinstance(model, DecodeModel) and model.target.preprocessor is not None:
+                preprocessor, shape = model.target.preprocessor, model.target.image_input.shape
+                decoded = await self.in_pool(lambda: decode_rows(preprocessor, data, shape))
+                if (noted := stages.get()) is not None:
+                    noted.append(Stage("decode", begin, time.monotonic(), {}))
+                arrays = {model.config.outputs[0].name: decoded}
+            else:
+                raise UnsupportedError(f"model '{model.name}' cannot be run by this server")
+        except Exception as error:
+            model.statistics.failed(int((time.monotonic() - begin) * 1e9), failure(error))
+            raise
+        model.statistics.composed(rows, int((time.monotonic() - begin) * 1e9))
+        return arrays
+
+    async def _images(self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int) -> list[np.ndarray]:
+        """What the model says of these images, which are hashed as they came, so that one that comes again is not decoded."""
+        size = sum(len(image) for image in images)
+        return await self._cached(model, images, size, partial(self._decoded, model, images, timeout, priority))
+
+    async def _decoded(self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int) -> list[np.ndarray]:
+        """Admit first, decode then, so that what cannot be answered in time costs no decoding."""
+        preprocessor, batcher = model.preprocessor, model.batcher
+        if preprocessor is None:
+            raise UnsupportedError(f"model '{model.name}' does not say how an image becomes its input")
+        ticket = batcher.admit(len(images), timeout=self._timeout(timeout), priority=priority)
+        shape, noted = model.image_input.shape, stages.get()
+
+        def decode() -> None:
+            if ticket.future.done():  # given up or expired while it waited for a thread
+                return
+            begin = time.monotonic()
+            try:
+                try:
+                    with batcher.slot(ticket) as slot:
+                        rows = decode_rows(preprocessor, images, shape, slot[0] if slot else None)
+                finally:
+                    if noted is not None:  # before anybody can have the answer
+                        noted.append(Stage("decode", begin, time.monotonic(), {}))
+                batcher.submit(ticket, [rows])
+            except InputError as error:
+                batcher.refuse(ticket, error)
+            else:
+                model.decoding.composed(len(images), int((time.monotonic() - begin) * 1e9))
+
+        try:
+            work = self.decoder.submit(decode)
+        except OverloadedError as error:
+            batcher.refuse(ticket, error)
+        else:
+            ticket.future.add_done_callback(lambda _: work.cancel())
+            work.add_done_callback(lambda done: _refuse_crashed(batcher, ticket, done))
+        return await self._answer(batcher, ticket)
+
+    async def _answer(self, batcher: RequestQueue, ticket: Ticket) -> list[np.ndarray]:
+        """Wait for a ticket's rows. Cancelling this gives up its place; its deadline ends it unless it runs by then."""
+        timer = asyncio.get_running_loop().call_later(max(0.0, ticket.deadline - time.monotonic()), batcher.expire, ticket)
+        try:
+            return await asyncio.wrap_future(ticket.future)
+        finally:
+            timer.cancel()
+            note_batch(ticket, time.monotonic())
+
+    def _timeout(self, requested: float | None) -> float:
+        return self.config.default_timeout_seconds if requested is None else requested
+
+
+def _refuse_crashed(batcher: RequestQueue, ticket: Ticket, done: Future[None]) -> None:
+    """A decoder that fails in a way nobody foresaw fails its own request."""
+    error = None if done.cancelled() else done.exception()
+    if error is not None:
+        log.error("decoding an image failed", exc_info=error)
+        batcher.refuse(ticket, ExecutionError("the image could not be decoded; the server's log says why"))
+
+
+def _tensor_metadata(tensor: ConfigTensor) -> dict[str, Any]:
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": [-1, *tensor.shape]}
+
+
+def _raw_input(model: Model, body: bytes) -> Tensor:
+    """A body that is one input's bytes: an image (or any one BYTES element), or whole rows of a tensor."""
+    if len(model.config.inputs) != 1:
+        raise InputError(f"model '{model.name}' has {len(model.config.inputs)} inputs; a raw body can only stand for one")
+    declared = model.config.inputs[0]
+    if declared.datatype == "BYTES":
+        return Tensor(declared.name, "BYTES", bytes_array([body], (1, *(1 for _ in declared.shape))))
+    size = math.prod(declared.shape) * np.dtype(DATATYPES[declared.datatype]).itemsize
+    if not body or len(body) % size:
+        raise InputError(f"a raw body for input '{declared.name}' must be a multiple of {size} bytes, got {len(body)}")
+    return binary_to_tensor(declared.name, declared.datatype, (len(body) // size, *declared.shape), body)
+
+
+_PLATFORMS = {"onnxruntime": "onnxruntime_onnx", "ensemble": "ensemble", "python": "python"}

@@ -1,0 +1,187 @@
+"""The engine's side of one front end: its requests go into the models' batchers, and what comes of them goes back."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from ...errors import ExecutionError, HeadraceError, OverloadedError, RequestError
+from ..batching.batcher import Batcher, Rows, Ticket
+from ..batching.statistics import FAILURES
+from ..models.models import Model, TensorModel
+from .arena import ALIGNMENT, BlockLayout
+from .channel import Channel
+from .wire import (
+    Admit,
+    AskStatistics,
+    Cancel,
+    Catalogue,
+    Control,
+    Count,
+    Counted,
+    Done,
+    Expire,
+    Failed,
+    Message,
+    Refuse,
+    Released,
+    Seen,
+    Statistics,
+    Submit,
+)
+
+__all__ = ["Desk", "Served"]
+
+log = logging.getLogger("headrace.serving")
+
+
+class Served(NamedTuple):
+    """A model under the number by which front ends call it; companions have no batcher and no layout, they are only counted.
+
+    It is in use, by its `uses`, for as long as it has a number.
+    """
+
+    model: Model
+    batcher: Batcher | None = None
+    layout: BlockLayout | None = None
+
+
+class _Job(NamedTuple):
+    ticket: Ticket
+    batcher: Batcher
+    layout: BlockLayout
+    offset: int
+
+
+class Desk:
+    """Serves one front end until it ends, and then gives up what it had asked for.
+
+    `models` is looked up for every request, so that it may change. `held` are the numbers that the front end may still use, and
+    `seen` is the last catalogue it has acknowledged; `on_change` is called when either changes, and `control` for what clients
+    ask of the repository. All is called on the event loop but `_answered`, which a batcher's thread may call.
+    """
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        memory: mmap.mmap,
+        models: Mapping[int, Served],
+        *,
+        statistics: Callable[[], str],
+        control: Callable[[Desk, Control], None],
+        on_change: Callable[[], None],
+        on_end: Callable[[Desk], None],
+    ) -> None:
+        self.held: set[int] = set()
+        self.seen = 0
+        self._control = control
+        self._on_change = on_change
+        self._memory = memory
+        self._models = models
+        self._statistics = statistics
+        self._jobs: dict[int, _Job] = {}
+        self._on_end = on_end
+        self.channel = Channel(connected, self._on_message, self._ended)
+
+    def publish(self, catalogue: Catalogue, numbers: Iterable[int]) -> None:
+        """Tell the front end what is served now: the models of these numbers."""
+        self.held.update(numbers)
+        self.channel.send(catalogue)
+
+    def _on_message(self, message: Message) -> None:
+        match message:
+            case Admit():
+                self._admit(message)
+            case Submit(number):
+                if job := self._jobs.get(number):
+                    job.batcher.submit(job.ticket, job.layout.inputs(self._memory, job.offset, job.ticket.rows))
+            case Cancel(number):
+                if job := self._jobs.get(number):
+                    job.ticket.future.cancel()
+            case Expire(number):
+                if job := self._jobs.get(number):
+                    job.batcher.expire(job.ticket)
+            case Refuse(number):
+                if job := self._jobs.get(number):
+                    job.batcher.refuse(job.ticket, HeadraceError("the front end refused it"))
+            case Count(number, what, rows, ns):
+                if served := self._models.get(number):
+                    _count(served.model, what, rows, ns)
+            case AskStatistics(question):
+                self.channel.send(Statistics(question, self._statistics()))
+            case Seen(serial):
+                self.seen = serial
+                self._on_change()
+            case Released(number):
+                self.held.discard(number)
+                self._on_change()
+            case Control():
+                self._control(self, message)
+            case _:
+                log.error("a front end sent a %s", type(message).__name__)
+
+    def _admit(self, asked: Admit) -> None:
+        try:
+            served = self._models.get(asked.model)
+            if served is None or served.batcher is None or served.layout is None:
+                raise OverloadedError("the model was exchanged meanwhile; try again")
+            end = asked.offset + served.layout.size(asked.rows)
+            if asked.offset % ALIGNMENT or end > len(self._memory) or asked.ticket in self._jobs:
+                raise ExecutionError("the request did not reach the engine in one piece")
+            ticket = served.batcher.admit(asked.rows, timeout=asked.timeout, priority=asked.priority, arrived=asked.arrived)
+        except RequestError as error:
+            self._fail(asked.ticket, error)
+            return
+        self._jobs[asked.ticket] = _Job(ticket, served.batcher, served.layout, asked.offset)
+        ticket.future.add_done_callback(partial(self._answered, asked.ticket))
+
+    def _answered(self, number: int, future: Future[Rows]) -> None:
+        job = self._jobs.pop(number)
+        if future.cancelled():
+            self._fail(number, OverloadedError("the request was given up"))
+        elif error := future.exception():
+            self._fail(number, error)
+        else:
+            places, outputs = job.layout.outputs(self._memory, job.offset, job.ticket.rows), future.result()
+            if [place.shape for place in places] != [output.shape for output in outputs]:
+                self._fail(number, ExecutionError("the model's outputs are not what its signature says"))
+                return
+            for place, output in zip(places, outputs, strict=True):
+                np.copyto(place, output, casting="unsafe")  # the signature's dtype is what clients are told
+            self.channel.send(Done(number, job.ticket.began, job.ticket.ended, job.ticket.batch))
+
+    def _fail(self, number: int, error: BaseException) -> None:
+        if isinstance(error, RequestError):
+            retry_after = error.retry_after if isinstance(error, OverloadedError) else 0
+            self.channel.send(Failed(number, error.status, retry_after, str(error)))
+        else:
+            self.channel.send(Failed(number, ExecutionError.status, 0, "the request failed; the server's log says why"))
+
+    def _ended(self) -> None:
+        for job in list(self._jobs.values()):
+            job.ticket.future.cancel()  # what runs already runs on, and its answer goes nowhere
+        self._on_end(self)
+
+
+def _count(model: Model, what: int, rows: int, ns: int) -> None:
+    statistics = model.statistics
+    match what:
+        case Counted.FAILED if rows < len(FAILURES):
+            statistics.failed(ns, FAILURES[rows])
+        case Counted.COMPOSED:
+            statistics.composed(rows, ns)
+        case Counted.CACHED:
+            statistics.cached(ns)
+        case Counted.MISSED:
+            statistics.missed(ns)
+        case Counted.DECODED if isinstance(model, TensorModel):
+            model.decoding.composed(rows, ns)
+        case _:
+            log.error("a front end counts what nobody knows: %d", what)

@@ -1,0 +1,92 @@
+"""The whole server in one process: what small machines need, without a copy or a message between processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+from ..config import ServeConfig
+from ..http.app import create_app
+from ..images.decode_pool import DecodePool
+from ..models.repository import ModelRepository
+from ..observe.logs import LogSettings
+from ..observe.metrics import metrics_app
+from ..observe.telemetry import Telemetry
+from ..plane.data_plane import DataPlane
+from ..plane.settings import Settings
+from ..ready_file import say, serving_line, write_ready
+from .endpoints import Endpoints, listen
+
+__all__ = ["SingleProcess"]
+
+
+class SingleProcess:
+    """Front ends, data plane, decode pool and models on one event loop and its threads."""
+
+    def __init__(self, config: ServeConfig, repository: ModelRepository, log_settings: LogSettings) -> None:
+        self._config = config
+        self._repository = repository
+        self._decoder = DecodePool(config.decoders, limit=config.max_queue)
+        self._plane = DataPlane(repository, self._decoder, config, settings=Settings(log_settings))
+        self._telemetry = Telemetry(config.trace_otlp) if config.trace_otlp else None
+        self._stop = asyncio.Event()
+        self._ports: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Serve until a signal; raises ArtifactError when no model can be served and HeadraceError when a port is taken."""
+        loop = asyncio.get_running_loop()
+        endpoints = self._bind()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+        await endpoints.start()
+        try:
+            await self._load()
+            await self._stop.wait()
+        finally:
+            self._repository.drain()
+            await endpoints.stop()
+            await loop.run_in_executor(None, self._repository.close)
+            self._decoder.close()
+            if self._telemetry is not None:
+                await loop.run_in_executor(None, self._telemetry.close)
+
+    def _bind(self) -> Endpoints:
+        config = self._config
+        endpoints = Endpoints(config, telemetry=self._telemetry)
+        try:
+            apps = (
+                ("http", config.http_port, create_app(self._plane)),
+                ("metrics", config.metrics_port, metrics_app(self._repository)),
+            )
+            for name, port, app in apps:
+                if port is not None:
+                    bound = listen(config.host, port, name)
+                    self._ports[name] = endpoints.add_http(app, bound, log=config.access_log and name == "http")
+            if config.grpc_port is not None:
+                self._ports["grpc"] = endpoints.add_grpc(self._plane, config.host, config.grpc_port)
+        except BaseException:
+            endpoints.close()
+            self._decoder.close()
+            raise
+        return endpoints
+
+    async def _load(self) -> None:
+        loop = asyncio.get_running_loop()
+        loading = loop.run_in_executor(None, self._repository.load, say)
+        stopped = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait((loading, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        await loading
+        if self._stop.is_set():
+            return
+        say(serving_line((model.name for model in self._repository.ready_models()), self._config, self._ports))
+        if self._config.ready_file is not None:
+            write_ready(self._config.ready_file, {**self._ports, "pid": os.getpid()})
+
+    def _on_signal(self, number: int) -> None:
+        if self._stop.is_set():
+            os._exit(128 + number)
+        say("draining: no new requests are taken, accepted ones are answered; a second signal ends at once")
+        self._repository.drain()
+        self._stop.set()

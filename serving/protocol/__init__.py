@@ -1,0 +1,1 @@
+"""The Open Inference Protocol as values and pure functions, tied to no transport."""

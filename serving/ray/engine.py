@@ -1,0 +1,125 @@
+"""The deployment that computes: one data plane per replica, whose models Ray Serve's multiplexing brings and takes away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from ...errors import ArtifactError, ClusterError, RequestError
+from ..config import ServeConfig
+from ..http.app import create_app
+from ..images.decode_pool import DecodePool
+from ..models.repository import ModelRepository
+from ..plane.data_plane import DataPlane
+from .message import Call, Reply, respond
+from .resident import Resident
+
+__all__ = ["Engine"]
+
+log = logging.getLogger("headrace.serving")
+
+# A model that cannot be loaded is not tried again for so long: each attempt costs seconds, and a place of one that serves.
+_RETRY_SECONDS = 30.0
+
+
+class Engine:
+    """One replica, to be deployed by Ray Serve. `families` are the tensor models, of which it holds `capacity` at a time.
+
+    Raises ClusterError where its node cannot read the models folder.
+    """
+
+    def __init__(self, config: ServeConfig, families: Mapping[str, str], capacity: int) -> None:
+        import ray
+        from ray import serve
+
+        self._replica = str(serve.get_replica_context().replica_tag).encode()
+        self._families = tuple(dict.fromkeys(families.values()))
+        self._capacity = capacity
+        self._drain_seconds = config.drain_seconds
+        try:
+            self._repository = ModelRepository(config)
+            self._repository.load()
+        except (ArtifactError, OSError) as error:
+            raise ClusterError(
+                f"node {ray.util.get_node_ip_address()} of the cluster cannot serve: {error}. Every node needs the models "
+                "folder under the same path, as on a file system that all of them mount"
+            ) from error
+        plane = DataPlane(self._repository, DecodePool(config.decoders, limit=config.max_queue), config)
+        self._app = create_app(plane)
+
+        async def bring(family: str) -> Resident:
+            return await self._load(family)
+
+        # Ray Serve keeps its state at this function, which a bound method would not let it.
+        self._bring: Callable[[str], Coroutine[Any, Any, Resident]] = serve.multiplexed(
+            bring, max_num_models_per_replica=capacity
+        )
+        self._bringing: dict[str, asyncio.Task[Resident]] = {}
+        self._failed: dict[str, float] = {}
+
+    async def reconfigure(self, _: Any) -> None:
+        """Load as many models as there is room for. Ray Serve calls this before it sends the replica any request.
+
+        Raises ArtifactError, with the reasons, when none can be served.
+        """
+        held = 0
+        for family in self._families:
+            if held == self._capacity:
+                break
+            held += await self._find(family) is not None
+        if not held:
+            reasons = "\n".join(f"  {row['name']}: {row['reason']}" for row in self._repository.index())
+            raise ArtifactError(f"none of the models can be served:\n{reasons}")
+
+    async def answer(self, call: Call) -> Reply:
+        """Answer a request, after loading the model that it is routed by where that is not here."""
+        from ray import serve
+
+        family = serve.get_multiplexed_model_id()
+        resident = await self._find(family) if family else None
+        while resident is not None and not resident.uses.enter():  # it was dropped between the two
+            resident = await self._find(family)
+        try:
+            reply = await respond(self._app, call)
+        finally:
+            if resident is not None:
+                resident.uses.leave()
+        return reply._replace(headers=[*reply.headers, (b"headrace-replica", self._replica)])
+
+    async def index(self) -> list[dict[str, str]]:
+        """The repository extension's list of this replica."""
+        return self._repository.index()
+
+    async def _find(self, family: str) -> Resident | None:
+        """The model, loaded now if it is not here; None when it cannot be, which the repository then says why.
+
+        Several requests for one model wait for one loading, which goes on when they are given up.
+        """
+        if time.monotonic() < self._failed.get(family, 0.0):
+            return None
+        task = self._bringing.get(family)
+        if task is None:
+            task = self._bringing[family] = asyncio.create_task(self._bring(family))
+            task.add_done_callback(lambda done: self._brought(family, done))
+        try:
+            return await asyncio.shield(task)
+        except RequestError:
+            return None
+
+    def _brought(self, family: str, done: asyncio.Task[Resident]) -> None:
+        del self._bringing[family]
+        if not done.cancelled() and (error := done.exception()) is not None:
+            log.warning("%s cannot be loaded: %s", family, error)
+
+    async def _load(self, family: str) -> Resident:
+        """Raises InputError with the reasons when the model cannot be served."""
+        try:
+            await self._repository.load_model(family)
+        except RequestError:
+            self._failed[family] = time.monotonic() + _RETRY_SECONDS
+            raise
+        self._failed.pop(family, None)
+        return Resident(family, self._repository, self._drain_seconds)

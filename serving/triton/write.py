@@ -1,0 +1,105 @@
+"""The production variant of a models folder: the same models with the settings that a Triton in production wants."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import ArtifactError
+from ...runtime.artifact.artifact import check_target, load_artifact
+from ...runtime.artifact.model_config import FILE, to_text
+from ...runtime.base.atomic import replacing
+from .lint import lint
+from .production import Settings, decoder_settings, tensor_settings
+from .subject import ModelFolder, Repository, read_repository
+
+__all__ = ["Written", "write"]
+
+_MANIFEST = "headrace.json"  # in a version that Headrace packaged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """One model, and what there is to say of it. `written` is False where it was left out; the notes say why."""
+
+    name: str
+    written: bool
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "written": self.written, "notes": list(self.notes)}
+
+
+def write(models: Path, out: Path, settings: Settings) -> list[Written]:
+    """Write every model that Triton can run into `out`, which may hold earlier ones; each is replaced as a whole.
+
+    Tensor models get the plan's settings, decoders theirs; ensembles and models that Headrace did not package are copied as
+    they are. The embedded server reads the result too. A model without an ONNX graph is left out, with its companions.
+    Raises ArtifactError where lint finds what Triton would refuse, a file is damaged, or nothing remains.
+    """
+    if models.resolve() == out.resolve():
+        raise ArtifactError(f"{out} is the models folder itself; name another folder, the original stays as it is")
+    findings = lint(models, gpus=1)  # instances are chosen below
+    repository = read_repository(models, gpus=1)
+    left_out = _left_out(repository)
+    if refused := [finding for finding in findings if finding.severity == "error" and finding.model not in left_out]:
+        listed = "\n".join(f"  {finding}" for finding in refused)
+        raise ArtifactError(f"Triton would not load {models}; put this right first:\n{listed}")
+    names = [name for name in repository.models if name not in left_out]
+    if not names:
+        reasons = "\n".join(f"  {name}: {reason}" for name, reason in left_out.items())
+        raise ArtifactError(f"{models} holds no model that Triton can run:\n{reasons}")
+    for name in names:
+        check_target(out / name, name)
+    notes = {}
+    with replacing(out, names) as folders:
+        for name, folder in zip(names, folders, strict=True):
+            notes[name] = _write_model(repository.models[name], folder, settings)
+    written = [Written(name=name, written=True, notes=tuple(notes[name])) for name in names]
+    return written + [Written(name=name, written=False, notes=(reason,)) for name, reason in left_out.items()]
+
+
+def _left_out(repository: Repository) -> dict[str, str]:
+    """Models that Triton cannot run, and those that are of no use without them."""
+    reasons = {
+        name: "it has no ONNX graph, and Triton has no backend for torch.export's; only headrace serve runs it"
+        for name, model in repository.models.items()
+        if model.backend == "headrace"
+    }
+    for name, model in repository.models.items():
+        steps = [step.model_name for step in model.config.ensemble_scheduling.step]
+        if lost := next((step for step in steps if step in reasons), None):
+            reasons[name] = f"it needs {lost}, which is left out"
+    for name in repository.models:
+        if (target := name.removesuffix("_decode")) != name and target in reasons:
+            reasons[name] = f"it decodes for {target}, which is left out"
+    return reasons
+
+
+def _write_model(model: ModelFolder, folder: Path, settings: Settings) -> list[str]:
+    notes = []
+    config = type(model.config)()
+    config.CopyFrom(model.config)
+    wanted = model.wanted_versions
+    shutil.copytree(model.folder, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+    del config.model_warmup[:]
+    if model.backend == "onnxruntime" and all((folder / str(version) / _MANIFEST).is_file() for version in wanted):
+        # Read, and compared with its digests, from where it lies: the copy's name is another until it is in its place.
+        for version in wanted[:-1]:
+            load_artifact(model.folder, version=version)
+        notes = tensor_settings(config, load_artifact(model.folder, version=wanted[-1]), settings, folder / "warmup")
+    elif model.backend == "python" and _takes_images(config):
+        notes = decoder_settings(config, settings, folder / "warmup")
+    elif not model.is_ensemble:
+        config.CopyFrom(model.config)
+        notes = ["Headrace did not package it; it is copied as it is"]
+    (folder / FILE).write_text(to_text(config), encoding="utf-8")
+    return notes
+
+
+def _takes_images(config: Any) -> bool:
+    from tritonclient.grpc import model_config_pb2 as schema
+
+    return [tensor.data_type for tensor in config.input] == [schema.TYPE_STRING] and config.name.endswith("_decode")

@@ -1,0 +1,166 @@
+"""The simulation against what queueing theory says of servers that it can say something of."""
+
+import math
+import random
+
+import pytest
+
+from tests.benchmarks.scale.balancer import Balancer, Balancing
+from tests.benchmarks.scale.cores import Cores, Workers
+from tests.benchmarks.scale.model import SHARES, Distribution, ServerSpec, Speeds, constant
+from tests.benchmarks.scale.server import Server
+from tests.benchmarks.scale.simulation import Cluster, closed, environment, opened
+from tests.benchmarks.simulation.traffic import poisson
+
+REQUESTS = 30_000
+
+
+def only_batches(distribution):
+    """A device that runs one request at a time, and nothing beside it."""
+    return ServerSpec(
+        speeds=Speeds.ideal(1), batch={1: distribution}, decode=constant(0.0), handling=0.0, max_queue=10**6, gpu=True
+    )
+
+
+def mean_wait(spec, rate, service):
+    arrivals = poisson(rate, REQUESTS / rate, seed=5)
+    result = opened(Cluster(spec=spec), arrivals)
+    assert result.outcomes == {"answered": len(arrivals)}
+    return sum(one.finished - one.due for one in result.records) / len(arrivals) - service
+
+
+def second_moment(distribution):
+    """Of a value that is uniform between neighbouring quantiles."""
+    total = 0.0
+    for place in range(len(SHARES) - 1):
+        low, high = distribution.quantiles[place : place + 2]
+        total += (SHARES[place + 1] - SHARES[place]) * (low * low + low * high + high * high) / 3
+    return total
+
+
+@pytest.mark.parametrize("load", [0.3, pytest.param(0.6, marks=pytest.mark.slow), 0.8])
+def test_m_d_1(load):
+    """Mean wait rho * S / (2 * (1 - rho)): Pollaczek and Khinchine."""
+    service = 0.01
+    expected = load * service / (2 * (1 - load))
+    assert mean_wait(only_batches(constant(service)), load / service, service) == pytest.approx(expected, rel=0.08)
+
+
+@pytest.mark.parametrize("load", [0.5, 0.8])
+def test_m_g_1(load):
+    """Mean wait rate * E[S^2] / (2 * (1 - rho)), for service times that vary as much as exponential ones nearly do."""
+    quantiles = [-0.01 * math.log(1 - min(share, 0.999)) for share in SHARES]
+    service = Distribution(tuple(quantiles))
+    rate = load / service.mean
+    expected = rate * second_moment(service) / (2 * (1 - load))
+    assert mean_wait(only_batches(service), rate, service.mean) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize(("threads", "load"), [(1, 0.7), (4, 0.8), (16, 0.8)])
+def test_m_m_c(threads, load):
+    """Erlang's C for a pool of threads with a core each: mean wait C / (c * mu - lambda)."""
+    service = 0.01
+    rate = threads * load / service
+    offered = threads * load
+    waiting = offered**threads / math.factorial(threads) / (1 - load)
+    wait_probability = waiting / (sum(offered**count / math.factorial(count) for count in range(threads)) + waiting)
+    expected = wait_probability / (threads / service - rate)
+    env, source = environment(), random.Random(2)
+    pool = Workers(env, Cores(env, Speeds.ideal(threads)), threads)
+    spent = []
+
+    def request():
+        begin, own = env.now, source.expovariate(1 / service)
+        yield pool.run(lambda: own)
+        spent.append(env.now - begin - own)
+
+    def arrivals():
+        for at in poisson(rate, 2 * REQUESTS / rate, seed=1):
+            yield env.timeout(at - env.now)
+            env.process(request())
+
+    env.process(arrivals())
+    env.run()
+    assert sum(spent) / len(spent) == pytest.approx(expected, rel=0.12)
+
+
+def test_processor_sharing():
+    """One core shared by all who come: mean time S / (1 - rho), whatever the distribution (Kleinrock 1976, volume 2, 4.4)."""
+    service, load = 0.01, 0.7
+    env = environment()
+    cores = Cores(env, Speeds.ideal(1))
+    spent = []
+
+    def request(own):
+        begin = env.now
+        yield cores.thread(own)
+        spent.append(env.now - begin)
+
+    def arrivals():
+        source = random.Random(4)
+        for at in poisson(load / service, REQUESTS * service / load, seed=3):
+            yield env.timeout(at - env.now)
+            env.process(request(source.choice((0.2, 1.8)) * service))
+
+    env.process(arrivals())
+    env.run()
+    assert sum(spent) / len(spent) == pytest.approx(service / (1 - load), rel=0.06)
+    assert cores.busy == pytest.approx(len(spent) * service, rel=0.02)
+
+
+def test_a_batch_and_threads_share_the_cores():
+    """On two cores a thread beside a batch: three threads, each gets two thirds, and the rest is the batch's alone."""
+    env = environment()
+    cores = Cores(env, Speeds.ideal(2))
+    ended = {}
+    cores.thread(0.02).callbacks.append(lambda _: ended.setdefault("thread", env.now))
+    cores.batch(0.03).callbacks.append(lambda _: ended.setdefault("batch", env.now))
+    env.run()
+    assert ended["thread"] == pytest.approx(0.03)
+    assert ended["batch"] == pytest.approx(0.03 + 0.01)
+
+
+def test_littles_law(spec):
+    """As many are there on average as come per second times how long they stay, seen by somebody who looks now and then."""
+    env = environment()
+    server = Server(env, spec, random.Random(0))
+    balancer = Balancer(env, [server], Balancing())
+    rate, seconds = 120.0, 60.0
+    there, spent, seen = set(), [], []
+
+    def request(number):
+        begin = env.now
+        there.add(number)
+        yield balancer.send(math.inf)
+        there.remove(number)
+        spent.append(env.now - begin)
+
+    def arrivals():
+        for number, at in enumerate(poisson(rate, seconds, seed=8)):
+            yield env.timeout(at - env.now)
+            env.process(request(number))
+
+    def looks():
+        while env.now < seconds:
+            yield env.timeout(0.0137)
+            seen.append(len(there))
+
+    env.process(arrivals())
+    env.process(looks())
+    env.run()
+    assert sum(seen) / len(seen) == pytest.approx(len(spent) / seconds * sum(spent) / len(spent), rel=0.05)
+
+
+def test_a_closed_loop_of_one_takes_the_sum_of_its_stages(spec):
+    result = closed(Cluster(spec=spec, client=0.0002), connections=1, seconds=5.0)
+    each = spec.handing_over + spec.handling + 0.002 + 0.005 + 0.0002
+    assert result.latency(0.5) == pytest.approx(each)
+    assert result.rate == pytest.approx(1 / each, rel=0.01)
+
+
+def test_a_closed_loop_of_many_is_limited_by_the_cores(spec):
+    """No faster than the cores allow, and near that: the work of a request over both cores, its batch of 8 being on both."""
+    result = closed(Cluster(spec=spec, client=0.0002), connections=32, seconds=10.0)
+    bound = 1 / ((0.0002 + spec.handling + 0.002) / 2 + 0.026 / 8)
+    assert 0.9 * bound <= result.rate <= 1.01 * bound
+    assert result.latency(0.5) == pytest.approx(32 / result.rate, rel=0.1)  # Little again

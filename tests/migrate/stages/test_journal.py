@@ -1,0 +1,300 @@
+"""Files written in place are all old or all new whenever the process ends, and are given back byte for byte."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import MigrateError
+from headrace.migrate.rewriting.rewrite import Change
+from headrace.migrate.stages.journal import recover, undo, write_in_place
+
+OLD = {"evaluate.py": b"before\r\n", "pkg/model.py": "é = 1\n".encode("latin-1"), "predict.py": b"p"}
+NEW = {"evaluate.py": b"after\r\n", "pkg/model.py": b"import headrace\n", "predict.py": b"q"}
+CHANGES = [Change(path, OLD[path], NEW[path], ["PS201"], []) for path in OLD]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "repository"
+    fill(root)
+    return root
+
+
+def fill(root: Path) -> None:
+    (root / "pkg").mkdir(parents=True)
+    for path, data in OLD.items():
+        (root / path).write_bytes(data)
+        os.utime(root / path, ns=(10**18 + 1, 10**18 + 7))
+    (root / "evaluate.py").chmod(0o755)
+
+
+def models(tmp_path: Path, content: bytes = b"onnx") -> Path:
+    folder = tmp_path / "scratch-models"
+    (folder / "net/1").mkdir(parents=True, exist_ok=True)
+    (folder / "net/1/model.onnx").write_bytes(content)
+    return folder
+
+
+def held(root: Path) -> dict[str, bytes]:
+    return {path: (root / path).read_bytes() for path in OLD}
+
+
+def everything(root: Path) -> dict[str, tuple[bytes, int, int]]:
+    files = [path for path in root.rglob("*") if path.is_file()]
+    return {
+        path.relative_to(root).as_posix(): (path.read_bytes(), path.stat().st_mode, path.stat().st_mtime_ns) for path in files
+    }
+
+
+def test_undo_gives_back_bytes_modes_and_times_and_leaves_nothing(root: Path, tmp_path: Path) -> None:
+    before = everything(root)
+    assert write_in_place(root, CHANGES, models(tmp_path)) == list(OLD)
+    assert held(root) == NEW
+    assert (root / "evaluate.py").stat().st_mode & 0o777 == 0o755
+    assert (root / ".headrace/models/net/1/model.onnx").read_bytes() == b"onnx"
+    assert (root / ".headrace/.gitignore").read_text() == "*\n"
+    assert sorted(undo(root)) == sorted(OLD)
+    assert everything(root) == before
+    assert not (root / ".headrace").exists()
+
+
+def test_two_writes_are_undone_one_after_the_other(root: Path, tmp_path: Path) -> None:
+    write_in_place(root, CHANGES, models(tmp_path, b"first"))
+    again = [Change("predict.py", b"q", b"r", ["PS202"], [])]
+    write_in_place(root, again, models(tmp_path, b"second"))
+    assert (root / ".headrace/models/net/1/model.onnx").read_bytes() == b"second"
+    assert undo(root) == ["predict.py"]
+    assert held(root) == NEW
+    assert (root / ".headrace/models/net/1/model.onnx").read_bytes() == b"first"
+    undo(root)
+    assert held(root) == OLD
+    with pytest.raises(MigrateError, match="nothing to undo"):
+        undo(root)
+
+
+@pytest.mark.parametrize("changed", ["edited", "deleted", "a link"])
+def test_undo_refuses_and_names_what_changed_since(root: Path, changed: str) -> None:
+    write_in_place(root, CHANGES)
+    if changed == "edited":
+        (root / "pkg/model.py").write_bytes(b"mine")
+    else:
+        (root / "pkg/model.py").unlink()
+    if changed == "a link":
+        (root / "pkg/model.py").symlink_to(root / "predict.py")
+    with pytest.raises(MigrateError, match=r"since headrace migrate --write: pkg/model\.py;"):
+        undo(root)
+    assert (root / "evaluate.py").read_bytes() == NEW["evaluate.py"]
+    assert (root / "predict.py").read_bytes() == NEW["predict.py"]
+
+
+def test_what_changed_while_it_was_migrated_is_not_overwritten(root: Path) -> None:
+    (root / "predict.py").write_bytes(b"mine")
+    with pytest.raises(MigrateError, match=r"changed while they were migrated: predict\.py"):
+        write_in_place(root, CHANGES)
+    assert held(root) == {**OLD, "predict.py": b"mine"}
+    assert not (root / ".headrace").exists()
+
+
+def test_links_are_followed_inside_the_repository_and_refused_out_of_it(root: Path, tmp_path: Path) -> None:
+    (root / "link.py").symlink_to("predict.py")
+    assert write_in_place(root, [Change("link.py", b"p", b"q", ["PS202"], []), *CHANGES]).count("predict.py") == 1
+    assert (root / "link.py").is_symlink()
+    assert (root / "link.py").read_bytes() == b"q"
+    undo(root)
+    outside = tmp_path / "precious.py"
+    outside.write_bytes(b"p")
+    (root / "link.py").unlink()
+    (root / "link.py").symlink_to(outside)
+    with pytest.raises(MigrateError, match="out of the repository"):
+        write_in_place(root, [*CHANGES, Change("link.py", b"p", b"q", ["PS202"], [])])
+    assert outside.read_bytes() == b"p"
+    assert held(root) == OLD
+
+
+def in_a_process(action, end_at: int, sent: signal.Signals) -> int | None:
+    """Run `action` in a forked process that gets a signal at its n-th file operation; None when it had fewer."""
+    child = os.fork()
+    if child == 0:
+        count = 0
+
+        def audit(event: str, _arguments: tuple) -> None:
+            nonlocal count
+            if event in (
+                "open",
+                "os.rename",
+                "os.mkdir",
+                "os.remove",
+                "os.rmdir",
+                "os.utime",
+                "os.chmod",
+                "os.chown",
+                "os.scandir",
+            ):
+                count += 1
+                if count == end_at:
+                    os.kill(os.getpid(), sent)
+
+        status = 77
+        try:
+            sys.addaudithook(audit)
+            action()
+            status = 0 if count < end_at else 78
+        except KeyboardInterrupt:
+            status = 78
+        finally:
+            os._exit(status)
+    status = os.waitpid(child, 0)[1]
+    ended = os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    assert ended in (0, 78, signal.SIGKILL), f"ended with {ended} at operation {end_at}"
+    return None if ended == 0 else ended
+
+
+def every_moment(tmp_path: Path, sent: signal.Signals, prepare, action, check) -> int:
+    for moment in range(1, 1000):
+        root = tmp_path / f"at-{moment}"
+        fill(root)
+        prepare(root)
+        if in_a_process(lambda root=root: action(root), moment, sent) is None:
+            return moment
+        check(root)
+    raise AssertionError("the action never came to its end")
+
+
+def old_or_new(root: Path) -> None:
+    recover(root)
+    now = held(root)
+    assert now in (OLD, NEW), now
+    if now == NEW:
+        undo(root)
+        assert held(root) == OLD
+    assert everything(root).keys() == OLD.keys(), "recovery leaves nothing of its own behind"
+
+
+def test_killed_at_any_moment_of_a_write(tmp_path: Path) -> None:
+    folder = models(tmp_path)
+    count = every_moment(
+        tmp_path, signal.SIGKILL, lambda root: None, lambda root: write_in_place(root, CHANGES, folder), old_or_new
+    )
+    assert count > 40, "the signal fell on every step of the way"
+
+
+def test_interrupted_at_any_moment_of_a_write(tmp_path: Path) -> None:
+    folder = models(tmp_path)
+
+    def check(root: Path) -> None:
+        assert held(root) in (OLD, NEW), "SIGINT leaves time to put things in order at once"
+        old_or_new(root)
+
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        count = every_moment(
+            tmp_path, signal.SIGINT, lambda root: None, lambda root: write_in_place(root, CHANGES, folder), check
+        )
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert count > 40
+
+
+def test_killed_at_any_moment_of_an_undo(tmp_path: Path) -> None:
+    folder = models(tmp_path)
+    count = every_moment(tmp_path, signal.SIGKILL, lambda root: write_in_place(root, CHANGES, folder), undo, old_or_new)
+    assert count > 10
+
+
+def test_killed_at_any_moment_of_a_recovery(tmp_path: Path) -> None:
+    def half_written(root: Path) -> None:
+        write_in_place(root, CHANGES)
+        (root / ".headrace/journal/0001/done").unlink()
+        (root / "predict.py").write_bytes(OLD["predict.py"])
+
+    assert every_moment(tmp_path, signal.SIGKILL, half_written, recover, old_or_new) > 8
+
+
+def test_an_interrupted_write_whose_files_the_user_changed_is_told(root: Path) -> None:
+    write_in_place(root, CHANGES)
+    (root / ".headrace/journal/0001/done").unlink()
+    (root / "predict.py").write_bytes(b"mine")
+    with pytest.raises(MigrateError, match=r"changed since: predict\.py; their old bytes are in .*before"):
+        recover(root)
+    assert held(root) == {**NEW, "predict.py": b"mine"}
+
+
+def test_a_write_finishes_what_an_earlier_one_left(root: Path) -> None:
+    write_in_place(root, CHANGES)
+    (root / ".headrace/journal/0001/done").unlink()
+    with pytest.raises(MigrateError, match="nothing to undo"):
+        undo(root)
+    assert held(root) == OLD
+
+
+def journal_of_somebody_else(root: Path, path: str, *, done: bool = True) -> Path:
+    entry = root / ".headrace/journal/0001"
+    (entry / "before").mkdir(parents=True)
+    (entry / "before/0").write_bytes(b"evil")
+    digest = "bd70d4ac1aeb3b7eb4bbe1c9d8b0b2c3d2a9fd1c6b8b1c0ae3a2bd6e7f5a1f0c"
+    (entry / "record.json").write_text(
+        json.dumps({"schema": 1, "files": [{"path": path, "before": digest, "after": digest}], "models": False})
+    )
+    if done:
+        (entry / "done").touch()
+    return entry
+
+
+@pytest.mark.parametrize("done", [True, False])
+@pytest.mark.parametrize("path", ["../precious.py", "/etc/hostname", "out/precious.py"])
+def test_a_journal_that_came_with_the_repository_reaches_nothing_outside(
+    root: Path, tmp_path: Path, path: str, done: bool
+) -> None:
+    (tmp_path / "precious.py").write_bytes(b"precious")
+    (root / "out").symlink_to(tmp_path)
+    journal_of_somebody_else(root, path, done=done)
+    with pytest.raises(MigrateError, match="outside the repository"):
+        undo(root)
+    assert (tmp_path / "precious.py").read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("name", [".headrace", ".headrace/journal", ".headrace/journal/0001/before"])
+def test_folders_of_the_journal_that_are_links_are_refused(root: Path, tmp_path: Path, name: str) -> None:
+    entry = journal_of_somebody_else(root, "predict.py", done=False)
+    place = root / name
+    place.rename(tmp_path / "moved")
+    place.symlink_to(tmp_path / "moved")
+    with pytest.raises(MigrateError, match="link"):
+        undo(root)
+    with pytest.raises(MigrateError, match="link"):
+        write_in_place(root, CHANGES)
+    assert held(root) == OLD
+    assert entry.name == "0001"
+
+
+def test_a_link_where_the_journal_writes_next_leads_nowhere(root: Path, tmp_path: Path) -> None:
+    (root / ".headrace/journal").mkdir(parents=True)
+    (root / ".headrace/.gitignore").symlink_to(tmp_path / "made")
+    (root / ".headrace/journal/new").symlink_to(tmp_path)
+    with pytest.raises(MigrateError, match="remove it"):
+        write_in_place(root, CHANGES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["repository"]
+
+
+def test_a_folder_that_cannot_be_written_changes_nothing(root: Path) -> None:
+    (root / ".headrace").write_text("a file in the way")
+    with pytest.raises(MigrateError, match=r"cannot keep a journal in .*\.headrace"):
+        write_in_place(root, CHANGES)
+    assert held(root) == OLD
+
+
+def test_two_writers_take_turns(root: Path) -> None:
+    import fcntl
+
+    write_in_place(root, CHANGES)
+    with (root / ".headrace/lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(MigrateError, match="another headrace is writing"):
+            undo(root)
+    undo(root)

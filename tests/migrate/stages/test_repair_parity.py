@@ -1,0 +1,155 @@
+"""Repaired sources against the sources as they came: built with the same weights, compared, refused where they differ."""
+
+import dataclasses
+
+import pytest
+
+from headrace.migrate.reporting.report import ModelReport, Report
+from headrace.migrate.resolving.resolve import resolve
+from headrace.migrate.rewriting.rewrite import Change, rewrite_all
+from headrace.migrate.stages.model import package_model
+from headrace.migrate.stages.progress import Stages
+from headrace.migrate.stages.repair_parity import computes_as_unrepaired
+from headrace.migrate.stages.scratch import Wishes, Workspace
+from headrace.migrate.survey.survey import survey
+
+SWIN = """
+import torch
+from torch import nn
+from torch.autograd import Variable
+
+
+def window_partition(x, window_size):
+    B, H, W, C = x.shape
+    x = x.view(B, H // window_size, window_size, W // window_size, window_size, C)
+    return x.permute(0, 1, 3, 2, 4, 5).contiguous().view(-1, window_size, window_size, C)
+
+
+def window_reverse(windows, window_size, H, W):
+    B = int(windows.shape[0] / (H * W / window_size / window_size))
+    x = windows.view(B, H // window_size, W // window_size, window_size, window_size, -1)
+    return x.permute(0, 1, 3, 2, 4, 5).contiguous().view(B, H, W, -1)
+
+
+class Block(nn.Module):
+    def __init__(self, dim, window, shift):
+        super().__init__()
+        self.window, self.shift = window, shift
+        self.norm = nn.LayerNorm(dim)
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        B, H, W, C = x.shape
+        shifted = torch.roll(self.norm(x), (-self.shift, -self.shift), (1, 2))
+        windows = window_partition(shifted, self.window).view(-1, self.window**2, C)
+        q, k, v = self.qkv(windows).chunk(3, -1)
+        windows = self.proj((q @ k.transpose(1, 2) / C**0.5).softmax(-1) @ v)
+        merged = window_reverse(windows.view(-1, self.window, self.window, C), self.window, H, W)
+        return x + torch.roll(merged, (self.shift, self.shift), (1, 2))
+
+
+class Swin(nn.Module):
+    def __init__(self, num_classes=5):
+        super().__init__()
+        self.embed = nn.Conv2d(3, 8, 4, 4)
+        self.blocks = nn.Sequential(Block(8, 4, 0), Block(8, 4, 2))
+        self.head = nn.Linear(8, num_classes)
+
+    def forward(self, x):
+        x = self.embed(Variable(x)).permute(0, 2, 3, 1)
+        return self.head(self.blocks(x).mean((1, 2)))
+"""
+SCRIPT = """
+import torch
+from swin import Swin
+
+
+def main():
+    torch.manual_seed(0)
+    model = Swin()
+    model.eval()
+    loader = [(torch.rand(5, 3, 32, 32), torch.arange(5)) for _ in range(2)]
+    with torch.no_grad():
+        for images, targets in loader:
+            print(model(images).shape)
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture
+def space(tmp_path):
+    root = tmp_path / "repository"
+    root.mkdir()
+    (root / "swin.py").write_text(SWIN)
+    (root / "main.py").write_text(SCRIPT)
+    unrepaired = survey(root)
+    rewritten = rewrite_all(unrepaired)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    report = Report(repository=str(root), models=[ModelReport(name="Swin")])
+    wishes = Wishes(input_size=(3, 32, 32), tuning_seconds=0.5)
+    with Stages(None) as stages:
+        yield Workspace(
+            scratch=scratch,
+            surveyed=rewritten.survey,
+            report=report,
+            wishes=wishes,
+            stages=stages,
+            repairs=rewritten.repairs,
+            unrepaired=resolve(unrepaired),
+        )
+
+
+@pytest.mark.slow
+def test_a_repaired_swin_is_packaged_and_computes_what_it_did(space):
+    (repair,) = space.repairs
+    assert repair.rules == ["PS110", "PS801"]
+    space.fresh_tree()
+    assert b"int(windows" not in (space.tree / "swin.py").read_bytes()
+    resolved = dataclasses.replace(resolve(space.surveyed), loop=None)
+    assert package_model(space, resolved, {}, "models"), space.report.findings
+    (model,) = space.report.models
+    assert (model.captured, model.parity.status, model.served) == (True, "passed", True)
+    assert {1, 2, 5} <= set(model.parity.batches)
+    (finding,) = [finding for finding in space.report.findings if finding.code == "PS512"]
+    assert "computes what it did: max abs 0" in finding.message
+
+
+def test_a_repair_that_changes_the_model_is_refused(space):
+    (repair,) = space.repairs
+    wrong = repair.after.replace(b"x + torch.roll(", b"x - torch.roll(")
+    assert wrong != repair.after
+    space = dataclasses.replace(space, repairs=[Change(repair.path, repair.before, wrong, repair.rules, [])])
+    space.fresh_tree()
+    recipe = {**resolve(space.surveyed).recipe, "root": str(space.tree)}
+    (entry,) = space.report.models
+    assert not computes_as_unrepaired(space, entry, recipe, (3, 32, 32), fresh=True)
+    assert entry.parity.status == "failed"
+    assert space.report.exit_status & 4
+    assert [finding.code for finding in space.report.findings if finding.severity == "error"] == ["PS513"]
+
+
+def test_where_the_original_does_not_build_the_report_says_so(space):
+    (space.surveyed.root / "swin.py").write_text(SWIN.replace("from torch.autograd", "from torch.gone"))
+    space.fresh_tree()
+    recipe = {**resolve(space.surveyed).recipe, "root": str(space.tree)}
+    (entry,) = space.report.models
+    assert computes_as_unrepaired(space, entry, recipe, (3, 32, 32), fresh=True)
+    (finding,) = [finding for finding in space.report.findings if finding.code == "PS512"]
+    assert "could not be checked" in finding.message
+    assert "torch.gone" in finding.message
+
+
+def test_a_repaired_script_is_compared_with_its_own_construction(space):
+    """Where the script that builds the model was repaired, the recipe of the repaired one would compare it with itself."""
+    repairs = [*space.repairs, Change("main.py", SCRIPT.encode(), SCRIPT.encode() + b"\n", ["PS101"], [])]
+    space = dataclasses.replace(space, repairs=repairs, unrepaired=None)
+    space.fresh_tree()
+    recipe = {**resolve(space.surveyed).recipe, "root": str(space.tree)}
+    (entry,) = space.report.models
+    assert computes_as_unrepaired(space, entry, recipe, (3, 32, 32), fresh=True)
+    assert "cannot be read from the script" in space.report.findings[-1].message

@@ -1,0 +1,84 @@
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from headrace.errors import ArtifactError
+from headrace.migrate.worker.checkpoint import KEYS, PREFIXES, load_weights
+
+
+def network():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten())
+
+
+class Wrapper(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.model = network()
+
+
+def assert_same(model, other):
+    for name, value in other.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], value, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("prefix", ["", *PREFIXES, "module._orig_mod."])
+@pytest.mark.parametrize("key", ["", *KEYS])
+def test_weights_are_found_under_common_keys_and_prefixes(tmp_path, key, prefix):
+    trained = network()
+    state = {prefix + name: value for name, value in trained.state_dict().items()}
+    torch.save({key: state, "epoch": 3} if key else state, tmp_path / "weights.pth")
+    model = network()
+    load_weights(model, tmp_path / "weights.pth")
+    assert_same(model, trained)
+
+
+def test_a_child_called_model_keeps_its_name(tmp_path):
+    trained = Wrapper()
+    torch.save({"state_dict": trained.state_dict()}, tmp_path / "weights.pth")
+    model = Wrapper()
+    load_weights(model, tmp_path / "weights.pth")
+    assert_same(model, trained)
+
+
+class Payload:
+    def __reduce__(self):
+        return (open, ("pwned", "w"))
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_a_pickle_that_executes_code_is_refused(tmp_path, monkeypatch, protocol):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights.pth").write_bytes(pickle.dumps({"state_dict": Payload()}, protocol=protocol))
+    with pytest.raises(ArtifactError, match="read safely"):
+        load_weights(network(), tmp_path / "weights.pth")
+    torch.save({"state_dict": Payload()}, tmp_path / "weights.pth")
+    with pytest.raises(ArtifactError, match="read safely"):
+        load_weights(network(), tmp_path / "weights.pth")
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_what_does_not_fit_is_named(tmp_path):
+    torch.save({"a": torch.ones(2)}, tmp_path / "weights.pth")
+    with pytest.raises(ArtifactError, match=r"missing 7 \(0.bias, .*unexpected 1 \(a\)"):
+        load_weights(network(), tmp_path / "weights.pth")
+    other = nn.Sequential(nn.Conv2d(3, 4, 5), nn.BatchNorm2d(4), nn.Flatten())
+    torch.save(other.state_dict(), tmp_path / "weights.pth")
+    with pytest.raises(ArtifactError, match="size mismatch for 0.weight"):
+        load_weights(network(), tmp_path / "weights.pth")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04broken"])
+def test_a_broken_file_is_refused(tmp_path, content):
+    (tmp_path / "weights.pth").write_bytes(content)
+    with pytest.raises(ArtifactError, match="weights.pth"):
+        load_weights(network(), tmp_path / "weights.pth")
+
+
+def test_a_missing_file_or_one_without_weights_is_refused(tmp_path):
+    with pytest.raises(ArtifactError, match="no such checkpoint"):
+        load_weights(network(), tmp_path / "none.pth")
+    torch.save({"epoch": 3}, tmp_path / "weights.pth")
+    with pytest.raises(ArtifactError, match=r"no weights under .*\['epoch'\]"):
+        load_weights(network(), tmp_path / "weights.pth")

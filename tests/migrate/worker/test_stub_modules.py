@@ -1,0 +1,91 @@
+"""Libraries that a model's file imports and that building the model does not need."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+RUN = """
+import json, sys
+from headrace.errors import SandboxError
+from headrace.migrate.worker.recipe import build_model
+notes = []
+try:
+    model = build_model(json.loads(sys.argv[1]), notes)
+    print(type(model).__name__, *notes, sep="\\n")
+except SandboxError as error:
+    print("refused:", error)
+"""
+
+
+def build(root, source="from net import Net\nmodel = Net()\n"):
+    import json
+
+    (root / "main.py").write_text(source)
+    recipe = {"root": str(root), "directory": ".", "script": "main.py", "argv": [], "source": source, "model": "model"}
+    done = subprocess.run([sys.executable, "-c", RUN, json.dumps(recipe)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def net(root, head, body="pass"):
+    text = f"{head}\nimport torch\n\nclass Net(torch.nn.Module):\n    def __init__(self):\n"
+    text += f"        super().__init__()\n        {body}\n"
+    (root / "net.py").write_text(textwrap.dedent(text))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "from absent_counter import profile, clever_format",
+        "import absent_counter",
+        "import absent_counter.parts.inner as inner\nimport other_absent",
+        "from absent_counter.parts import Part",
+    ],
+)
+def test_an_unused_library_may_be_absent(tmp_path, head):
+    net(tmp_path, head)
+    name, *notes = build(tmp_path).splitlines()
+    assert name == "Net"
+    absent = ["absent_counter", *(["other_absent"] if "other_absent" in head else [])]
+    assert notes == [f"the library '{name}' is not installed, and was not needed to build the model" for name in absent]
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        ("from absent_ops import fast", "self.x = fast(1)"),
+        ("import absent_ops", "self.x = absent_ops.inner.Layer()"),
+        ("import absent_ops\n\n@absent_ops.register\ndef f():\n    pass", "pass"),
+        ("import absent_ops\n\nclass Base(absent_ops.Layer):\n    pass", "pass"),
+    ],
+)
+def test_a_library_that_is_used_is_asked_for(tmp_path, head, body):
+    net(tmp_path, head, body)
+    assert "No module named 'absent_ops'" in build(tmp_path)
+
+
+def test_a_fallback_for_an_absent_library_is_taken(tmp_path):
+    net(tmp_path, "try:\n    import absent_ops\nexcept ImportError:\n    absent_ops = None", "assert absent_ops is None")
+    assert build(tmp_path) == "Net"
+
+
+def test_a_file_of_the_repository_in_another_place_is_no_library(tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "layers.py").write_text("x = 1\n")
+    net(tmp_path, "import layers")
+    assert "No module named 'layers'" in build(tmp_path)
+
+
+def test_an_import_for_its_effect_is_needed(tmp_path):
+    net(tmp_path, "")
+    assert "No module named 'absent_ops'" in build(tmp_path, "import absent_ops\nfrom net import Net\nmodel = Net()\n")
+
+
+@pytest.mark.parametrize("use", ["amp.initialize(model)", "DDP(model)"])
+def test_what_only_another_setting_uses_may_be_absent(tmp_path, use):
+    net(tmp_path, "")
+    source = "from absent_ops import amp\nfrom absent_ops.parallel import DDP\nfrom net import Net\nmodel = Net()\n"
+    assert build(tmp_path, f"{source}if model.training is None:\n    model = {use}\n").startswith("Net\n")
+    assert "No module named 'absent_ops'" in build(tmp_path, f"{source}if model.training:\n    model = {use}\n")

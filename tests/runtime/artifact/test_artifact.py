@@ -1,0 +1,496 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from headrace.errors import ArtifactError, BackendError, DigestError
+from headrace.runtime.artifact import manifest
+from headrace.runtime.artifact.artifact import load_artifact, write_artifact
+from headrace.runtime.artifact.parity import ParityRecord
+from headrace.runtime.artifact.plan import Choice, Measurement, Plan
+from headrace.runtime.base.fingerprint import fingerprint
+from headrace.specs import CenterCrop, Labels, Preprocessing, Resize, Signature, TensorSpec
+
+SIGNATURE = Signature(
+    inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3, 4, 4)),),
+    outputs=(TensorSpec(name="logits", dtype="float32", shape=("batch", 5)),),
+)
+PREPROCESSING = Preprocessing(geometry=(Resize(size=5), CenterCrop(size=(4, 4))), source="evaluate.py:7")
+WEIGHTS = np.random.default_rng(3).standard_normal((48, 5)).astype(np.float32)
+
+
+def write_onnx(path, weights=WEIGHTS):
+    nodes = [helper.make_node("Flatten", ["images"], ["flat"]), helper.make_node("MatMul", ["flat", "weights"], ["logits"])]
+    graph = helper.make_graph(
+        nodes,
+        "linear",
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, 4, 4])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 5])],
+        [numpy_helper.from_array(weights, "weights")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+
+
+def plan(backend="onnxruntime", files=("model.onnx",), where=None, buckets=(1, 4)):
+    choice = Choice(backend=backend, precision="fp32", files=files)
+    record = ParityRecord(status="passed", max_abs=1e-7, top1_agreement=1.0, batches=(1, 2, 5))
+    won = Measurement(backend=backend, precision="fp32", bucket=1, status="won", median_ms=0.5, parity=record)
+    return Plan(fingerprint=where or fingerprint(), choices=dict.fromkeys(buckets, choice), measurements=(won,))
+
+
+@pytest.fixture
+def files(tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    write_onnx(folder / "model.onnx")
+    (folder / "model.pt2").write_bytes(os.urandom(1000))
+    return folder
+
+
+@pytest.fixture
+def write(tmp_path, files):
+    def write_to(name="tiny", **changes):
+        arguments = {
+            "files_from": files,
+            "signature": SIGNATURE,
+            "preprocessing": PREPROCESSING,
+            "labels": ["a", "b c", "dé", "e/f", "g"],
+            "probabilities": False,
+            "parity": ParityRecord(status="passed", max_abs=float("inf"), top1_agreement=1.0),
+            "plans": [plan()],
+            "provenance": {"repository": "somewhere", "factory": "model.py:3"},
+        }
+        return write_artifact(tmp_path / "models" / name, name=name, **{**arguments, **changes})
+
+    return write_to
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_reads_back_what_was_written(write):
+    path = write()
+    artifact = load_artifact(path)
+    assert (artifact.name, artifact.version, artifact.path) == ("tiny", 1, path / "1")
+    assert artifact.signature == SIGNATURE
+    assert artifact.preprocessing == PREPROCESSING
+    assert artifact.preprocessing.source == "evaluate.py:7"
+    assert artifact.labels == Labels(("a", "b c", "dé", "e/f", "g"))
+    assert not artifact.probabilities
+    assert artifact.plans == (plan(),)
+    assert artifact.parity["status"] == "passed"
+    assert artifact.parity["max_abs"] is None
+    assert artifact.provenance["factory"] == "model.py:3"
+    assert artifact.max_batch_size == 4
+    assert artifact.files == ("model.onnx", "model.pt2")
+    assert artifact.config.label_filename == "labels.txt"
+    assert (path / "labels.txt").read_bytes() == "a\nb c\ndé\ne/f\ng\n".encode()
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["tiny"]
+
+
+def test_opens_the_plans_choice_and_computes(write):
+    artifact = load_artifact(write())
+    assert not artifact.plan_here().portable
+    images = np.random.default_rng(0).standard_normal((3, 3, 4, 4)).astype(np.float32)
+    session = artifact.open(3, threads=1)
+    np.testing.assert_allclose(session.run([images])[0], images.reshape(3, -1) @ WEIGHTS, rtol=1e-4, atol=1e-5)
+    session.close()
+
+
+def test_another_machines_plan_is_not_used(write):
+    elsewhere = {**fingerprint(), "cpu": "Another Processor 9000"}
+    plans = [plan("openvino", where=elsewhere)]
+    found = load_artifact(write(plans=plans)).plan_here()
+    assert found.portable
+    assert found.choice(1) == Choice(backend="onnxruntime", precision="fp32", files=("model.onnx",))
+    assert found.buckets == (1, 4)
+    assert "cpu Another Processor 9000 there" in found.reason
+    both = load_artifact(write(plans=[*plans, plan("openvino", buckets=(1, 8))]))
+    assert not both.plan_here().portable
+    assert both.plan_here().choice(1).backend == "openvino"
+    assert both.max_batch_size == 8
+
+
+def test_nothing_to_run_it_with_names_what_is_missing(write, files):
+    (files / "model.onnx").unlink()
+    (files / "model.pt2").rename(files / "other.bin")
+    path = write(plans=[])
+    assert 'backend: "headrace"' in (path / "config.pbtxt").read_text()
+    with pytest.raises(BackendError, match="nothing here can run tiny: it has no portable graph"):
+        load_artifact(path).plan_here()
+
+
+@pytest.mark.parametrize("file", ["1/model.onnx", "1/model.pt2", "labels.txt", "1/headrace.json"])
+def test_any_flipped_byte_is_found_and_named(write, file):
+    path = write()
+    intact = (path / file).read_bytes()
+    rng = np.random.default_rng(5)
+    places = range(len(intact)) if len(intact) < 200 else rng.integers(0, len(intact), 150)
+    for at in places:
+        broken = bytearray(intact)
+        broken[at] ^= 1 << int(rng.integers(8))
+        (path / file).write_bytes(broken)
+        with pytest.raises(DigestError, match=Path(file).name.replace(".", r"\.")):
+            load_artifact(path)
+    (path / file).write_bytes(intact[:-1])
+    with pytest.raises(DigestError, match=Path(file).name):
+        load_artifact(path)
+    (path / file).write_bytes(intact)
+    load_artifact(path)
+
+
+@pytest.mark.parametrize("file", ["1/model.onnx", "labels.txt", "1/headrace.json", "config.pbtxt"])
+def test_a_missing_file_is_named(write, file):
+    path = write()
+    (path / file).unlink()
+    with pytest.raises(ArtifactError, match=f"{Path(file).name} is missing") as caught:
+        load_artifact(path)
+    assert not isinstance(caught.value, DigestError)
+
+
+def forge(path, **changes):
+    """Rewrite the manifest as a hostile writer would: with changes and a digest that fits."""
+    content = json.loads((path / "1/headrace.json").read_text())
+    del content["self"]
+    manifest.write_manifest(path / "1", {**content, **changes})
+    return content
+
+
+def test_other_formats_are_told_from_damage(write):
+    path = write()
+    forge(path, format=7, headrace="9.9")
+    with pytest.raises(ArtifactError, match=r"has format 7, and this version of Headrace reads format 1.*'9\.9'") as caught:
+        load_artifact(path)
+    assert not isinstance(caught.value, DigestError)
+
+
+@pytest.mark.parametrize("number", [0, 2, None, "1", 1.0, True])
+def test_any_other_format_is_refused(write, number):
+    path = write()
+    forge(path, format=number)
+    with pytest.raises(ArtifactError, match="this version of Headrace reads format 1") as caught:
+        load_artifact(path)
+    assert not isinstance(caught.value, DigestError)
+
+
+def test_a_missing_format_and_one_that_is_verified_in_another_way_are_refused(write):
+    path = write()
+    content = forge(path)
+    del content["format"]
+    manifest.write_manifest(path / "1", content)
+    with pytest.raises(ArtifactError, match="has format None"):
+        load_artifact(path)
+    (path / "1/headrace.json").write_text('{"format": 7, "headrace": "9.9", "sealed": "differently"}')
+    with pytest.raises(
+        DigestError, match=r"not as it was written, or has format 7.*written by Headrace '9\.9': use that version"
+    ):
+        load_artifact(path)
+
+
+def test_another_versions_artifact_of_this_format_is_used_with_a_note(write):
+    path = write()
+    forge(path, headrace="0.0.7", plans=[plan(where={**fingerprint(), "headrace": "0.0.7"}).to_json()])
+    found = load_artifact(path).plan_here()
+    assert found.portable
+    assert "headrace 0.0.7 there" in found.reason
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\xff\xfe\x00", b"null", b"[]", b"3", b'{"self": 1}', b'{"self": {}}'])
+def test_a_manifest_that_is_none_is_damage(write, content):
+    path = write()
+    (path / "1/headrace.json").write_bytes(content)
+    with pytest.raises(DigestError, match=r"headrace\.json is not as it was written.*package the model again"):
+        load_artifact(path)
+
+
+def test_a_manifest_cut_short_anywhere_is_damage(write):
+    path = write()
+    intact = (path / "1/headrace.json").read_bytes()
+    for length in np.random.default_rng(7).integers(0, len(intact), 40):
+        (path / "1/headrace.json").write_bytes(intact[:length])
+        with pytest.raises(DigestError, match=r"headrace\.json"):
+            load_artifact(path)
+
+
+@pytest.mark.parametrize("file", ["1/model.onnx", "1/headrace.json", "labels.txt", "config.pbtxt"])
+def test_a_folder_in_place_of_a_file_is_named(write, file):
+    path = write()
+    (path / file).unlink()
+    (path / file).mkdir()
+    with pytest.raises(ArtifactError, match=Path(file).name.replace(".", r"\.")):
+        load_artifact(path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../secret",
+        "/etc/hostname",
+        "a/../../../secret",
+        "../labels.txt/../../../secret",
+        "",
+        ".",
+        "..",
+        "a//b",
+        "C:\\x",
+        "a\0b",
+    ],
+)
+def test_no_name_leads_out_of_the_folder(write, tmp_path, name):
+    path = write()
+    (tmp_path / "secret").write_text("x")
+    content = forge(path)
+    forge(path, digests={**content["digests"], name: "sha256:0"})
+    with pytest.raises(ArtifactError, match="outside the model's folder"):
+        load_artifact(path)
+
+
+def test_plans_open_only_verified_files(write):
+    path = write()
+    (path / "1/evil.so").write_bytes(b"x")
+    forge(path, plans=[plan("eager", files=("evil.so",)).to_json()])
+    with pytest.raises(ArtifactError, match=r"'evil\.so', which is not one of its files"):
+        load_artifact(path)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"signature": 3}, {"plans": [{}]}, {"preprocessing": {"steps": []}}, {"digests": []}, {"parity": 1}]
+)
+def test_values_that_make_no_sense_are_an_artifact_error(write, changes):
+    path = write()
+    forge(path, **changes)
+    with pytest.raises(ArtifactError, match=r"headrace\.json"):
+        load_artifact(path)
+
+
+@pytest.mark.parametrize("file", ["1/model.onnx", "1/headrace.json", "labels.txt", "1"])
+def test_symbolic_links_are_refused(write, tmp_path, file):
+    path = write()
+    (path / file).rename(tmp_path / "elsewhere")
+    (path / file).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ArtifactError, match="symbolic link"):
+        load_artifact(path)
+
+
+def test_a_pipe_in_place_of_a_file_does_not_hang(write):
+    path = write()
+    (path / "1/model.onnx").unlink()
+    os.mkfifo(path / "1/model.onnx")
+    with pytest.raises(ArtifactError, match="not a regular file"):
+        load_artifact(path)
+
+
+def test_a_huge_or_bottomless_manifest_is_refused(write):
+    path = write()
+    (path / "1/headrace.json").write_bytes(b"[" * 200_000)
+    with pytest.raises(DigestError):
+        load_artifact(path)
+    with (path / "1/headrace.json").open("wb") as file:
+        file.truncate(65 << 20)
+    with pytest.raises(ArtifactError, match="larger than"):
+        load_artifact(path)
+
+
+def test_config_may_be_edited_but_must_fit(write):
+    path = write()
+    text = (path / "config.pbtxt").read_text()
+    (path / "config.pbtxt").write_text(text.replace("max_batch_size: 4", "max_batch_size: 32"))
+    assert load_artifact(path).max_batch_size == 32
+    (path / "config.pbtxt").write_text(text.replace("dims: 5", "dims: 6"))
+    with pytest.raises(ArtifactError, match=r"dims \[6\], the model's are \[5\]"):
+        load_artifact(path)
+    (path / "config.pbtxt").write_text(text.replace('"labels.txt"', '"/etc/passwd"'))
+    with pytest.raises(ArtifactError, match="label_filename"):
+        load_artifact(path)
+
+
+def test_versions_are_chosen_as_triton_does(write):
+    path = write()
+    for name in ("3", "03", "x", ".5"):
+        (path / name).mkdir()
+    (path / "9").write_text("a file")
+    for file in (path / "1").iterdir():
+        (path / "3" / file.name).write_bytes(file.read_bytes())
+    assert load_artifact(path).version == 3
+    assert load_artifact(path, version=1).version == 1
+    with pytest.raises(ArtifactError, match="has no version 2; it has 1, 3"):
+        load_artifact(path, version=2)
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "a/b", "a\\b", "ä", "x" * 129, "-x", "a b", "a\n"])
+def test_names_are_strict(tmp_path, files, name):
+    with pytest.raises(ArtifactError, match="cannot name a model"):
+        write_artifact(
+            tmp_path / "m", name=name, files_from=files, signature=SIGNATURE, parity={}, plans=[plan()], provenance={}
+        )
+
+
+def test_a_renamed_folder_is_refused(write):
+    path = write()
+    with pytest.raises(ArtifactError, match="holds the model 'tiny'"):
+        load_artifact(path.rename(path.with_name("other")))
+
+
+def test_what_is_no_model_is_told_apart(tmp_path, write):
+    for wrong in (tmp_path / "absent", tmp_path / "files/model.onnx"):
+        with pytest.raises(ArtifactError, match="not a model's folder"):
+            load_artifact(wrong)
+    with pytest.raises(ArtifactError, match="holds no version"):
+        load_artifact(tmp_path / "files")
+    with pytest.raises(ArtifactError, match="load the model's own folder"):
+        load_artifact(write() / "1")
+
+
+def test_only_models_are_replaced(write, tmp_path):
+    (tmp_path / "models/tiny").mkdir(parents=True)
+    (tmp_path / "models/tiny/thesis.tex").write_text("years of work")
+    with pytest.raises(ArtifactError, match="holds no model; it is left as it is"):
+        write()
+    assert (tmp_path / "models/tiny/thesis.tex").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": ["a", "b"]}, "2 labels for an output of 5 classes"),
+        ({"labels": ["a", "b", "c", "d", "e\nf"]}, "line break"),
+        ({"plans": [plan("eager", files=("gone.pt2",))]}, r"opens 'gone\.pt2', which is not in"),
+    ],
+)
+def test_a_failed_write_leaves_the_old_model(write, changes, message):
+    path = write()
+    before = contents(path.parent)
+    with pytest.raises(ArtifactError, match=message):
+        write(**changes)
+    assert contents(path.parent) == before
+    load_artifact(path)
+
+
+def test_links_in_the_files_are_refused(write, files):
+    (files / "link").symlink_to("/etc/hostname")
+    with pytest.raises(ArtifactError, match="link"):
+        write()
+
+
+def test_replaces_a_model_while_it_is_being_read(write, files):
+    path = write()
+    stop, failures, loads = threading.Event(), [], 0
+
+    def read():
+        nonlocal loads
+        while not stop.is_set():
+            try:
+                assert (path / "config.pbtxt").is_file()
+                loads += 1
+            except AssertionError:
+                failures.append("the model was gone")
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(10):
+        write_onnx(files / "model.onnx", WEIGHTS + 1)
+        write()
+    stop.set()
+    reader.join()
+    assert loads
+    assert not failures
+    load_artifact(path)
+
+
+WRITER = """
+import resource, sys
+from pathlib import Path
+from headrace.runtime.artifact import write_artifact
+from headrace.errors import ArtifactError
+from headrace.specs import Signature, TensorSpec
+import signal
+limit, models, files = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+if limit:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+signature = Signature(
+    inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3, 4, 4)),),
+    outputs=(TensorSpec(name="logits", dtype="float32", shape=("batch", 5)),),
+)
+print("writing", flush=True)
+try:
+    write_artifact(models / "tiny", name="tiny", files_from=files, signature=signature, parity={}, plans=[], provenance={})
+except ArtifactError as error:
+    print("ArtifactError", error)
+"""
+
+
+def test_a_full_disk_leaves_the_old_model(write, files):
+    path = write()
+    before = contents(path.parent)
+    (files / "big.bin").write_bytes(os.urandom(1 << 20))
+    done = subprocess.run(
+        [sys.executable, "-c", WRITER, str(300_000), path.parent, files], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "ArtifactError cannot write" in done.stdout
+    assert "nothing was changed" in done.stdout
+    assert contents(path.parent) == before
+
+
+def test_a_killed_writer_leaves_the_old_model_and_its_rest_is_cleared(write, files):
+    path = write()
+    before = contents(path)
+    with (files / "big.bin").open("wb") as file:
+        file.truncate(3 << 30)
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, "0", path.parent, files], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout.readline() == "writing\n"
+    deadline = time.monotonic() + 60
+    while not list(path.parent.glob(".headrace-new-*/1/big.bin")) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    writer.stdout.close()
+    assert list(path.parent.glob(".headrace-new-*"))
+    assert contents(path) == before
+    load_artifact(path)
+    (files / "big.bin").unlink()
+    write()
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["tiny"]
+
+
+def test_writers_of_one_repository_take_turns(write, files):
+    failures = []
+
+    def work(index):
+        try:
+            for _ in range(5):
+                write(f"model{index % 2}")
+        except ArtifactError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_a_server_never_imports_torch(write, backend):
+    path = write(plans=[plan(backend)])
+    code = (
+        "import sys, numpy as np\n"
+        "from headrace.runtime.artifact.artifact import load_artifact\n"
+        f"artifact = load_artifact({str(path)!r})\n"
+        "print(artifact.plan_here().choice(2).backend)\n"
+        "print(artifact.open(2, threads=1).run([np.ones((2, 3, 4, 4), np.float32)])[0].shape)\n"
+        "print('torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split("\n")[:3] == [backend, "(2, 5)", "False"], done.stderr

@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+
+from headrace.runtime.artifact.parity import Gate, ParityRecord, compare, compare_lossy, compare_relative, unusable_reference
+
+GATE = Gate(noise=(1e-6,))
+
+
+@pytest.fixture
+def scores():
+    return np.random.default_rng(3).normal(size=(100, 7)).astype(np.float32)
+
+
+def test_equal_outputs_pass(scores):
+    record = compare([scores], [scores.copy()], GATE, batches=[1, 2, 5])
+    assert record.passed
+    assert (record.max_abs, record.top1_agreement, record.batches) == (0.0, 1.0, (1, 2, 5))
+
+
+def test_json_round_trip(scores):
+    record = compare([scores], [scores], GATE, batches=[1, 2])
+    assert ParityRecord.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize("error", [5e-3, np.nan, np.inf])
+def test_one_wrong_value_fails(scores, error):
+    other = scores.copy()
+    other[41, 3] += error
+    assert compare([scores], [other], GATE).status == "failed"
+
+
+def test_noise_widens_the_tolerance(scores):
+    assert not compare([scores], [scores + np.float32(5e-3)], Gate(noise=(1e-6,))).passed
+    assert compare([scores], [scores + np.float32(5e-3)], Gate(noise=(1e-3,))).passed
+
+
+def test_users_tolerance_replaces_the_calibrated_one(scores):
+    other = scores + np.float32(1e-2)
+    assert compare([scores], [other], Gate(tolerance=0.1)).passed
+    assert not compare([scores], [other], Gate(tolerance=1e-4)).passed
+
+
+def test_constant_and_input_blind_outputs_never_pass(scores):
+    zeros = np.zeros((8, 7), np.float32)
+    blind = np.repeat(scores[:1], 8, axis=0)
+    for reference in (zeros, blind):
+        record = compare([reference], [reference], GATE)
+        assert record.status == "failed"
+        assert "does not depend on its input" in record.why
+
+
+def test_noise_as_large_as_the_signal_never_passes(scores):
+    record = compare([scores], [scores], Gate(noise=(1.0,)))
+    assert record.status == "failed"
+    assert "rounding" in record.why
+
+
+def test_nan_in_the_reference_never_passes(scores):
+    scores[0, 0] = np.nan
+    assert "NaN" in compare([scores], [scores], GATE).why
+
+
+def test_other_shape_or_dtype_fails(scores):
+    assert "expected" in compare([scores], [scores[:, :6]], GATE).why
+    assert "expected" in compare([scores], [scores.astype(np.float64)], GATE).why
+
+
+def test_a_constant_second_output_is_compared_but_does_not_refuse(scores):
+    flat = np.ones((100, 2), np.float32)
+    assert compare([scores, flat], [scores, flat], GATE).passed
+    assert not compare([scores, flat], [scores, flat * 2], GATE).passed
+
+
+def test_integer_outputs_must_agree(scores):
+    classes = scores.argmax(axis=1)
+    assert compare([scores, classes], [scores, classes], GATE).passed
+    assert not compare([scores, classes], [scores, (classes + 1) % 7], GATE).passed
+
+
+def _flipped(scores, count):
+    other = scores.copy()
+    other[:count] = -other[:count]
+    return other
+
+
+def test_lossy_without_labels_needs_995_of_1000():
+    scores = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
+    assert compare_lossy(scores, _flipped(scores, 5), GATE).passed
+    assert not compare_lossy(scores, _flipped(scores, 6), GATE).passed
+
+
+def test_lossy_with_labels_is_held_to_accuracy_too():
+    scores = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
+    right, wrong = scores.argmax(axis=1), scores.argmin(axis=1)
+    assert not compare_lossy(scores, _flipped(scores, 8), GATE, labels=right).passed  # 0.8 points are lost
+    assert compare_lossy(scores, _flipped(scores, 8), GATE, labels=wrong).passed  # nothing is lost: they gain
+    assert compare_lossy(scores, _flipped(scores, 1), GATE, labels=right).passed  # exactly 0.1 points
+    assert not compare_lossy(scores, _flipped(scores, 11), GATE, labels=wrong).passed  # agreement below 99 %
+
+
+def test_lossy_needs_images_enough_and_classes_that_differ(scores):
+    assert "64" in compare_lossy(scores[:63], scores[:63], GATE).why
+    same = np.abs(scores) + np.array([100, 0, 0, 0, 0, 0, 0], np.float32)
+    assert "same class" in compare_lossy(same, same, GATE).why
+    assert "two class scores" in compare_lossy(scores[:, :1], scores[:, :1], GATE).why
+
+
+def test_scores_of_a_fully_convolutional_network_are_classes():
+    scores = np.random.default_rng(0).normal(size=(1000, 4, 1, 1)).astype(np.float32)
+    right = scores.argmax(axis=1)[:, 0, 0]
+    assert compare([scores], [scores], GATE).top1_agreement == 1.0
+    assert compare_lossy(scores, scores, GATE, labels=right).accuracy_drop == 0.0
+    assert compare_lossy(scores, _flipped(scores, 6), GATE).top1_agreement == pytest.approx(0.994)
+    assert not compare_lossy(scores, _flipped(scores, 8), GATE, labels=right).passed
+    planes = scores.reshape(250, 4, 2, 2)
+    assert compare([planes], [planes], GATE).top1_agreement is None
+
+
+def test_relative_gate_says_what_it_did_not_judge(scores):
+    record = compare_relative([scores], [scores * 1.01], GATE)
+    assert record.passed
+    assert "no real images" in record.why
+    assert not compare_relative([scores], [scores * 1.2], GATE).passed
+
+
+def test_a_noisy_model_is_not_called_constant():
+    reference = np.array([[1.0, 0.2], [0.8, 0.5]])
+    assert "amplifies rounding" in unusable_reference(reference, noise=0.4)
+    assert "does not depend on its input" in unusable_reference(np.array([[1.0, 0.2], [1.0, 0.2001]]), noise=1e-3)
+    assert unusable_reference(reference, noise=1e-6) is None

@@ -1,0 +1,115 @@
+import pytest
+import torch
+from torch import nn
+
+from headrace.runtime.graph.watch import Watch, held_in, modules_in
+
+
+class Owner:
+    """Stands for a graph: its attributes are what is watched."""
+
+    def __init__(self):
+        self.model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Sequential(nn.Linear(4, 2, bias=False)))
+        self.heads = [nn.Linear(2, 2), {"last": nn.Linear(2, 2)}]
+        self.scale = torch.ones(2)
+        self.names = ["cat", "dog"]
+
+
+@pytest.fixture
+def owner():
+    return Owner()
+
+
+def test_nothing_changed(owner):
+    watch = Watch(owner)
+    owner.names.append("bird")
+    owner.other = 5
+    assert not watch.changed()
+    assert watch.why() == ""
+
+
+def write(owner):
+    with torch.no_grad():
+        owner.model[0].weight.mul_(2)
+
+
+def write_many(owner):
+    with torch.no_grad():
+        for value in owner.model.parameters():
+            value.add_(1)
+
+
+def replace_parameter(owner):
+    owner.model[0].bias = nn.Parameter(torch.zeros(4))
+
+
+def replace_data(owner):
+    owner.heads[0].weight.data = torch.zeros(2, 2)
+
+
+def replace_module(owner):
+    owner.model[2][0] = nn.Linear(4, 2)
+
+
+def replace_attribute(owner):
+    owner.model = nn.Identity()
+
+
+def replace_in_list(owner):
+    owner.heads[1]["last"] = nn.Linear(2, 2)
+
+
+def add_parameter(owner):
+    owner.model[2][0].bias = nn.Parameter(torch.zeros(2))
+
+
+def remove_buffer(owner):
+    owner.model[1].running_mean = None
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (write, "parameter model.0.weight was written"),
+        (write_many, "parameters model.0.weight, model.0.bias, model.1.weight and 2 more were written"),
+        (replace_parameter, "parameter model.0.bias was replaced"),
+        (replace_data, "parameter heads[0].weight was written"),
+        (replace_module, "module model.2.0 was replaced"),
+        (replace_attribute, "module model was replaced"),
+        (replace_in_list, "module heads[1]['last'] was replaced"),
+        (add_parameter, "parameter model.2.0.bias was added"),
+        (remove_buffer, "buffer model.1.running_mean was removed"),
+        (lambda owner: owner.model[1].num_batches_tracked.add_(1), "buffer model.1.num_batches_tracked was written"),
+        (lambda owner: owner.model.append(nn.ReLU()), "module model.3 was added"),
+        (lambda owner: owner.scale.add_(1), "tensor scale was written"),
+        (lambda owner: setattr(owner, "scale", torch.zeros(2)), "tensor scale was replaced"),
+        (lambda owner: delattr(owner, "scale"), "tensor scale was removed"),
+    ],
+)
+def test_a_change_is_seen_and_named(owner, change, why):
+    watch = Watch(owner)
+    change(owner)
+    assert watch.changed()
+    assert watch.why() == why
+    again = Watch(owner)
+    assert not again.changed()
+
+
+def test_several_changes_are_all_named(owner):
+    watch = Watch(owner)
+    write(owner)
+    replace_module(owner)
+    assert set(watch.why().split("; ")) == {"module model.2.0 was replaced", "parameter model.0.weight was written"}
+
+
+def test_a_module_that_takes_a_freed_ones_place_in_memory_is_another(owner):
+    watch = Watch(owner)
+    for _ in range(50):
+        owner.heads[0] = None
+        owner.heads[0] = nn.Linear(2, 2)
+        assert watch.changed()
+
+
+def test_modules_are_found_inside_containers_by_the_expression_that_reaches_them(owner):
+    assert [name for name, _ in modules_in(vars(owner))] == ["model", "heads[0]", "heads[1]['last']"]
+    assert [name for name, _ in held_in(vars(owner))] == ["model", "heads[0]", "heads[1]['last']", "scale"]

@@ -1,0 +1,161 @@
+from collections import Counter
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+from headrace.errors import BackendError
+from headrace.runtime.base.calibration import Calibration
+from headrace.runtime.capture.capture import capture
+from headrace.runtime.lowering.portable import write_onnx
+from headrace.runtime.lowering.quantize import write_int8
+from headrace.runtime.passes import run_passes
+
+
+class Residual(nn.Module):
+    """A little residual network with a squeeze-and-excite gate."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, padding=1)
+        self.one, self.two = nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+        self.gate = nn.Conv2d(16, 16, 1)
+        self.head = nn.Linear(16, 7)
+
+    def forward(self, x):
+        x = self.stem(x).relu()
+        y = self.two(self.one(x).relu())
+        y = y * self.gate(y.mean((2, 3), keepdim=True)).sigmoid()
+        return self.head((x + y).relu().mean((2, 3)))
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(3, 32, 4, stride=4)
+        self.block = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, norm_first=True)
+        self.head = nn.Linear(32, 7)
+
+    def forward(self, x):
+        return self.head(self.block(self.patch(x).flatten(2).transpose(1, 2)).mean(1))
+
+
+@pytest.fixture
+def rows():
+    random = np.random.default_rng(0)
+    return (random.normal(size=(24, 3, 16, 16)) + 2 * random.normal(size=(24, 3, 1, 1))).astype(np.float32)
+
+
+def written(module, rows, directory, level=0):
+    torch.manual_seed(0)
+    captured = capture(module.eval(), torch.from_numpy(rows[:2]))
+    write_onnx(run_passes(captured)[0], directory)
+    calibration = Calibration([rows])
+    for _ in range(level):
+        calibration = calibration.relieved()
+    (name,) = write_int8(directory, calibration)
+    return onnx.load(directory / name)
+
+
+def run(path, rows):
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": rows})[0]
+
+
+@pytest.mark.parametrize("module", [Residual, Transformer])
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_every_level_computes_nearly_the_same(module, level, rows, tmp_path):
+    torch.manual_seed(1)
+    module = module()
+    model = written(module, rows, tmp_path, level)
+    onnx.checker.check_model(model)
+    fresh = rows[::-1][:5].copy() * 0.9
+    with torch.no_grad():
+        expected = module.double()(torch.from_numpy(fresh).double()).numpy()
+    name = "model-int8.onnx" if not level else f"model-int8-{level}.onnx"
+    actual = run(tmp_path / name, fresh)
+    assert np.sqrt(np.mean((actual - expected) ** 2)) < 0.05 * np.std(expected)
+
+
+def test_between_convolutions_everything_is_an_integer(rows, tmp_path):
+    model = written(Residual(), rows, tmp_path)
+    producers = {name: node for node in model.graph.node for name in node.output}
+    for node in model.graph.node:
+        if node.op_type in ("Conv", "Add", "Mul", "Gemm"):
+            assert {producers[name].op_type for name in node.input if name in producers} == {"DequantizeLinear"}
+    assert Counter(node.op_type for node in model.graph.node)["Relu"] == 0  # an unsigned range does its work
+    weights = {item.name: item for item in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Conv":
+            scale = weights[producers[node.input[1]].input[1]]
+            assert list(scale.dims) == [16]  # per output channel
+
+
+def test_in_a_transformer_only_products_take_integers_and_the_rest_stays_in_floats(rows, tmp_path):
+    model = written(Transformer(), rows, tmp_path)
+    producers = {name: node for node in model.graph.node for name in node.output}
+    constant = {item.name for item in model.graph.initializer}
+    for node in model.graph.node:
+        kinds = {producers[name].op_type for name in node.input if name in producers}
+        if node.op_type in ("LayerNormalization", "Softmax", "Add", "Erf", "Gelu"):
+            assert "DequantizeLinear" not in kinds
+        if node.op_type == "Gemm" or (node.op_type == "MatMul" and producers.get(node.input[1], node).op_type[:2] == "De"):
+            assert kinds == {"DequantizeLinear"}
+    quantised = [node for node in model.graph.node if node.op_type == "QuantizeLinear" and node.input[0] not in constant]
+    readers = Counter(name for node in model.graph.node for name in node.input)
+    assert all(readers[node.output[0]] for node in quantised)
+
+
+def test_levels_keep_more_and_more_layers_in_floats_the_worst_first(tmp_path, rows):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.loud, self.last = nn.Linear(48, 32), nn.Linear(32, 32), nn.Linear(32, 7)
+            nn.init.zeros_(self.loud.weight[:, 0])  # else the outlier would saturate what follows
+
+        def forward(self, x):
+            x = self.first(x.mean((2, 3)).repeat(1, 16)).tanh()
+            outlier = torch.cat([x[:, :1] * 0 + 500, x[:, 1:]], 1)
+            return self.last(self.loud(outlier).tanh())
+
+    counts = []
+    for level in range(3):
+        model = written(Net(), rows, tmp_path, level)
+        products = [node for node in model.graph.node if node.op_type == "Gemm"]
+        producers = {name: node for node in model.graph.node for name in node.output}
+        in_floats = [node for node in products if producers[node.input[0]].op_type != "DequantizeLinear"]
+        counts.append(len(in_floats))
+        if level == 1:
+            assert [producers[node.input[0]].op_type for node in in_floats] == ["Concat"]  # the outlier's
+    assert counts[:2] == [0, 1]
+    assert counts == sorted(counts)
+
+
+def test_the_images_run_once_for_all_levels(tmp_path, rows):
+    captured = capture(Residual().eval(), torch.from_numpy(rows[:2]))
+    write_onnx(captured, tmp_path)
+    calibration = Calibration([rows])
+    write_int8(tmp_path, calibration)
+    assert calibration.statistics
+    known = dict(calibration.statistics)
+    write_int8(tmp_path, calibration.relieved())
+    assert all(calibration.statistics[name] is spread for name, spread in known.items())
+
+
+def test_a_graph_without_layers_to_quantise_is_refused(tmp_path, rows):
+    class Pool(nn.Module):
+        def forward(self, x):
+            return x.mean((2, 3))
+
+    with pytest.raises(BackendError, match="no convolution or matrix product"):
+        written(Pool(), rows, tmp_path)
+
+
+def test_calibration_images_that_overflow_are_refused(tmp_path, rows):
+    rows = rows.copy()
+    rows[3, 0, 0, 0] = np.inf
+    with pytest.raises(BackendError, match="NaN or infinite"):
+        written(Residual(), rows, tmp_path)
+    assert not list(tmp_path.glob("*int8*"))

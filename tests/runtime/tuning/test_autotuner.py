@@ -1,0 +1,332 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from headrace import GraphConfig
+from headrace.errors import BackendError, InputError, ParityError
+from headrace.runtime import backends
+from headrace.runtime.artifact.plan import Choice
+from headrace.runtime.backends.eager import EagerBackend
+from headrace.runtime.base.fingerprint import fingerprint
+from headrace.runtime.base.session import Target
+from headrace.runtime.capture.capture import capture
+from headrace.runtime.passes import run_passes
+from headrace.runtime.tuning import autotuner as tune
+from headrace.runtime.tuning.candidate import Trial
+from headrace.runtime.tuning.source import CapturedSource
+
+HAVE_BF16 = backends.get("openvino").supports(SimpleNamespace(device="cpu", precision="bf16")) is None
+
+
+@pytest.fixture
+def tuned(tmp_path):
+    def run(
+        module, *, example=None, images=None, labels=None, scores=None, calibration=None, progress=None, keep=None, **config
+    ):
+        example = torch.randn(2, 3, 16, 16) if example is None else example
+        captured = capture(module, example)
+        return tune.tune(
+            CapturedSource(captured, run_passes(captured)[0]),
+            GraphConfig(**{"threads": 1, "buckets": (1, 4), **config}),
+            directory=tmp_path, device="cpu", images=[] if images is None else [images], labels=labels,
+            scores=scores, calibration=[] if calibration is None else [calibration], progress=progress, keep=keep,
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def images():
+    """Noise of different colours, so that the classes differ."""
+    random = np.random.default_rng(0)
+    return (random.normal(size=(96, 3, 16, 16)) + 3 * random.normal(size=(96, 3, 1, 1))).astype(np.float32)
+
+
+def statuses(plan, bucket=1):
+    return {(item.backend, item.precision): item.status for item in plan.measurements if item.bucket == bucket}
+
+
+def test_every_candidate_is_in_the_plan_with_its_outcome(conv_net, tuned):
+    seen = []
+    plan = tuned(conv_net, max_tuning_seconds=20, progress=lambda fraction, text: seen.append((fraction, text)))
+    assert plan.buckets == (1, 4)
+    assert plan.fingerprint == fingerprint()
+    for bucket in (1, 4):
+        found = statuses(plan, bucket)
+        assert set(found) == {(name, "fp32") for name, backend in backends.discover().items() if "cpu" in backend.devices}
+        assert list(found.values()).count("won") == 1
+        winner = min(
+            (item for item in plan.measurements if item.bucket == bucket and item.median_ms), key=lambda item: item.median_ms
+        )
+        assert plan.choice(bucket).backend == winner.backend
+    for item in plan.measurements:
+        assert item.why or item.status == "won"
+        if item.status in ("won", "lost"):
+            assert item.repetitions >= 3
+            assert item.spread_ms >= 0
+            assert item.parity.passed
+            assert {1, 2, 5} <= set(item.parity.batches)
+    assert [fraction for fraction, _ in seen] == sorted(fraction for fraction, _ in seen)
+    assert seen[-1][0] == 1.0
+
+
+def test_what_the_time_does_not_allow_is_skipped_and_says_so(conv_net, tuned):
+    plan = tuned(conv_net, max_tuning_seconds=1e-3)
+    skipped = [item for item in plan.measurements if item.status == "skipped"]
+    assert ("inductor", "fp32") in {(item.backend, item.precision) for item in skipped}
+    assert all("max_tuning_seconds=0.001" in item.why for item in skipped)
+    assert any(item.status in ("won", "lost") and item.backend != "eager" for item in plan.measurements)
+    assert plan.choice(4) == plan.choice(1)
+
+
+def test_lossless_candidates_only_without_images(conv_net, tuned):
+    plan = tuned(conv_net, max_tuning_seconds=5)
+    assert {item.precision for item in plan.measurements} == {"fp32"}
+
+
+def test_a_zero_head_never_passes_and_eager_runs_it(conv_net, tuned, images):
+    nn.init.zeros_(conv_net.head.weight)
+    for given in (None, images):
+        plan = tuned(conv_net, images=given, max_tuning_seconds=1)
+        assert {choice.backend for choice in plan.choices.values()} == {"eager"}
+        assert {choice.precision for choice in plan.choices.values()} == {"fp32"}
+        records = [item.parity for item in plan.measurements if item.parity is not None]
+        assert records
+        assert not any(record.passed for record in records)
+        others = [item for item in plan.measurements if item.backend != "eager" and item.precision != "fp16"]  # for GPUs
+        tried = [item for item in others if item.status != "skipped"]  # a second is not enough for all of them everywhere
+        assert tried
+        assert all(item.status == "refused" and "does not depend on its input" in item.why for item in tried)
+
+
+def test_a_pinned_backend_is_the_only_one(conv_net, tuned):
+    plan = tuned(conv_net, backend="onnxruntime")
+    assert statuses(plan) == {("onnxruntime", "fp32"): "won"}
+
+
+def test_a_pinned_backend_that_is_missing_or_unknown_is_an_error(conv_net, tuned, monkeypatch):
+    with pytest.raises(BackendError, match="there is no backend"):
+        tuned(conv_net, backend="nonesuch")
+    with pytest.raises(BackendError, match="onnxruntime does not compute in bf16; it computes in fp32, int8"):
+        tuned(conv_net, backend="onnxruntime", precision="bf16")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(BackendError, match=r"apt install g\+\+"):
+        tuned(conv_net, backend="inductor")
+
+
+def test_a_precision_that_nothing_computes_in_is_an_error(conv_net, tuned):
+    with pytest.raises(BackendError, match="fp16"):
+        tuned(conv_net, precision="fp16", backend="eager")
+
+
+def test_a_pinned_backend_of_which_nothing_can_be_proved_is_an_error(conv_net, tuned):
+    nn.init.zeros_(conv_net.head.weight)
+    with pytest.raises(ParityError, match="does not depend on its input"):
+        tuned(conv_net, backend="onnxruntime")
+
+
+def test_a_pinned_backend_that_disagrees_is_an_error(conv_net, tuned):
+    with pytest.raises(ParityError, match="tolerance"):
+        tuned(conv_net, backend="onnxruntime", tolerance=1e-12)
+
+
+class WrongBackend(EagerBackend):
+    """Agrees at one row only: what a badly batched graph looks like."""
+
+    def open(self, directory, target, files):
+        inner = super().open(directory, target, files)
+
+        class Session:
+            def run(self, inputs):
+                return [value if len(value) == 1 else value[::-1].copy() for value in inner.run(inputs)]
+
+            def close(self):
+                inner.close()
+
+        return Session()
+
+
+def test_a_candidate_that_is_right_at_batch_one_only_is_refused(conv_net, tuned, monkeypatch):
+    known = {"eager": backends.get("eager"), "wrong": WrongBackend(name="wrong")}
+    monkeypatch.setattr(backends, "discover", lambda: known)
+    plan = tuned(conv_net, max_tuning_seconds=5)
+    assert statuses(plan)["wrong", "fp32"] == "refused"
+    assert {choice.backend for choice in plan.choices.values()} == {"eager"}
+
+
+@pytest.mark.skipif(not HAVE_BF16, reason="this CPU has no bf16 instructions")
+def test_bf16_is_judged_on_images_and_labels(conv_net, tuned, images):
+    with torch.no_grad():
+        labels = conv_net(torch.from_numpy(images)).argmax(1).numpy()
+    try:
+        plan = tuned(conv_net, images=images, labels=labels, precision="bf16", backend="openvino")
+    except ParityError as error:  # another CPU may round this untrained network over the gate
+        assert "top-1 agrees on" in str(error) or "accuracy falls" in str(error)  # noqa: PT017
+        return
+    for item in (item for item in plan.measurements if item.status == "won"):
+        assert item.parity.rows == 96
+        assert item.parity.top1_agreement >= 0.99
+        assert item.parity.accuracy_drop <= 0.1
+
+
+@pytest.mark.skipif(not HAVE_BF16, reason="this CPU has no bf16 instructions")
+def test_only_a_lossy_candidate_that_would_win_is_judged(conv_net, tuned, images):
+    plan = tuned(conv_net, images=images, max_tuning_seconds=8)
+    for item in plan.measurements:
+        if item.precision == "bf16" and item.status in ("won", "refused"):
+            assert item.parity.rows == 72  # the others set the ranges of int8
+        if item.precision == "bf16" and item.parity is None:
+            assert item.why
+
+
+@pytest.mark.skipif(not HAVE_BF16, reason="this CPU has no bf16 instructions")
+def test_known_scores_are_what_candidates_are_judged_by(conv_net, tuned, images):
+    wrong = np.eye(5, dtype=np.float32)[np.random.default_rng(0).integers(0, 5, len(images))]
+    with pytest.raises(ParityError, match="top-1 agrees on"):
+        tuned(conv_net, images=images, scores=wrong, precision="bf16", backend="openvino")
+
+
+@pytest.mark.skipif(not HAVE_BF16, reason="this CPU has no bf16 instructions")
+def test_too_few_images_refuse_a_lossy_precision(conv_net, tuned, images):
+    with pytest.raises(ParityError, match="at least 64 real images"):
+        tuned(conv_net, images=images[:63], precision="bf16", backend="openvino")
+
+
+def test_fp8_is_tried_on_gpus_alone(conv_net, tuned, images):
+    plan = tuned(conv_net, images=images, max_tuning_seconds=1)
+    (item,) = (item for item in plan.measurements if item.bucket == 1 and item.precision == "fp8")
+    assert (item.backend, item.status, item.why) == ("inductor", "skipped", "fp8 is for GPUs; on a CPU use int8")
+    with pytest.raises(BackendError, match="no backend here can run fp8 on cpu: fp8 is for GPUs"):
+        tuned(conv_net, precision="fp8")
+
+
+@pytest.mark.skipif(not HAVE_BF16, reason="this CPU has no bf16 instructions")
+def test_pinned_bf16_without_images_says_what_was_not_judged(conv_net, tuned):
+    plan = tuned(conv_net, precision="bf16", backend="openvino")
+    (item,) = (item for item in plan.measurements if item.bucket == 1 and item.status == "won")
+    assert "no real images" in item.parity.why
+
+
+def test_torchs_threads_are_as_before(conv_net, tuned):
+    before = torch.get_num_threads()
+    tuned(conv_net, backend="eager", threads=before + 1)
+    assert torch.get_num_threads() == before
+
+
+def test_labels_that_do_not_fit_the_images_are_refused(conv_net, images):
+    import headrace
+
+    with pytest.raises(InputError, match="one class number per image"):
+        headrace.compile(conv_net, images=images, labels=np.zeros(95, np.int64))
+    with pytest.raises(InputError, match="without images"):
+        headrace.compile(conv_net, torch.randn(1, 3, 16, 16)).compile(torch.randn(1, 3, 16, 16), labels=np.zeros(3))
+
+
+CENTRES = 4 * np.random.default_rng(5).normal(size=(5, 3)).astype(np.float32)
+
+
+class NearestColour(nn.Module):
+    """Classifies by the nearest of five colours, with layers that int8 can quantise; margins are wide."""
+
+    def __init__(self, layers=1):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1, bias=False)
+        nn.init.dirac_(self.conv.weight)
+        self.layers = nn.ModuleList(nn.Linear(48, 48) for _ in range(layers))
+        self.head = nn.Linear(48, 5)
+        with torch.no_grad():
+            self.head.weight.zero_()[:, :3] = torch.from_numpy(CENTRES)
+            self.head.bias.copy_(torch.from_numpy(-(CENTRES**2).sum(1) / 2))
+
+    def forward(self, x):
+        x = self.conv(x).mean((2, 3)).repeat(1, 16)
+        for layer in self.layers:
+            x = x + 0.1 * layer(x).tanh()
+        return self.head(x)
+
+
+@pytest.fixture
+def coloured():
+    random = np.random.default_rng(0)
+    noise = 0.3 * random.normal(size=(96, 3, 16, 16)).astype(np.float32)
+    return noise + CENTRES[random.integers(0, 5, 96)][:, :, None, None]
+
+
+def test_int8_is_judged_on_images_that_did_not_calibrate(tuned, coloured):
+    pinned = {"precision": "int8", "backend": "onnxruntime", "buckets": (2,)}
+    plan = tuned(NearestColour(), images=coloured, **pinned)
+    (won,) = (item for item in plan.measurements if item.status == "won")
+    assert (won.precision, won.parity.rows) == ("int8", 72)
+    assert won.parity.top1_agreement >= 0.995
+    assert plan.choice(2).files == ("model-int8.onnx",)
+    given = tuned(NearestColour(), images=coloured, calibration=coloured[:20], **pinned)
+    assert {item.parity.rows for item in given.measurements if item.status == "won"} == {96}
+
+
+def test_int8_without_images_says_what_it_needs(conv_net, tuned, images):
+    with pytest.raises(BackendError, match="calibration images, or at least 80 images"):
+        tuned(conv_net, precision="int8")
+    plan = tuned(conv_net, images=images[:79], max_tuning_seconds=5, buckets=(1,))
+    assert {item.why for item in plan.measurements if item.precision == "int8"} == {
+        "int8 takes its ranges from real images: give calibration images, or at least 80 images (got 79)"
+    }
+
+
+class Loud(NearestColour):
+    """Before its head stands an outlier so large that 8 bits leave nothing of the other values."""
+
+    def forward(self, x):
+        x = self.conv(x).mean((2, 3)).repeat(1, 16)
+        for layer in self.layers:
+            x = x + 0.1 * layer(x).tanh()
+        return self.head(torch.cat([x[:, :-1], x[:, -1:] * 0 + 3000], 1))
+
+
+def test_a_layer_that_int8_ruins_stays_in_floats(tuned, coloured):
+    pinned = {"precision": "int8", "backend": "onnxruntime", "buckets": (2,), "max_tuning_seconds": 30}
+    plan = tuned(Loud(layers=8), images=coloured, **pinned)
+    (won,) = (item for item in plan.measurements if item.status == "won")
+    (refused,) = (item for item in plan.measurements if item.status == "refused")
+    assert refused.candidate == "onnxruntime int8"
+    assert won.candidate == "onnxruntime int8, 10% of layers in floats"
+    assert plan.choice(2).files == ("model-int8-1.onnx",)
+
+
+def test_an_impossible_gate_for_pinned_int8_is_an_error_that_lists_all_steps(conv_net, tuned, images):
+    wrong = np.eye(5, dtype=np.float32)[np.random.default_rng(0).integers(0, 5, len(images))]
+    with pytest.raises(ParityError, match="25% of layers in floats"):
+        tuned(conv_net, images=images, scores=wrong, precision="int8", backend="onnxruntime", buckets=(1,))
+
+
+def test_the_winner_for_one_batch_size_is_proved_and_measured_like_any(conv_net, tuned):
+    plan = tuned(conv_net, backend="openvino", buckets=(1, 4), max_tuning_seconds=20, threads=2)
+    for bucket in (1, 4):
+        names = {item.candidate: item for item in plan.measurements if item.bucket == bucket}
+        streams = {"openvino fp32, fixed batch, 2 streams"} if bucket > 1 else set()
+        assert set(names) == {"openvino fp32", "openvino fp32, fixed batch"} | streams
+        fixed = names["openvino fp32, fixed batch"]
+        assert fixed.status in ("won", "lost")
+        assert fixed.parity.passed
+        assert fixed.memory_mb is not None
+        assert plan.choice(bucket).batch in (None, bucket)
+
+
+def test_on_a_gpu_what_takes_long_begins_with_what_tensor_cores_compute():
+    def order(device):
+        names = {"cpu": ("eager", "inductor"), "cuda": ("eager", "inductor", "kernels")}[device]
+        found = [backends.get(name) for name in names]
+        trials = [
+            Trial(backend, Target(device=device, precision=precision), Choice(backend=backend.name, precision=precision))
+            for precision in ("fp32", "bf16", "fp16", "int8+bf16")
+            for backend in found
+            if precision in backend.precisions
+        ]
+        return [str(trial.choice) for trial in sorted(trials, key=tune._urgency)]
+
+    assert order("cuda")[:6] == ["eager fp32", "eager bf16", "eager fp16", "inductor bf16", "kernels bf16", "kernels int8+bf16"]
+    assert order("cuda")[-2:] == ["inductor fp32", "kernels fp32"]
+    assert order("cpu") == ["eager fp32", "eager bf16", "eager fp16", "inductor fp32", "inductor bf16", "inductor fp16"]

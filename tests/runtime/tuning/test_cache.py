@@ -1,0 +1,123 @@
+"""A second process finds what the first one tuned, and nothing that does not fit."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from headrace import GraphConfig, compile
+from headrace.runtime.base.cache_folder import cache_folder
+from headrace.runtime.capture.capture import capture
+from headrace.runtime.tuning import autotuner as tune
+from headrace.runtime.tuning.cache import cache_key
+
+FAST = GraphConfig(threads=1, max_tuning_seconds=3)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def call(module, rows, config=FAST):
+    graph = compile(module, config=config)
+    result = graph(rows)
+    with torch.no_grad():
+        torch.testing.assert_close(result, module(rows), rtol=1e-4, atol=1e-4)
+    return graph
+
+
+def entries(cache):
+    return sorted(path.name for path in cache.iterdir()) if cache.exists() else []
+
+
+def test_the_second_graph_takes_the_plan_of_the_first(conv_net, cache):
+    rows = torch.randn(3, 3, 16, 16)
+    first = call(conv_net, rows)
+    (entry,) = entries(cache)
+    before = (cache / entry / "headrace.json").read_bytes()
+    second = call(conv_net, rows)
+    assert second.plan == first.plan
+    assert second.passes == first.passes
+    assert entries(cache) == [entry]
+    assert (cache / entry / "headrace.json").read_bytes() == before
+
+
+def test_a_new_batch_size_joins_the_entry(conv_net, cache):
+    graph = call(conv_net, torch.randn(1, 3, 16, 16))
+    graph(torch.randn(16, 3, 16, 16))
+    assert call(conv_net, torch.randn(16, 3, 16, 16)).plan.buckets == (1, 16)
+    assert len(entries(cache)) == 1
+
+
+def test_other_weights_another_graph_and_another_configuration_are_other_entries(conv_net):
+    rows = torch.randn(2, 3, 16, 16)
+    keys = {cache_key(capture(conv_net, rows), FAST), cache_key(capture(conv_net, rows), FAST)}
+    keys.add(cache_key(capture(conv_net, rows), replace(FAST, max_captures=9)))  # no plan depends on it
+    assert len(keys) == 1
+    keys.add(cache_key(capture(conv_net, rows), GraphConfig(threads=2)))
+    keys.add(cache_key(capture(torch.nn.Sequential(conv_net, torch.nn.Softmax(1)), rows), FAST))
+    keys.add(cache_key(capture(conv_net, torch.randn(2, 3, 20, 16)), FAST))
+    with torch.no_grad():
+        conv_net.head.bias[0] += 1e-3
+    keys.add(cache_key(capture(conv_net, rows), FAST))
+    assert len(keys) == 5
+
+
+@pytest.mark.slow
+def test_a_damaged_entry_is_dropped_and_made_again(conv_net, cache):
+    rows = torch.randn(2, 3, 16, 16)
+    call(conv_net, rows)
+    (entry,) = entries(cache)
+    for name in os.listdir(cache / entry):
+        path = cache / entry / name
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        call(conv_net, rows)
+        assert entries(cache) == [entry]
+
+
+def test_compiling_ahead_always_measures(conv_net, cache, monkeypatch):
+    call(conv_net, torch.randn(2, 3, 16, 16))
+    measured = []
+    original = tune.measure
+    monkeypatch.setattr(tune, "measure", lambda *args, **kwargs: measured.append(1) or original(*args, **kwargs))
+    compile(conv_net, torch.randn(2, 3, 16, 16), config=GraphConfig(threads=1, max_tuning_seconds=3, buckets=(2,)))
+    assert measured
+
+
+@pytest.mark.parametrize("off", ["off", "0", ""])
+def test_it_can_be_turned_off(conv_net, cache, monkeypatch, off):
+    monkeypatch.setenv("HEADRACE_CACHE", off)
+    assert cache_folder() is None
+    call(conv_net, torch.randn(2, 3, 16, 16))
+    assert entries(cache) == []
+
+
+def test_a_folder_that_cannot_be_written_costs_no_answer(conv_net, tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "file" / "cache"))
+    call(conv_net, torch.randn(2, 3, 16, 16))
+    assert "not cached" in caplog.text
+
+
+def test_it_works_across_processes(cache, tmp_path):
+    (tmp_path / "script.py").write_text(
+        "import torch, headrace\n"
+        "torch.manual_seed(0)\n"
+        "model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(288, 4))\n"
+        "graph = headrace.compile(model, config=headrace.GraphConfig(threads=1, max_tuning_seconds=3))\n"
+        "graph(torch.rand(2, 3, 8, 8))\n"
+        "print([(item.median_ms, item.spread_ms) for item in graph.plan.measurements])\n"
+    )
+    runs = [
+        subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1]
+    assert len(entries(cache)) == 1

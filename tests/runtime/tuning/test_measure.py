@@ -1,0 +1,52 @@
+import time
+
+import numpy as np
+
+from headrace.runtime.tuning.measure import Samples, measure
+
+
+class Sleeper:
+    """A session that takes a known time."""
+
+    def __init__(self, seconds, log=None):
+        self.seconds, self.log = seconds, log
+
+    def run(self, inputs):
+        if self.log is not None:
+            self.log.append(self)
+        time.sleep(self.seconds)
+        return list(inputs)
+
+    def close(self):
+        pass
+
+
+ROWS = [np.zeros((1, 3), np.float32)]
+
+
+def test_the_faster_one_has_the_smaller_median_and_the_hopeless_one_stops_early():
+    fast, near, slow = measure([Sleeper(0.004), Sleeper(0.008), Sleeper(0.03)], ROWS, seconds=30)
+    assert fast.median_ms < near.median_ms < slow.median_ms
+    assert fast.median_ms >= 4
+    assert len(slow.seconds) == 3
+    assert len(fast.seconds) >= 7
+
+
+def test_sessions_take_turns_in_a_changing_order():
+    log = []
+    sessions = [Sleeper(0.003, log), Sleeper(0.003, log)]
+    measure(sessions, ROWS, seconds=0)
+    assert log[2::2] == log[3::2], "each settles before it is timed"
+    turns = log[2::2]
+    rounds = [turns[start : start + 2] for start in range(0, 6, 2)]
+    assert all(set(turn) == set(sessions) for turn in rounds)
+    assert rounds[0] != rounds[1]
+
+
+def test_three_rounds_are_made_even_without_time():
+    (samples,) = measure([Sleeper(0.003)], ROWS, seconds=0)
+    assert len(samples.seconds) == 3
+
+
+def test_spread_is_the_interquartile_range():
+    assert Samples([0.001, 0.002, 0.003, 0.004, 0.005]).spread_ms == 2.0

@@ -1,0 +1,31 @@
+"""The reference outputs, and how far a rounding error goes in a model."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from headrace.runtime.base.session import Target
+from headrace.runtime.capture.capture import capture
+from headrace.runtime.tuning.reference import make_reference
+
+
+class Viewing(nn.Module):
+    """Fails on channels-last inputs, as networks that were written before `flatten` do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.fc = nn.Linear(4 * 36, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.conv(x).view(x.shape[0], -1))
+
+
+def test_a_model_of_one_layout_has_a_reference() -> None:
+    model = Viewing().eval()
+    reference = make_reference(capture(model, torch.rand(2, 3, 8, 8)), Target(), rows=5)
+    with torch.no_grad():
+        expected = model(torch.from_numpy(reference.inputs[0]))
+    assert torch.allclose(torch.from_numpy(reference.outputs[0]), expected, atol=1e-5)
+    assert 0 < reference.noise[0] < 1e-4

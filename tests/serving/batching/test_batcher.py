@@ -1,0 +1,201 @@
+"""The batcher's threads with session-like objects that compute real (small) answers."""
+
+import threading
+import time
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+
+import numpy as np
+import pytest
+
+from headrace.errors import ExecutionError, InputError, OverloadedError
+from headrace.serving.batching.batcher import Batcher
+from headrace.serving.batching.latency_table import LatencyTable
+
+TABLE = {1: 0.001, 2: 0.001, 4: 0.001, 8: 0.001}
+
+
+class Doubler:
+    """Gives twice its input; records batch sizes; waits for `gate` and fails on negative values."""
+
+    def __init__(self, gate: threading.Event | None = None) -> None:
+        self.sizes: list[int] = []
+        self.gate = gate
+        self.entered = threading.Event()
+        self.closed = False
+
+    def run(self, inputs):
+        self.sizes.append(len(inputs[0]))
+        self.entered.set()
+        if self.gate is not None:
+            assert self.gate.wait(10)
+        if (inputs[0] < 0).any():
+            raise RuntimeError("secret detail /etc/passwd")
+        return [inputs[0] * 2]
+
+    def close(self):
+        self.closed = True
+
+
+class PassThrough(Doubler):
+    def run(self, inputs):
+        return [inputs[0]]
+
+
+@pytest.fixture
+def batcher_of():
+    made = []
+
+    def make(session, instances: int = 1, **options) -> Batcher:
+        sessions = [session] * instances
+        made.append(Batcher([dict.fromkeys(TABLE, one) for one in sessions], LatencyTable(TABLE), **options))
+        return made[-1]
+
+    yield make
+    for batcher in made:
+        batcher.close(drain=False)
+
+
+def send(batcher, *values: float, timeout: float = 10.0, priority: int = 0):
+    ticket = batcher.admit(len(values), timeout=timeout, priority=priority)
+    batcher.submit(ticket, [np.array(values, np.float32).reshape(-1, 1)])
+    return ticket
+
+
+def values(ticket) -> list[float]:
+    return ticket.future.result(10)[0].ravel().tolist()
+
+
+def test_answers_are_each_requests_own(batcher_of):
+    batcher = batcher_of(Doubler(), instances=2)
+
+    def work(seed: int) -> None:
+        numbers = [float(seed * 10 + position) for position in range(1 + seed % 5)]
+        assert values(send(batcher, *numbers)) == [2 * number for number in numbers]
+
+    with ThreadPoolExecutor(64) as pool:
+        list(pool.map(work, range(640)))
+    assert batcher.depth == 0
+    assert batcher.statistics.snapshot()["inference_count"] == sum(1 + seed % 5 for seed in range(640))
+
+
+def test_a_model_that_hands_its_input_through_does_not_share_buffers(batcher_of):
+    batcher = batcher_of(PassThrough())
+    first = send(batcher, 1.0, 2.0, 3.0)
+    kept = first.future.result(10)[0]
+    for value in range(20):
+        values(send(batcher, float(value), 0.0, 0.0))
+    assert kept.ravel().tolist() == [1.0, 2.0, 3.0]
+
+
+def test_what_waits_runs_together_padded_to_a_bucket(batcher_of):
+    gate = threading.Event()
+    session = Doubler(gate)
+    batcher = batcher_of(session)
+    first = send(batcher, 0.0)
+    assert session.entered.wait(10)
+    others = [send(batcher, float(number)) for number in range(1, 6)]
+    gate.set()
+    assert [values(ticket) for ticket in [first, *others]] == [[2.0 * number] for number in range(6)]
+    assert session.sizes == [1, 8]
+    sizes = {entry["batch_size"] for entry in batcher.statistics.snapshot()["batch_stats"]}
+    assert sizes == {1, 5}  # statistics count real rows
+
+
+def test_an_error_fails_its_batch_only_and_says_nothing_of_the_inside(batcher_of):
+    batcher = batcher_of(Doubler(), name="m")
+    with pytest.raises(ExecutionError, match="model 'm' failed") as caught:
+        values(send(batcher, -1.0))
+    assert "passwd" not in str(caught.value)
+    assert values(send(batcher, 4.0)) == [8.0]
+    assert batcher.statistics.snapshot()["inference_stats"]["fail"]["count"] == 1
+
+
+def test_full_queue_and_hopeless_deadlines_are_refused_on_arrival(batcher_of):
+    gate = threading.Event()
+    batcher = batcher_of(Doubler(gate), max_queue=2)
+    running = send(batcher, 0.0)
+    assert running.future.running() or batcher.depth == 1
+    while not running.future.running():
+        time.sleep(0.001)
+    waiting = [send(batcher, 1.0), send(batcher, 2.0)]
+    with pytest.raises(OverloadedError, match="full"):
+        send(batcher, 3.0)
+    waiting[0].future.cancel()
+    with pytest.raises(OverloadedError, match="within"):
+        send(batcher, 3.0, timeout=0.0001)
+    gate.set()
+    assert values(waiting[1]) == [4.0]
+    for rows in (0, 9):
+        with pytest.raises(InputError, match="rows"):
+            batcher.admit(rows, timeout=1.0)
+
+
+def test_cancelled_and_expired_requests_leave_at_once(batcher_of):
+    gate = threading.Event()
+    session = Doubler(gate)
+    batcher = batcher_of(session)
+    running = send(batcher, 0.0)
+    assert session.entered.wait(10)
+    tickets = [send(batcher, float(number)) for number in range(3)]
+    coming = batcher.admit(1, timeout=10.0)
+    assert batcher.depth == 4
+    tickets[0].future.cancel()
+    assert batcher.depth == 3
+    batcher.expire(tickets[1])
+    assert batcher.depth == 2
+    coming.future.cancel()
+    assert batcher.depth == 1
+    batcher.submit(coming, [np.zeros((1, 1), np.float32)])  # decoded after it was given up
+    assert batcher.depth == 1
+    with pytest.raises(OverloadedError, match="deadline"):
+        values(tickets[1])
+    with pytest.raises(CancelledError):
+        values(tickets[0])
+    batcher.expire(running)  # runs already, so it is answered
+    gate.set()
+    assert values(running) == [0.0]
+    assert values(tickets[2]) == [4.0]
+    assert batcher.statistics.failure_counts() == {"REJECTED": 1, "CANCELED": 2, "BACKEND": 0, "OTHER": 0}
+
+
+def test_order_is_priority_then_deadline(batcher_of):
+    gate = threading.Event()
+    session = Doubler(gate)
+    batcher = batcher_of(session)
+    done: list[str] = []
+    send(batcher, 0.0)
+    assert session.entered.wait(10)
+    full = [0.0] * 8  # fills a batch, so that each request runs alone
+    tickets = []
+    for name, timeout, priority in (("late", 9.0, 0), ("early", 5.0, 0), ("first", 9.0, 1), ("last", 1.0, 200)):
+        ticket = send(batcher, *full, timeout=timeout, priority=priority)
+        ticket.future.add_done_callback(lambda _, name=name: done.append(name))
+        tickets.append(ticket.future)
+    gate.set()
+    wait(tickets, 10)
+    assert done == ["first", "early", "late", "last"]
+
+
+def test_closing_answers_what_was_admitted_and_refuses_the_rest(batcher_of):
+    gate = threading.Event()
+    session = Doubler(gate)
+    batcher = batcher_of(session)
+    tickets = [send(batcher, float(number)) for number in range(5)]
+    closing = threading.Thread(target=batcher.close)
+    closing.start()
+    while not batcher._closing:
+        time.sleep(0.001)
+    with pytest.raises(OverloadedError, match="shutting down"):
+        send(batcher, 1.0)
+    gate.set()
+    assert [values(ticket) for ticket in tickets] == [[2.0 * number] for number in range(5)]
+    closing.join(10)
+    assert session.closed
+
+
+def test_an_idle_batcher_uses_no_processor_time(batcher_of):
+    batcher_of(Doubler(), instances=4)
+    time.sleep(0.1)
+    begin = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - begin < 0.05

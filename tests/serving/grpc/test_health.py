@@ -1,0 +1,180 @@
+"""grpc.health.v1 with its own client: the server's health and each model's, asked and watched, in one process and several."""
+
+import contextlib
+import os
+import queue
+import signal
+import threading
+import time
+
+import grpc
+import psutil
+import pytest
+import tritonclient.grpc as triton_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+SERVICE = "inference.GRPCInferenceService"
+UNKNOWN, SERVING, NOT_SERVING, SERVICE_UNKNOWN = 0, 1, 2, 3
+TOKENS = {name: f"{name}-0123456789abcdef" for name in ("infer", "admin", "metrics")}
+
+
+class Watch:
+    """A running `Watch`: what it has said, and how it ended."""
+
+    def __init__(self, address: str, service: str, metadata=()):
+        self.said: queue.Queue = queue.Queue()
+        self._channel = grpc.insecure_channel(address)
+        self._call = health_pb2_grpc.HealthStub(self._channel).Watch(
+            health_pb2.HealthCheckRequest(service=service), metadata=metadata, timeout=120
+        )
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            for answer in self._call:
+                self.said.put(answer.status)
+            self.said.put("end")
+        except grpc.RpcError as error:
+            self.said.put(error.code().name)
+
+    def next(self, timeout: float = 60):
+        return self.said.get(timeout=timeout)
+
+    def close(self) -> None:
+        self._call.cancel()
+        self._thread.join()
+        self._channel.close()
+
+
+@pytest.fixture
+def watch():
+    with contextlib.ExitStack() as stack:
+
+        def begin(server, service="", metadata=()) -> Watch:
+            begun = Watch(server.grpc, service, metadata)
+            stack.callback(begun.close)
+            return begun
+
+        yield begin
+
+
+def _check(server, service: str, metadata=()):
+    with grpc.insecure_channel(server.grpc) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            return stub.Check(health_pb2.HealthCheckRequest(service=service), metadata=metadata, timeout=30).status
+        except grpc.RpcError as error:
+            return error.code().name
+
+
+def test_check(server):
+    for service, status in {
+        "": SERVING, SERVICE: SERVING, "tiny": SERVING, "tiny_classify": SERVING, "damaged": NOT_SERVING,
+        "nope": "NOT_FOUND", "../tiny": "NOT_FOUND", "tiny/1": "NOT_FOUND", "\0": "NOT_FOUND", "x" * 10_000: "NOT_FOUND",
+    }.items():  # fmt: skip
+        assert _check(server, service) == status, service
+
+
+@pytest.mark.parametrize("frontends", [0, 2])
+def test_watch_sees_models_go_and_come_and_the_drain(repository, start, watch, frontends):
+    repository.package("tiny")
+    server = start(repository.path, frontends=frontends, model_control_mode="explicit", load_models=("tiny",))
+    watches = {service: watch(server, service) for service in ("", SERVICE, "tiny", "tiny_classify", "later")}
+    assert {service: one.next() for service, one in watches.items()} == {
+        "": SERVING, SERVICE: SERVING, "tiny": SERVING, "tiny_classify": SERVING, "later": SERVICE_UNKNOWN,
+    }  # fmt: skip
+    with triton_grpc.InferenceServerClient(server.grpc) as client:
+        repository.add("tiny", 2, scale=2.0)
+        client.load_model("tiny")  # a version is exchanged while the model serves: nothing to tell
+        client.unload_model("tiny")
+        assert (watches["tiny"].next(), watches["tiny_classify"].next()) == (NOT_SERVING, NOT_SERVING)
+        client.load_model("tiny")
+        assert (watches["tiny"].next(), watches["tiny_classify"].next()) == (SERVING, SERVING)
+        repository.package("later")
+        client.load_model("later")
+        told = [watches["later"].next()]
+        while told[-1] != SERVING:  # it may be seen while it loads
+            told.append(watches["later"].next())
+        assert told in ([SERVING], [NOT_SERVING, SERVING])
+    assert all(one.said.empty() for one in watches.values())
+    begin = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    for service, one in watches.items():
+        assert (one.next(), one.next()) == (NOT_SERVING, "end"), service
+    assert server.process.wait(60) == 0, server.output
+    assert time.monotonic() - begin < 25, "open watches do not hold up the drain, which may take 30 s"
+
+
+def test_watch_of_a_poll_server(repository, start, watch):
+    """It becomes ready once something serves, and ceases to be when nothing does."""
+    server = start(repository.path, model_control_mode="poll", repository_poll_seconds=0.2)
+    whole = watch(server)
+    assert whole.next() == NOT_SERVING
+    repository.package("tiny")
+    assert whole.next() == SERVING
+    for folder in list(repository.path.iterdir()):
+        folder.rename(repository.tmp / f"away-{folder.name}")
+    assert whole.next() == NOT_SERVING
+
+
+def test_watch_sees_the_engine_end_and_come_back(models, start, watch):
+    server = start(models, frontends=1)
+    whole, tiny = watch(server), watch(server, "tiny")
+    assert (whole.next(), tiny.next()) == (SERVING, SERVING)
+    (engine,) = [
+        child
+        for child in psutil.Process(server.process.pid).children()
+        if "headrace.serving.processes.engine" in child.cmdline()
+    ]
+    os.kill(engine.pid, signal.SIGKILL)
+    assert (whole.next(), tiny.next()) == (NOT_SERVING, NOT_SERVING)
+    assert (whole.next(), tiny.next()) == (SERVING, SERVING)
+    assert server.stop() == 0, server.output
+
+
+def test_a_models_health_needs_what_the_model_needs(models, launch, watch, tmp_path):
+    path = tmp_path / "tokens.toml"
+    path.write_text("".join(f'{name} = ["{token}"]\n' for name, token in TOKENS.items()))
+    with launch(models, token_file=path) as server:
+        assert watch(server).next() == SERVING
+        for service in ("tiny", "nope"):
+            assert _check(server, service) == watch(server, service).next() == "UNAUTHENTICATED"
+            refused = (("authorization", f"Bearer {TOKENS['metrics']}"),)
+            assert _check(server, service, refused) == watch(server, service, refused).next() == "PERMISSION_DENIED"
+        allowed = (("authorization", f"Bearer {TOKENS['infer']}"),)
+        assert _check(server, "tiny", allowed) == watch(server, "tiny", allowed).next() == SERVING
+        assert (_check(server, "nope", allowed), watch(server, "nope", allowed).next()) == ("NOT_FOUND", SERVICE_UNKNOWN)
+
+
+def test_watchers_are_bounded_and_leave(server):
+    """Those who have left make room again."""
+    from headrace.serving.grpc.health import _MAX_WATCHERS
+
+    request = health_pb2.HealthCheckRequest()
+    channels = [grpc.insecure_channel(server.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(5)]
+    calls = []
+    try:
+        stubs = [health_pb2_grpc.HealthStub(channel) for channel in channels]
+        for number in range(_MAX_WATCHERS):
+            calls.append(stubs[number % 5].Watch(request))
+            assert next(calls[-1]).status == SERVING
+        with pytest.raises(grpc.RpcError) as caught:
+            next(stubs[0].Watch(request, timeout=30))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        for call in calls[:10]:
+            call.cancel()
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            try:
+                assert next(stubs[0].Watch(request, timeout=30)).status == SERVING
+                break
+            except grpc.RpcError:
+                time.sleep(0.05)
+        else:
+            raise AssertionError("nobody was let in again")
+    finally:
+        for call in calls:
+            call.cancel()
+        for channel in channels:
+            channel.close()

@@ -1,0 +1,157 @@
+"""Several devices are several openers; here each gives sessions that know which one they are of, and how they share it."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from headrace.errors import BackendError
+from headrace.serving.batching.batcher import Batcher
+from headrace.serving.models.warmup import warm_up
+from headrace.specs import Signature, TensorSpec
+
+SIGNATURE = Signature(
+    inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3)),),
+    outputs=(TensorSpec(name="scores", dtype="float32", shape=("batch", 3)),),
+)
+COPYING, COMPUTING = 0.004, 0.006  # seconds
+
+
+class Device:
+    """Computes for one session at a time; copies go on meanwhile, unless it is `busy` with them, too."""
+
+    def __init__(self, ordinal, log, *, overlaps=True, fails=False):
+        self.ordinal, self.log, self.overlaps, self.fails = ordinal, log, overlaps, fails
+        self.lock = threading.Lock()
+
+    def open(self):
+        session = Session(self)
+        self.log.append(self.ordinal)
+        return {2: session, 8: session}
+
+
+class Session:
+    def __init__(self, device):
+        self.device = device
+        self.closed = False
+        self.runs = 0
+
+    def run(self, inputs):
+        if self.device.fails:
+            raise RuntimeError("out of memory")
+        self.runs += 1
+        if self.device.overlaps:
+            time.sleep(COPYING)
+        with self.device.lock:
+            time.sleep(COMPUTING if self.device.overlaps else COPYING + COMPUTING)
+        return [inputs[0] * 2 + self.device.ordinal]
+
+    def close(self):
+        assert not self.closed
+        self.closed = True
+
+
+def devices(count, **options):
+    log = []
+    made = [Device(ordinal, log, **options) for ordinal in range(count)]
+    return made, log
+
+
+def opened_on(instances):
+    return [instance[8].device.ordinal for instance in instances]
+
+
+def test_every_device_has_the_instances_that_are_asked_for_first_ones_first():
+    made, _ = devices(3)
+    instances, table = warm_up([device.open for device in made], SIGNATURE, count=2)
+    assert opened_on(instances) == [0, 1, 2, 0, 1, 2]
+    assert all(instance[2].runs >= 2 for instance in instances)  # each bucket of each
+    assert table.buckets == (2, 8)
+
+
+def test_two_in_flight_on_every_device_where_copies_overlap_computing():
+    made, log = devices(2)
+    instances, _ = warm_up([device.open for device in made], SIGNATURE, count=None)
+    assert opened_on(instances) == [0, 1, 0, 1]
+    assert log == [0, 1, 0, 1]
+
+
+def test_one_on_every_device_where_a_second_gains_nothing():
+    made, log = devices(2, overlaps=False)
+    instances, _ = warm_up([device.open for device in made], SIGNATURE, count=None)
+    assert opened_on(instances) == [0, 1]
+    assert log == [0, 1, 0]  # it was tried on the first, and closed
+
+
+def test_a_device_that_fails_leaves_nothing_open():
+    made, _ = devices(2)
+    made[1].fails = True
+    opened = []
+
+    def remembering(device):
+        def opener():
+            opened.append(device.open())
+            return opened[-1]
+
+        return opener
+
+    with pytest.raises(BackendError, match="warm-up with a batch of 2 failed: out of memory"):
+        warm_up([remembering(device) for device in made], SIGNATURE, count=1)
+    assert [instance[8].closed for instance in opened] == [True, True]
+
+
+def test_batches_are_spread_over_the_devices():
+    made, _ = devices(2)
+    instances, table = warm_up([device.open for device in made], SIGNATURE, count=1)
+    batcher = Batcher(instances, table)
+    try:
+        tickets = [batcher.admit(8, timeout=30) for _ in range(12)]
+        for number, ticket in enumerate(tickets):
+            batcher.submit(ticket, [np.full((8, 3), number, np.float32)])
+        answers = [ticket.future.result(timeout=30)[0] for ticket in tickets]
+    finally:
+        batcher.close()
+    by = [int(answer[0, 0]) - 2 * number for number, answer in enumerate(answers)]
+    assert all((answer == 2 * number + by[number]).all() for number, answer in enumerate(answers))
+    assert set(by) == {0, 1}
+
+
+def test_a_batch_goes_to_a_device_that_computes_nothing():
+    """Whichever instance is woken: with two batches under way, no device has both."""
+    made, _ = devices(2)
+    instances, table = warm_up([device.open for device in made], SIGNATURE, count=2)
+    batcher = Batcher(instances, table, devices=[0, 1, 0, 1])
+    pairs = []
+    try:
+        for _ in range(40):
+            tickets = [batcher.admit(8, timeout=30) for _ in range(2)]
+            for ticket in tickets:
+                batcher.submit(ticket, [np.zeros((8, 3), np.float32)])
+            pairs.append({int(ticket.future.result(timeout=30)[0][0, 0]) for ticket in tickets})
+        # More than there are devices: the second instances take the rest.
+        tickets = [batcher.admit(8, timeout=30) for _ in range(40)]
+        for ticket in tickets:
+            batcher.submit(ticket, [np.zeros((8, 3), np.float32)])
+        begin = time.perf_counter()
+        for ticket in tickets:
+            ticket.future.result(timeout=30)
+        seconds = time.perf_counter() - begin
+    finally:
+        batcher.close()
+    assert pairs.count({0, 1}) >= 36  # an answer is out a moment before its instance counts as idle
+    assert seconds < 40 * (COPYING + COMPUTING)
+
+
+def test_every_instance_ends_when_the_last_request_was_still_on_its_way():
+    made, _ = devices(2)
+    instances, table = warm_up([device.open for device in made], SIGNATURE, count=2)
+    batcher = Batcher(instances, table, devices=[0, 1, 0, 1])
+    ticket = batcher.admit(8, timeout=30)
+    ending = threading.Thread(target=batcher.close, daemon=True)
+    ending.start()
+    time.sleep(0.1)  # all instances sleep until it comes
+    batcher.submit(ticket, [np.zeros((8, 3), np.float32)])
+    ending.join(timeout=20)
+    assert not ending.is_alive()
+    assert ticket.future.done()

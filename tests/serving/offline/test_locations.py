@@ -1,0 +1,84 @@
+"""Files of an object store: what fails once is tried again, what is not there is not, and nothing waits without end."""
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from headrace.errors import ClassifyError
+from headrace.serving.offline import locations
+from headrace.serving.offline.locations import UnreadableError, describe, is_folder, open_file, read_file, walk
+
+
+class Flaky(MemoryFileSystem):
+    """Fails as often as it was told to."""
+
+    protocol = "flaky"
+    store = {}  # noqa: RUF012 - as in the base class, which shares its files
+    pseudo_dirs = [""]  # noqa: RUF012
+    failures = 0
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(path.removeprefix("flaky://"))
+
+    def unstrip_protocol(self, name):
+        return f"flaky://{name.lstrip('/')}"
+
+    def _open(self, path, mode="rb", **options):
+        if mode == "rb" and Flaky.failures:
+            Flaky.failures -= 1
+            raise ConnectionResetError("the store hung up")
+        return super()._open(path, mode, **options)
+
+
+@pytest.fixture
+def store(monkeypatch):
+    fsspec.register_implementation("flaky", Flaky, clobber=True)
+    monkeypatch.setattr(locations, "_PAUSES", (0.0, 0.0, 0.0))
+    Flaky.failures = 0
+    system = fsspec.filesystem("flaky")
+    system.pipe("/b/one.jpg", b"one")
+    system.pipe("/b/sub/.hidden/two.jpg", b"two")
+    system.pipe("/b/sub/two.jpg", b"two")
+    return system
+
+
+def test_what_fails_is_tried_again_some_times(store):
+    Flaky.failures = 3
+    assert read_file("flaky://b/one.jpg", 10) == b"one"
+    Flaky.failures = 4
+    with pytest.raises(UnreadableError, match="the store hung up"):
+        read_file("flaky://b/one.jpg", 10)
+    assert Flaky.failures == 0
+
+
+def test_what_is_not_there_or_too_large_is_not_tried_again(store, monkeypatch):
+    monkeypatch.setattr(locations.time, "sleep", lambda seconds: pytest.fail("it waited"))
+    with pytest.raises(UnreadableError, match="No such file"):
+        read_file("flaky://b/none.jpg", 10)
+    with pytest.raises(UnreadableError, match="more than 2 bytes"):
+        read_file("flaky://b/one.jpg", 2)
+
+
+def test_a_store_is_walked_as_a_folder_is(store):
+    assert is_folder("flaky://b")
+    assert not is_folder("flaky://b/one.jpg")
+    found = list(walk("flaky://b"))
+    assert [(item.name, item.size) for item in found] == [("one.jpg", 3), ("sub/two.jpg", 3)]
+    assert all(item.stamp for item in found)
+    assert open_file(found[1].location).read() == b"two"
+    store.pipe("/b/one.jpg", b"uno")
+    assert next(walk("flaky://b")).stamp != found[0].stamp
+
+
+def test_what_cannot_be_looked_at_is_said_later(store):
+    assert describe("flaky://b/none.jpg", "none.jpg").size == -1
+    assert describe("/no/such/file.jpg", "file.jpg").size == -1
+
+
+@pytest.mark.parametrize(
+    ("address", "says"), [("nostore://b", "cannot open nostore://b"), ("flaky://none/x", "there is nothing at flaky://none/x")]
+)
+def test_addresses_that_lead_nowhere_are_said(store, address, says):
+    with pytest.raises(ClassifyError, match=says):
+        is_folder(address)

@@ -1,0 +1,96 @@
+"""Blocks of shared memory never overlap, always come back, and hold a model's tensors where both sides expect them."""
+
+import mmap
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import ArtifactError
+from headrace.serving.processes.arena import ALIGNMENT, Arena, BlockLayout, create_memory, map_memory
+from headrace.specs import Signature, TensorSpec
+
+SIGNATURE = Signature(
+    inputs=(
+        TensorSpec(name="image", dtype="uint8", shape=("batch", 5, 3)),
+        TensorSpec(name="scale", dtype="float32", shape=("batch",)),
+    ),
+    outputs=(TensorSpec(name="scores", dtype="float64", shape=("batch", 7)),),
+)
+
+
+@given(st.lists(st.tuples(st.integers(1, 900), st.booleans(), st.integers(0, 100)), max_size=60))
+def test_blocks_do_not_overlap_and_all_of_them_come_back(steps):
+    arena, taken = Arena(4096), {}
+    for size, give, which in steps:
+        if give and taken:
+            arena.give(offset := list(taken)[which % len(taken)])
+            del taken[offset]
+            continue
+        offset = arena.take(size)
+        if offset is None:
+            free = sorted([(start, start + length) for start, length in taken.items()] + [(4096, 4096)])
+            ends = [0, *(end for _, end in free)]
+            gaps = [start - end for end, (start, _) in zip(ends, free, strict=False)]
+            assert max(gaps) < size  # there really is no gap of that size
+            continue
+        assert offset % ALIGNMENT == 0
+        length = -(-size // ALIGNMENT) * ALIGNMENT
+        assert all(offset + length <= start or start + other <= offset for start, other in taken.items())
+        assert offset + length <= 4096
+        taken[offset] = length
+        assert arena.free_bytes == 4096 - sum(taken.values())
+    for offset in taken:
+        arena.give(offset)
+    assert arena.free_bytes == 4096
+    assert arena.take(4096) == 0
+
+
+def test_a_block_given_back_twice_is_an_error():
+    arena = Arena(1024)
+    offset = arena.take(10)
+    arena.give(offset)
+    with pytest.raises(KeyError):
+        arena.give(offset)
+
+
+def test_tensors_lie_one_after_the_other_aligned_and_shared():
+    descriptor = create_memory(1 << 16)
+    here, there = map_memory(os.dup(descriptor)), map_memory(descriptor)
+    layout = BlockLayout(SIGNATURE)
+    image, scale = layout.inputs(here, 256, 3)
+    (scores,) = layout.outputs(there, 256, 3)
+    assert (image.shape, image.dtype) == ((3, 5, 3), np.uint8)
+    assert (scale.shape, scale.dtype) == ((3,), np.float32)
+    assert (scores.shape, scores.dtype) == ((3, 7), np.float64)
+    assert layout.size(3) == 64 + 64 + 192
+    image[:], scale[:], scores[:] = 7, 1.5, 2.5
+    assert all(
+        (seen == written).all()
+        for seen, written in zip(
+            (*layout.inputs(there, 256, 3), *layout.outputs(here, 256, 3)), (image, scale, scores), strict=True
+        )
+    )
+    assert bytes(here[:256]) == bytes(256)
+    assert bytes(here[256 + layout.size(3) :]) == bytes(len(here) - 256 - layout.size(3))
+
+
+def test_the_memory_cannot_be_shrunk_under_a_reader_and_has_no_name():
+    before = set(os.listdir("/dev/shm"))
+    descriptor = create_memory(1 << 16)
+    with pytest.raises(PermissionError):
+        os.ftruncate(descriptor, 0)
+    with pytest.raises(PermissionError):
+        os.ftruncate(descriptor, 1 << 20)
+    assert set(os.listdir("/dev/shm")) == before
+    assert isinstance(map_memory(descriptor), mmap.mmap)
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(descriptor)
+
+
+def test_a_dtype_that_numpy_does_not_have_says_what_to_do():
+    odd = TensorSpec(name="half", dtype="bfloat16", shape=("batch", 2))
+    with pytest.raises(ArtifactError, match="half.*--frontends 0"):
+        BlockLayout(Signature(inputs=(odd,), outputs=(odd,)))

@@ -1,0 +1,110 @@
+"""What `headrace serve --ray` takes, and what it refuses by name. No Ray is needed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from headrace.serving.config import ServeConfig
+from headrace.serving.ray.cluster import reason_of
+from headrace.serving.ray.config import RayConfig, check_options, replica_config
+
+
+def headrace(*arguments, **environment):
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
+    return subprocess.run(
+        [sys.executable, "-m", "headrace", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+        env=kept | environment,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_replicas": 0}, "min_replicas must be a positive integer"),
+        ({"min_replicas": 3, "max_replicas": 2}, "max_replicas must be at least min_replicas, got 2 and 3"),
+        ({"models_per_replica": 0}, "models_per_replica"),
+        ({"target_requests": 0}, "target_requests"),
+        ({"cpus_per_replica": 0.0}, "cpus_per_replica must be a positive number"),
+        ({"cpus_per_replica": float("nan")}, "cpus_per_replica"),
+        ({"gpus_per_replica": -1.0}, "gpus_per_replica"),
+        ({"upscale_seconds": 0.0}, "upscale_seconds must be a positive number of seconds"),
+        ({"downscale_seconds": float("inf")}, "downscale_seconds"),
+    ],
+)
+def test_wrong_values_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        RayConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--grpc-port", 9), ("--metrics-port", 9), ("--tls-cert", "a.pem"), ("--frontends", 2), ("--model-control-mode", "poll")],
+)
+def test_what_would_be_ignored_is_refused(models, option, value):
+    done = headrace("serve", models, "--ray", option, value)
+    assert done.returncode == 2
+    assert f"{option} does not go with --ray" in " ".join(done.stderr.split())
+
+
+def test_options_of_a_cluster_need_one(models):
+    done = headrace("serve", models, "--min-replicas", 2)
+    assert done.returncode == 2
+    assert "--min-replicas needs --ray" in done.stderr
+
+
+def test_what_is_not_given_is_not_refused():
+    check_options(["models", "http_port", "max_queue", "token_file", "decoding", "min_replicas"], ray=True)
+    check_options(["models", "grpc_port"], ray=False)
+
+
+def test_every_option_of_serve_is_known_to_one_side():
+    """An option that is new must be thought of: it works on a cluster, or is refused there."""
+    import inspect
+
+    from headrace.cli import serve
+    from headrace.serving.ray import config
+
+    works = {
+        "context", "models", "host", "http_port", "ready_file", "instances", "threads", "max_queue", "timeout", "token_file",
+        "log_format", "access_log", "response_cache_bytes", "decoding", "ray", "allowed_host",
+    }  # fmt: skip
+    assert set(inspect.signature(serve).parameters) == works | set(config._NOT_ON_A_CLUSTER) | set(config._OF_A_CLUSTER)
+
+
+def test_a_replica_takes_no_more_threads_than_its_cores(tmp_path):
+    served = ServeConfig(models=tmp_path, token_file=tmp_path / "tokens.toml", frontends=2)
+    one = replica_config(served, RayConfig(cpus_per_replica=0.5))
+    assert (one.threads, one.decode_threads, one.grpc_port, one.metrics_port, one.front_ends) == (1, 2, None, None, 0)
+    assert replica_config(served, RayConfig(cpus_per_replica=6)).threads == 6
+    assert (one.model_control_mode, one.token_file) == ("explicit", None)
+
+
+def test_without_a_cluster_the_command_says_what_to_do(models, tmp_path):
+    done = headrace("serve", models, "--ray", RAY_TMPDIR=str(tmp_path))
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'headrace[ray]'" in done.stderr or "ray start --head" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_to_serve_and_no_port_are_said_before_a_cluster_is_looked_for(models, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "holds no models" in headrace("serve", tmp_path / "empty", "--ray").stderr
+    assert "is not a folder" in headrace("serve", tmp_path / "none", "--ray").stderr
+    assert "--http-port 0 does not go with --ray" in headrace("serve", models, "--ray", "--http-port", 0).stderr
+
+
+def test_the_reason_is_taken_out_of_a_traceback():
+    text = (
+        "The deployment failed to start 3 times in a row. Error:\nTraceback (most recent call last):\n"
+        "headrace.errors.ArtifactError: /models is not a folder\n\n"
+        "The above exception was the direct cause of the following exception:\n\nTraceback (most recent call last):\n"
+        "headrace.errors.ClusterError: node 10.0.0.7 cannot serve:\n  tiny: its digest is wrong\n\nmore of Ray's"
+    )
+    assert reason_of(text) == "node 10.0.0.7 cannot serve:\n  tiny: its digest is wrong"
+    assert reason_of(" out of memory ") == "out of memory"
