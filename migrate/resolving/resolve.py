@@ -161,7 +161,7 @@ class _Resolver:
         for item in several:
             if self._is_meant(item.factory):
                 return item
-        for item in several if not any(factory.name == self.model for factory in self.slicing.factories) else ():
+        for item in several if not any(factory.name == self.model for factory in self.survey.factories) else ():
             if self.model in (item.site.fact.model, item.site.fact.model.rpartition(".")[2]):
                 self.model = None  # said, and found
                 return item
@@ -176,14 +176,14 @@ class _Resolver:
 
     def _fall_back(self, failures: Sequence[str]) -> Resolved:
         reasons = "; ".join(dict.fromkeys(failures))
-        if self.model is not None or len(self.slicing.factories) == 1:
+        if self.model is not None or len(self.survey.factories) == 1:
             message = f"built with its own defaults, not as the script does, because that could not be followed: {reasons}"
             self.settings.remark("", 1, "PS015", message)
             return self._without_script()
-        if self.slicing.factories:
+        if self.survey.factories:
             raise AmbiguousError(
                 f"no script could be followed to its model ({reasons})",
-                candidates=_told_apart(self.slicing.factories),
+                candidates=_told_apart(self.survey.factories),
                 flag="--model",
             )
         raise MigrateError(f"no script could be followed to its model: {reasons}")
@@ -191,7 +191,7 @@ class _Resolver:
     # -- no script: a factory alone
 
     def _without_script(self) -> Resolved:
-        factories = list(self.slicing.factories)
+        factories = list(self.survey.factories)
         if self.model is not None:
             factory, call = self._factory_named(self.model)
         elif not factories:
@@ -224,7 +224,7 @@ class _Resolver:
                 raise MigrateError(f"--model {wanted!r} is neither a name nor a call of one")
             name, call = f"{where}:{called.id}" if where else called.id, parsed
         place, _, name = name.rpartition(":")
-        known = [item for item in self.slicing.factories if not place or item.path == place]
+        known = [item for item in self.survey.factories if not place or item.path == place]
         named = [item for item in known if item.name == name]
         named = named or [item for item in known if item.name.lower() == name.lower()]
         named = preferred(self.known, named)
@@ -240,7 +240,7 @@ class _Resolver:
                 )
             )
         if not named:
-            names = _told_apart(self.slicing.factories)
+            names = _told_apart(self.survey.factories)
             if not names:
                 raise MigrateError(f"--model {wanted}: this repository defines no model")
             raise AmbiguousError(f"this repository defines no model {name!r}", candidates=names, flag="--model")
@@ -289,7 +289,7 @@ class _Resolver:
         written = write(construction.program, known.repository, folder, "model")
         options = options_of(written, construction.program, script)
         given = self.settings.given
-        chooser = model_option(options, self.slicing.factories, self.model)
+        chooser = model_option(options, self.survey.factories, self.model)
         selected = self._select(construction, chooser, given)
         if selected is not None:
             return selected
@@ -302,7 +302,7 @@ class _Resolver:
             given[chooser.dest] = chooser.default  # a bare string where the script expects a list of them
         wanted = [option for option in options if option.required and option.dest not in given]
         if chooser is not None and chooser in wanted:
-            names = self.known.table.dispatched() or _told_apart(self.slicing.factories)
+            names = self.known.table.dispatched() or _told_apart(self.survey.factories)
             candidates = [str(item) for item in chooser.choices or names]
             raise AmbiguousError(
                 f"{script.path} must be told its model ({flag_of(chooser)})", candidates=candidates, flag="--model"
@@ -406,8 +406,8 @@ class _Resolver:
         if chooser is not None and value is None and isinstance(chooser.default, str):
             value = chooser.default
         if value is not None:
-            named = [item for item in self.slicing.factories if item.name == value]
-            named = named or [item for item in self.slicing.factories if item.name.lower() == value.lower().replace("-", "_")]
+            named = [item for item in self.survey.factories if item.name == value]
+            named = named or [item for item in self.survey.factories if item.name.lower() == value.lower().replace("-", "_")]
             if named:
                 return preferred(self.known, named)[0]
         return construction.factory
