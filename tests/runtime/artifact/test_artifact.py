@@ -410,7 +410,7 @@ def test_replaces_a_model_while_it_is_being_read(write, files):
 WRITER = """
 import resource, sys
 from pathlib import Path
-from headrace.runtime.artifact import write_artifact
+from headrace.runtime.artifact.artifact import write_artifact
 from headrace.errors import ArtifactError
 from headrace.specs import Signature, TensorSpec
 import signal

@@ -33,7 +33,10 @@ def test_container_quota(tmp_path, content, cpus):
 
 def test_session_plan_and_backends_import_without_torch():
     code = (
-        "import sys; from headrace.runtime import backends, config, measure, parity, plan, session, structure\n"
+        "import sys; from headrace.runtime import backends\n"
+        "from headrace.runtime.artifact import artifact, parity, plan\n"
+        "from headrace.runtime.base import config, session, structure\n"
+        "from headrace.runtime.tuning import measure\n"
         "backends.discover(); backends.get('onnxruntime').supports(session.Target())\n"
         "backends.get('openvino').supports(session.Target())\n"
         "print('torch' in sys.modules)"

@@ -120,7 +120,7 @@ def test_handlers_of_the_users_own_are_used_instead_of_stderr_whenever_they_came
     log.addHandler(handler)
     graph(torch.randn(2, 4))
     assert "captured in" in records[1].getMessage()
-    assert (records[1].levelname, records[1].filename) == ("INFO", "compiled.py")
+    assert (records[1].levelname, records[1].filename) == ("INFO", "compiler.py")
     assert capsys.readouterr().err == ""
 
 

@@ -134,8 +134,8 @@ def test_baseline_and_headrace_are_measured_in_turn_and_agree(tmp_path):
     assert len(result.measurements) == 2 * 2 * 2
     # The order alternates by round, each of which measures every concurrency.
     order = [(one.round, one.concurrency, one.contender[0]) for one in result.measurements]
-    assert order[:4] == [(0, 1, "b"), (0, 1, "p"), (0, 3, "b"), (0, 3, "p")]
-    assert order[4:] == [(1, 1, "p"), (1, 1, "b"), (1, 3, "p"), (1, 3, "b")]
+    assert order[:4] == [(0, 1, "b"), (0, 1, "h"), (0, 3, "b"), (0, 3, "h")]
+    assert order[4:] == [(1, 1, "h"), (1, 1, "b"), (1, 3, "h"), (1, 3, "b")]
     assert all(one.load.completed > 0 and one.server_cpu_ms > 0 and one.other_cores >= 0 for one in result.measurements)
     assert result.agreement.agreed == result.agreement.compared == 18
     assert result.accuracy == {"baseline": 1.0, "headrace": 1.0}
