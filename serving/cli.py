@@ -84,8 +84,7 @@ def serve(
     downscale_secs: Annotated[float, typer.Option(help="Seconds without it before one is taken away.")] = 300.0,
 ) -> None:
     """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
-    from .config import ServeConfig
-    from .models.devices import parsed_devices
+    from .config import ServeConfig, parse_devices
     from .ray.config import RayConfig, check_options
 
     given = [name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
@@ -104,7 +103,7 @@ def serve(
             upscale_seconds=upscale_secs,
             downscale_seconds=downscale_secs,
         )
-        config = ServeConfig(
+        config = ServeConfig.of(
             models=models,
             host=host,
             http_port=http_port,
@@ -112,12 +111,12 @@ def serve(
             metrics_port=metrics_port,
             ready_file=ready_file,
             instances=instances,
-            devices=parsed_devices(devices),
+            devices=parse_devices(devices),
             threads=threads,
             max_queue=max_queue,
             default_timeout_seconds=timeout,
             frontends=frontends,
-            ring_bytes=ring_mib << 20,
+            ring_mib=ring_mib,
             allowed_hosts=tuple(allowed_host or ()),
             token_file=token_file,
             tls_cert=tls_cert,

@@ -1,158 +1,185 @@
-"""How the embedded server is set up: addresses, limits, and how many of what."""
+"""How the embedded server is set up: addresses, limits, and how many of what. The options of `headrace serve` are these."""
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any, Literal
 
 from ..runtime.base.session import default_threads
-from .images.gpu_preprocessing import ALL_DECODINGS, GPU_BATCH
+from .options import OptionGroup, option, options_of
 
-__all__ = ["ServeConfig"]
+__all__ = [
+    "GROUPS", "Addresses", "Batching", "Decoding", "Limits", "ModelControl", "Observability", "Processes", "Security",
+    "ServeConfig", "parse_devices",
+]  # fmt: skip
 
 MIB = 1 << 20
 _MAX_FRONTENDS = 64
-# By default so many cores get one front end; fewer than twice as many get none, since the ring and the engine's own process
+# By default so many cores get one front end; fewer than twice as many get none, since the arena and the engine's own process
 # cost more there than one event loop that shares a process with its batcher.
 _CORES_PER_FRONTEND = 8
-# What a client sets at one front end the others would not know.
-_OF_ONE_PROCESS = ("shared_memory", "allow_settings")
 _HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}")
-_CONTROL_MODES = ("none", "explicit", "poll")
+_GPUS = re.compile(r"\d+(,\d+)*")
+
+_TLS_WITH_RAY = "Ray Serve's proxies take HTTP; end TLS at the load balancer before them"
+_LOADING_WITH_RAY = "replicas load models as they are asked for"
+_FOLDER_WITH_RAY = f"{_LOADING_WITH_RAY}; start the command again after the folder changed"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServeConfig:
-    """One run of `headrace serve`. Every limit is what one request may cost; a port of 0 takes a free one.
+class Addresses(OptionGroup):
+    """Where clients reach the server, and where whoever started it learns that. A port of None is not served."""
 
-    `models` is a folder in the model-repository layout. `instances` sessions run side by side per model, each with `threads`
-    CPU threads (None: as many as its plan was measured with); a model whose plan is for GPUs has so many on each of the
-    `devices`, numbers of GPUs as CUDA counts those that the process sees (None: all of them). Without `instances` warm-up
-    measures whether two serve more than one: alone, a request has all cores either way; under load, one batch may use the
-    moments in which the other waits for its slowest thread, is collated or copied, or is handed back.
-    `frontends` processes take requests, decode images and pass rows to the engine's process, each through `ring_bytes` of
-    shared memory; 0 does all in one process, and None decides by the number of cores.
-    `decoding` says how images become tensors: "exact" as Pillow computes it, "fast" with JPEG pixels within 2 of
-    255 of that, "scaled" decoding large JPEGs at a fraction of their size, "gpu" decoding JPEGs on the first of the
-    `devices`, in the one process that there is then; see docs/decoding.md.
-    `max_queue` counts requests waiting per model. `default_timeout_seconds` is the deadline of a request that names none.
-    `allowed_hosts` are names by which HTTP requests may call the server, besides localhost and addresses; without any, other
-    names are refused on a loopback address without tokens only.
-    `token_file` holds the bearer tokens that calls then need. `tls_cert` and `tls_key` are PEM files, used by all ports; with
-    `tls_client_ca` clients must show a certificate of that authority. `shared_memory` and `allow_settings` (logging, tracing)
-    open what lets clients reach beyond their own requests. `log_format` is "text" or "json"; `access_log` adds a line per
-    request. Traces go to the OpenTelemetry collector at the address `trace_otlp`, by OTLP over HTTP.
-    `model_control_mode` is Triton's: "none" serves what is there at the start; "explicit" loads `load_models` ("*" is all)
-    and then what clients ask for; "poll" looks at the folder every `repository_poll_seconds` and follows it.
-    `rate_limit` is how many inference requests a second one client may send; None is as many as it likes.
-    `response_cache_bytes` of outputs are kept for inputs that come again; 0 keeps none.
-    `ready_file` is written as JSON with the chosen ports once every model was tried. Raises ValueError naming the field.
-    """
+    title = "Addresses"
 
-    models: Path
-    host: str = "127.0.0.1"
-    http_port: int = 8000
-    grpc_port: int | None = 8001
-    metrics_port: int | None = 8002
-    ready_file: Path | None = None
-
-    allowed_hosts: tuple[str, ...] = ()
-    token_file: Path | None = None
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
-    tls_client_ca: Path | None = None
-    shared_memory: bool = False
-    allow_settings: bool = False
-    log_format: str = "text"
-    access_log: bool = False
-    trace_otlp: str | None = None
-
-    max_queue: int = 256
-    max_queue_delay_seconds: float = 0.01
-    default_timeout_seconds: float = 30.0
-    head_timeout_seconds: float = 20.0
-    body_timeout_seconds: float = 60.0
-    drain_seconds: float = 30.0
-
-    model_control_mode: str = "none"
-    load_models: tuple[str, ...] = ()
-    repository_poll_seconds: float = 15.0
-    response_cache_bytes: int = 0
-    rate_limit: float | None = None
-
-    instances: int | None = None
-    devices: tuple[int, ...] | None = None
-    threads: int | None = None
-    decode_threads: int | None = None
-    frontends: int | None = None
-    ring_bytes: int = 256 * MIB
-    decoding: str = "fast"
-
-    max_body_bytes: int = 64 * MIB
-    max_decompressed_bytes: int = 128 * MIB
-    max_header_bytes: int = 64 * 1024
-    max_json_depth: int = 32
-    max_inflight_bytes: int = 512 * MIB
-    max_pixels: int = 50_000_000
+    host: str = option("127.0.0.1", "The address to bind.")
+    http_port: int = option(8000, "0 takes a free one.", least=0, most=65535)
+    grpc_port: int | None = option(
+        8001, "0 takes a free one.", least=0, most=65535,
+        not_with_ray="gRPC is not offered there; clients speak HTTP, or to a server without --ray",
+    )  # fmt: skip
+    metrics_port: int | None = option(
+        8002, "0 takes a free one.", least=0, most=65535,
+        not_with_ray="every node of a Ray cluster exports its own metrics; see docs/ray.md",
+    )  # fmt: skip
+    ready_file: Path | None = option(None, "Written as JSON with the ports once every model was tried.")
 
     def __post_init__(self) -> None:
-        for name in ("http_port", "grpc_port", "metrics_port"):
-            port = getattr(self, name)
-            if port is not None and not 0 <= port <= 65535:
-                raise ValueError(f"{name} must be a port from 0 (any free one) to 65535, got {port}")
+        super().__post_init__()
         fixed = [port for port in (self.http_port, self.grpc_port, self.metrics_port) if port]
         if len(set(fixed)) != len(fixed):
-            raise ValueError(f"http_port, grpc_port and metrics_port must differ, got {fixed}")
-        positive = (
-            "max_queue", "instances", "threads", "decode_threads", "max_body_bytes", "max_decompressed_bytes",
-            "max_header_bytes", "max_json_depth", "max_inflight_bytes", "max_pixels", "ring_bytes",
-        )  # fmt: skip
-        for name in positive:
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        if self.devices is not None and not (self.devices and len(set(self.devices)) == len(self.devices)):
-            raise ValueError(f"devices must name GPUs, each once, got {self.devices!r}")
-        if self.devices and any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in self.devices):
-            raise ValueError(f"devices must be numbers of GPUs, from 0; got {self.devices!r}")
-        if self.frontends is not None and (isinstance(self.frontends, bool) or not 0 <= self.frontends <= _MAX_FRONTENDS):
-            raise ValueError(f"frontends must be a number of processes from 0 to {_MAX_FRONTENDS}, got {self.frontends!r}")
-        if self.frontends and (one := next((name for name in _OF_ONE_PROCESS if getattr(self, name)), None)):
-            raise ValueError(f"{one} is a matter of one process, so that it needs frontends 0, got {self.frontends}")
-        if self.decoding not in ALL_DECODINGS:
-            raise ValueError(f"decoding must be one of {', '.join(ALL_DECODINGS)}, got {self.decoding!r}")
-        if self.decoding == "gpu" and self.frontends:
-            raise ValueError(f"decoding gpu gathers images in one process, so that it needs frontends 0, got {self.frontends}")
-        if self.rate_limit is not None and not (math.isfinite(self.rate_limit) and self.rate_limit > 0):
-            raise ValueError(f"rate_limit must be a positive number of requests a second, got {self.rate_limit!r}")
-        cache = self.response_cache_bytes
-        if isinstance(cache, bool) or not isinstance(cache, int) or cache < 0:
-            raise ValueError(f"response_cache_bytes must be a number of bytes, 0 for no cache, got {cache!r}")
-        if self.model_control_mode not in _CONTROL_MODES:
-            raise ValueError(f"model_control_mode must be one of {', '.join(_CONTROL_MODES)}, got {self.model_control_mode!r}")
-        if self.load_models and self.model_control_mode != "explicit":
-            raise ValueError("load_models needs model_control_mode explicit; the other modes load every model")
-        seconds = (
-            "default_timeout_seconds", "head_timeout_seconds", "body_timeout_seconds", "drain_seconds",
-            "repository_poll_seconds",
-        )  # fmt: skip
-        for name in seconds:
-            if not (math.isfinite(getattr(self, name)) and getattr(self, name) > 0):
-                raise ValueError(f"{name} must be a positive number of seconds, got {getattr(self, name)!r}")
+            raise ValueError(f"--http-port, --grpc-port and --metrics-port must differ, got {fixed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Security(OptionGroup):
+    """Who may call, and what lets clients reach beyond their own requests.
+
+    Without `allowed_hosts`, names other than localhost are rejected on a loopback address without tokens only.
+    """
+
+    title = "Security"
+
+    allowed_hosts: tuple[str, ...] = option(
+        (), "A name by which the server may be called, besides localhost and addresses. Repeatable.", name="allowed-host"
+    )
+    token_file: Path | None = option(None, "TOML or JSON with lists of bearer tokens under infer, admin and metrics.")
+    tls_cert: Path | None = option(None, "PEM certificate chain; all ports then speak TLS only.", not_with_ray=_TLS_WITH_RAY)
+    tls_key: Path | None = option(None, "The PEM key of --tls-cert, unencrypted.", not_with_ray=_TLS_WITH_RAY)
+    tls_client_ca: Path | None = option(None, "Clients must show a certificate of this authority.", not_with_ray=_TLS_WITH_RAY)
+    shared_memory: bool = option(
+        False, "Let clients on this machine pass tensors in shared memory.",
+        not_with_ray="clients and replicas are not on one machine",
+    )  # fmt: skip
+    allow_settings: bool = option(
+        False, "Let clients change log settings over the network.", not_with_ray="a change would reach one replica of many"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if wrong := [name for name in self.allowed_hosts if not _HOST.fullmatch(name)]:
-            raise ValueError(f"allowed_hosts must be host names without scheme and port, got {wrong[0]!r}")
+            raise ValueError(f"--allowed-host must be a host name without scheme and port, got {wrong[0]!r}")
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key go together; give both or neither")
+            raise ValueError("--tls-cert and --tls-key go together; give both or neither")
         if self.tls_client_ca is not None and self.tls_cert is None:
-            raise ValueError("tls_client_ca needs tls_cert and tls_key")
+            raise ValueError("--tls-client-ca needs --tls-cert and --tls-key")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observability(OptionGroup):
+    """Logs and traces."""
+
+    title = "Logs and traces"
+
+    log_format: Literal["text", "json"] = option("text", "The log goes to stderr.")
+    access_log: bool = option(False, "Log a line per request.")
+    trace_otlp: str | None = option(
+        None, "Send OpenTelemetry traces to this OTLP/HTTP collector, as in http://localhost:4318.", metavar="URL",
+        not_with_ray="spans are not sent from replicas",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.trace_otlp is not None and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", self.trace_otlp):
-            raise ValueError(f"trace_otlp must be a collector's address such as http://localhost:4318, got {self.trace_otlp!r}")
-        if self.log_format not in ("text", "json"):
-            raise ValueError(f"log_format must be text or json, got {self.log_format!r}")
-        if not (math.isfinite(self.max_queue_delay_seconds) and self.max_queue_delay_seconds >= 0):
-            raise ValueError(f"max_queue_delay_seconds must be a number of seconds >= 0, got {self.max_queue_delay_seconds!r}")
+            raise ValueError(
+                f"--trace-otlp must be a collector's address such as http://localhost:4318, got {self.trace_otlp!r}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelControl(OptionGroup):
+    """Which models are loaded, by Triton's modes."""
+
+    title = "Model control"
+
+    model_control_mode: Literal["none", "explicit", "poll"] = option(
+        "none", "none: fixed at the start; explicit: clients load and unload; poll: the folder is followed.",
+        not_with_ray=_FOLDER_WITH_RAY,
+    )  # fmt: skip
+    load_models: tuple[str, ...] = option(
+        (), "Under explicit control, loaded at the start; '*' is all. Repeatable.", name="load-model",
+        not_with_ray=_LOADING_WITH_RAY,
+    )  # fmt: skip
+    repository_poll_seconds: float = option(
+        15.0, "Seconds between two looks at the folder in poll mode.", above=0, not_with_ray=_FOLDER_WITH_RAY
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.load_models and self.model_control_mode != "explicit":
+            raise ValueError("--load-model needs --model-control-mode explicit; the other modes load every model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batching(OptionGroup):
+    """How requests wait and meet."""
+
+    title = "Batching"
+
+    max_queue: int = option(256, "Requests that may wait, per model, before new ones are rejected.", least=1)
+    max_queue_delay_seconds: float = option(
+        0.01, "The most seconds that a request waits for others to fill its batch.", least=0
+    )
+    default_timeout_seconds: float = option(30.0, "Deadline in seconds of a request that names none.", name="timeout", above=0)
+    response_cache_bytes: int = option(
+        0, "Memory for outputs that are given again when the same input comes again; 0 keeps none.", least=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits(OptionGroup):
+    """What one request, and one client, may cost."""
+
+    title = "Limits"
+
+    max_body_bytes: int = option(64 * MIB, "Bytes of a request's body, and of a gRPC message.", least=1)
+    max_decompressed_bytes: int = option(128 * MIB, "Bytes of a compressed body once it is decompressed.", least=1)
+    max_header_bytes: int = option(64 * 1024, "Bytes of a request's head.", least=1)
+    max_json_depth: int = option(32, "Levels of nested lists and objects in a request's JSON.", least=1)
+    max_inflight_bytes: int = option(512 * MIB, "Bytes of all bodies under way together.", least=1)
+    max_pixels: int = option(50_000_000, "Pixels of an image.", least=1)
+    head_timeout_seconds: float = option(20.0, "Seconds in which a request's head must arrive.", above=0)
+    body_timeout_seconds: float = option(
+        60.0, "Seconds in which a request's body must arrive, and in which a client must take its answer.", above=0
+    )
+    rate_limit: float | None = option(
+        None, "Inference requests a second that one client may send.", above=0, unset="any number",
+        not_with_ray="replicas do not count together; limit clients at the load balancer",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding(OptionGroup):
+    """How images become tensors: as Pillow computes it, or faster within bounds; see docs/decoding.md."""
+
+    title = "Decoding"
+
+    decoding: Literal["exact", "fast", "scaled", "gpu"] = option(
+        "fast", "exact: as Pillow; fast: JPEG within 2 of 255; scaled: large JPEGs decoded smaller; gpu: on a GPU."
+    )
+    decode_threads: int | None = option(None, "Threads that decode images.", least=1, unset="one per core")
 
     @property
     def decoders(self) -> int:
@@ -162,19 +189,118 @@ class ServeConfig:
         """
         if self.decode_threads:
             return self.decode_threads
-        return 2 * GPU_BATCH if self.decoding == "gpu" else max(2, min(32, default_threads()))
+        if self.decoding == "gpu":
+            from .images.gpu_preprocessing import GPU_BATCH
+
+            return 2 * GPU_BATCH
+        return max(2, min(32, default_threads()))
+
+
+def parse_devices(text: str) -> tuple[int, ...] | None:
+    """GPUs as a command line names them: "all" is None, "0,2" is (0, 2). Raises ValueError."""
+    if text == "all":
+        return None
+    if not _GPUS.fullmatch(text):
+        raise ValueError(f"--devices must be all, or numbers of GPUs as in 0,1; got {text!r}")
+    return tuple(int(number) for number in text.split(","))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processes(OptionGroup):
+    """How many of what run side by side.
+
+    Without `instances` warm-up measures whether two sessions serve more than one: alone, a request has all cores either way;
+    under load, one batch may use the moments in which the other waits for its slowest thread, is collated or copied, or is
+    handed back.
+    """
+
+    title = "Sessions and processes"
+
+    instances: int | None = option(None, "Sessions side by side per model (and GPU).", least=1, unset="what warm-up finds")
+    devices: tuple[int, ...] | None = option(
+        None, "GPUs for models that were planned on one, as in 0,1; all: those that the server sees.",
+        metavar="all|N,N", parse=parse_devices, unset="all",
+        not_with_ray="a replica uses the GPUs that Ray gives it; see --gpus-per-replica",
+    )  # fmt: skip
+    threads: int | None = option(None, "CPU threads of each session.", least=1, unset="as the plan measured")
+    frontends: int | None = option(
+        None, "Processes that take requests and decode images; 0 is one process for all.",
+        least=0, most=_MAX_FRONTENDS, unset="by the cores",
+        not_with_ray="Ray Serve's proxies are the front ends, one per node",
+    )  # fmt: skip
+    ring_mib: int = option(
+        256, "Shared memory of each front end for requests on their way, in MiB.", least=1,
+        not_with_ray="there are no front ends with shared memory; Ray carries requests",
+    )  # fmt: skip
+    drain_seconds: float = option(30.0, "Seconds in which accepted requests are answered when the server stops.", above=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.devices is not None and not (self.devices and len(set(self.devices)) == len(self.devices)):
+            raise ValueError(f"--devices must name GPUs, each once, got {self.devices!r}")
+        if self.devices and any(isinstance(one, bool) or not isinstance(one, int) or one < 0 for one in self.devices):
+            raise ValueError(f"--devices must be numbers of GPUs, from 0; got {self.devices!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeConfig:
+    """One run of `headrace serve` of `models`, a folder in the model-repository layout, by groups of options."""
+
+    models: Path
+    addresses: Addresses = Addresses()
+    security: Security = Security()
+    observe: Observability = Observability()
+    control: ModelControl = ModelControl()
+    batching: Batching = Batching()
+    limits: Limits = Limits()
+    images: Decoding = Decoding()
+    processes: Processes = Processes()
+
+    def __post_init__(self) -> None:
+        if self.processes.frontends and (alone := self._of_one_process):
+            raise ValueError(f"{alone} needs a single process; leave out --frontends")
+
+    @classmethod
+    def of(cls, *, models: Path, **options: Any) -> ServeConfig:
+        """From options by their fields' names, whichever group each belongs to. Raises ValueError, TypeError for no option."""
+        return cls(models=models).changed(**options)
+
+    def changed(self, **options: Any) -> ServeConfig:
+        """This configuration with other values of some options, by their fields' names."""
+        groups = {
+            name: replace(getattr(self, name), **{field: options.pop(field) for field in _fields(group) if field in options})
+            for name, group in GROUPS.items()
+        }
+        return replace(self, **groups, **options)
 
     @property
     def decoding_gpu(self) -> int | None:
         """The number of the GPU that decodes, where one does; None is torch's current one."""
-        return self.devices[0] if self.devices else None
+        return self.processes.devices[0] if self.processes.devices else None
 
     @property
     def front_ends(self) -> int:
         """Processes that take requests beside the engine's; 0 is everything in one process."""
-        if self.frontends is not None:
-            return self.frontends
-        if self.decoding == "gpu" or any(getattr(self, name) for name in _OF_ONE_PROCESS):
+        if self.processes.frontends is not None:
+            return self.processes.frontends
+        if self._of_one_process:
             return 0
         cores = default_threads()
         return 0 if cores < 2 * _CORES_PER_FRONTEND else min(_MAX_FRONTENDS, cores // _CORES_PER_FRONTEND)
+
+    @property
+    def _of_one_process(self) -> str | None:
+        """The option that needs one process: what a client sets at one, others would not know; a GPU gathers images."""
+        if self.security.shared_memory:
+            return "--shared-memory"
+        if self.security.allow_settings:
+            return "--allow-settings"
+        return "--decoding gpu" if self.images.decoding == "gpu" else None
+
+
+GROUPS: dict[str, type[Any]] = {field.name: type(field.default) for field in fields(ServeConfig) if field.name != "models"}
+"""The groups of options by the fields of ServeConfig."""
+
+
+def _fields(group: type[Any]) -> list[str]:
+    return [option.field for option in options_of(group)]

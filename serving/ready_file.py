@@ -24,8 +24,8 @@ def say(line: str) -> None:
 
 def serving_line(models: Iterable[str], config: ServeConfig, ports: Mapping[str, int]) -> str:
     """Which models are served where. `ports` has "http" first."""
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    scheme = "http" if config.tls_cert is None else "https"
+    host = f"[{config.addresses.host}]" if ":" in config.addresses.host else config.addresses.host
+    scheme = "http" if config.security.tls_cert is None else "https"
     schemes = {"http": f"{scheme}://", "metrics": f"metrics {scheme}://", "grpc": "gRPC "}
     where = [f"{schemes[name]}{host}:{port}{_PATHS.get(name, '')}" for name, port in ports.items()]
     names = ", ".join(dict.fromkeys(models)) or "no model yet"

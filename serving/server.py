@@ -19,7 +19,7 @@ def serve(config: ServeConfig) -> None:
     HeadraceError when a port is taken or a process ends while it starts.
     """
     repository = ModelRepository(config)
-    if config.decoding == "gpu":
+    if config.images.decoding == "gpu":
         check_gpu_decoding(config.decoding_gpu)
     if config.front_ends:
         from .processes.supervisor import Supervisor
@@ -32,5 +32,5 @@ def serve(config: ServeConfig) -> None:
     from .observe.logs import log_output
     from .processes.single import SingleProcess
 
-    with log_output(config.log_format) as log_settings, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with log_output(config.observe.log_format) as log_settings, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(SingleProcess(config, repository, log_settings).run())

@@ -35,6 +35,7 @@ SERVING = (
         "images",
         "protocol",
         "batching",
+        "options",
         "config",
         "guard",
         "ready_file",

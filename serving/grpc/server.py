@@ -81,7 +81,7 @@ class GrpcServer:
         methods = Methods(
             _Service(plane),
             budget=plane.bytes,
-            log_calls=plane.config.access_log,
+            log_calls=plane.config.observe.access_log,
             count=lambda peer: plane.count_request(client_of_peer(peer)),
             telemetry=self._telemetry,
         )
@@ -141,7 +141,7 @@ class GrpcServer:
             else:
                 await self.start()
                 break
-        await old.stop(self._plane.config.drain_seconds)
+        await old.stop(self._plane.config.processes.drain_seconds)
 
     async def stop(self, grace: float) -> None:
         """Take no more calls and finish those that run, within `grace` seconds."""
@@ -213,12 +213,12 @@ def _options(plane: DataPlane, shared: bool) -> list[tuple[str, int]]:
     config = plane.config
     return [
         ("grpc.so_reuseport", int(shared)),  # or a second server would take half of the requests, silently
-        ("grpc.max_receive_message_length", config.max_body_bytes),
+        ("grpc.max_receive_message_length", config.limits.max_body_bytes),
         ("grpc.max_send_message_length", -1),
-        ("grpc.max_metadata_size", config.max_header_bytes),
-        ("grpc.absolute_max_metadata_size", config.max_header_bytes),
+        ("grpc.max_metadata_size", config.limits.max_header_bytes),
+        ("grpc.absolute_max_metadata_size", config.limits.max_header_bytes),
         # Slow or silent clients: a handshake takes no longer than an HTTP head, and who is gone is noticed.
-        ("grpc.server_handshake_timeout_ms", int(config.head_timeout_seconds * 1000)),
+        ("grpc.server_handshake_timeout_ms", int(config.limits.head_timeout_seconds * 1000)),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 1),

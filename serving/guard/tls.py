@@ -55,9 +55,9 @@ class Tls:
 
 def load_tls(config: ServeConfig) -> Tls | None:
     """What the configuration asks for, None for plain text. Raises HeadraceError when a file cannot be used."""
-    if config.tls_cert is None or config.tls_key is None:
+    if config.security.tls_cert is None or config.security.tls_key is None:
         return None
-    tls = Tls(certificate=config.tls_cert, key=config.tls_key, client_ca=config.tls_client_ca)
+    tls = Tls(certificate=config.security.tls_cert, key=config.security.tls_key, client_ca=config.security.tls_client_ca)
     tls.context()
     return tls
 

@@ -74,7 +74,7 @@ def create_app(plane: DataPlane) -> FastAPI:
         description="Image classification over the Open Inference Protocol (KServe v2) with Triton's extensions.",
         redirect_slashes=False,  # the redirect would name whatever host the request's header claims
     )
-    bodies = BodyReader(limit=config.max_body_bytes, budget=plane.bytes)
+    bodies = BodyReader(limit=config.limits.max_body_bytes, budget=plane.bytes)
     _add_error_handlers(app)
 
     @app.get("/v2", tags=["server"])
@@ -103,7 +103,7 @@ def create_app(plane: DataPlane) -> FastAPI:
     async def load(request: Request, model: str) -> Response:
         """Load or renew a model; answered once it serves. Only under explicit model control."""
         async with bodies.read(request) as body:
-            parameters = await asyncio.to_thread(control_parameters, body, max_depth=config.max_json_depth)
+            parameters = await asyncio.to_thread(control_parameters, body, max_depth=config.limits.max_json_depth)
         await plane.load_model(model, parameters)
         return Response()
 
@@ -111,7 +111,7 @@ def create_app(plane: DataPlane) -> FastAPI:
     async def unload(request: Request, model: str) -> Response:
         """Unload a model; answered once no new request finds it. Only under explicit model control."""
         async with bodies.read(request) as body:
-            parameters = await asyncio.to_thread(control_parameters, body, max_depth=config.max_json_depth)
+            parameters = await asyncio.to_thread(control_parameters, body, max_depth=config.limits.max_json_depth)
         await plane.unload_model(model, parameters)
         return Response()
 
@@ -155,11 +155,11 @@ def create_app(plane: DataPlane) -> FastAPI:
         async with bodies.read(request) as sent:
             body, encoding = sent, request.headers.get("content-encoding", "")
             if encoding not in ("", "identity"):
-                body = await plane.in_pool(partial(decompress, sent, encoding, config.max_decompressed_bytes))
+                body = await plane.in_pool(partial(decompress, sent, encoding, config.limits.max_decompressed_bytes))
             if (len(body) if length is None else length) > _LONG_JSON:
-                message = await plane.in_pool(partial(decode_request, body, length, max_depth=config.max_json_depth))
+                message = await plane.in_pool(partial(decode_request, body, length, max_depth=config.limits.max_json_depth))
             else:
-                message = decode_request(body, length, max_depth=config.max_json_depth)
+                message = decode_request(body, length, max_depth=config.limits.max_json_depth)
             answer = await while_connected(request, plane.infer(model, version, message))
             parts, json_length = encode_response(answer, message)
         return _packed(request, parts, json_length)

@@ -67,10 +67,10 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
             self._bytes += len(data)
             super().data_received(data)
             if not self._in_head and self._body_timer is None:
-                self._body_timer = self.loop.call_later(config.body_timeout_seconds, self._give_up_body)
-            if self._in_head and self._bytes > config.max_header_bytes:
+                self._body_timer = self.loop.call_later(config.limits.body_timeout_seconds, self._give_up_body)
+            if self._in_head and self._bytes > config.limits.max_header_bytes:
                 self._refuse(431, "the request head is too long")
-            elif self._bytes - self._body_bytes > config.max_header_bytes + _MAX_FRAMING_BYTES:
+            elif self._bytes - self._body_bytes > config.limits.max_header_bytes + _MAX_FRAMING_BYTES:
                 self._refuse(413, "the body comes in too many chunks, or with too long trailers")
 
         def on_message_begin(self) -> None:
@@ -120,7 +120,7 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
 
         def pause_writing(self) -> None:
             # The client reads slower than its answer is written; it need not read for ever.
-            self._write_timer = self.loop.call_later(config.body_timeout_seconds, self._give_up)
+            self._write_timer = self.loop.call_later(config.limits.body_timeout_seconds, self._give_up)
             super().pause_writing()
 
         def resume_writing(self) -> None:
@@ -132,7 +132,7 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
         def _count_field(self, size: int) -> None:
             """Also those of trailers."""
             self._field_bytes += size
-            if self._field_bytes > config.max_header_bytes:
+            if self._field_bytes > config.limits.max_header_bytes:
                 self._fail(431, "the request head is too long")
 
         def _fail(self, status: int, message: str) -> None:
@@ -142,7 +142,7 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
 
         def _expect_head(self) -> None:
             if self._head_timer is None:
-                self._head_timer = self.loop.call_later(config.head_timeout_seconds, self._give_up_head)
+                self._head_timer = self.loop.call_later(config.limits.head_timeout_seconds, self._give_up_head)
 
         def _give_up_head(self) -> None:
             self._head_timer = None
@@ -156,7 +156,7 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
         def _give_up_body(self) -> None:
             # What was answered before its body was there, as with an error, gets no other answer. Until now the rest could
             # come, or the sender would not have read that answer.
-            self._refuse(408, f"the body did not arrive within {config.body_timeout_seconds:g} s")
+            self._refuse(408, f"the body did not arrive within {config.limits.body_timeout_seconds:g} s")
 
         def _give_up(self) -> None:
             self.transport.abort()

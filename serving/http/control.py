@@ -20,7 +20,7 @@ def add_control_routes(app: FastAPI, plane: DataPlane, bodies: BodyReader) -> No
 
     async def read(request: Request) -> Any:
         async with bodies.read(request) as body:
-            return parse_json(body, max_depth=plane.config.max_json_depth) if body.strip() else {}
+            return parse_json(body, max_depth=plane.config.limits.max_json_depth) if body.strip() else {}
 
     @app.get("/v2/systemsharedmemory/status", tags=["shared memory"])
     @app.get("/v2/systemsharedmemory/region/{region}/status", tags=["shared memory"])

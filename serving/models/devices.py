@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -11,9 +10,7 @@ from ...runtime.artifact.plan import Plan
 from ...runtime.base.session import visible_gpus
 from .warmup import Instance
 
-__all__ = ["each_device", "parsed_devices"]
-
-_LIST = re.compile(r"\d+(,\d+)*")
+__all__ = ["each_device"]
 
 Open = Callable[..., Instance]
 
@@ -37,12 +34,3 @@ def ordinals(device: str, wanted: Sequence[int] | None, visible: Callable[[], in
     if beyond := [ordinal for ordinal in wanted if ordinal >= count]:
         raise BackendError(f"there is no GPU {beyond[0]}: this process sees {count}, counted from 0")
     return wanted
-
-
-def parsed_devices(text: str) -> tuple[int, ...] | None:
-    """GPUs as a command line names them: "all" is None, "0,2" is (0, 2). Raises ValueError."""
-    if text == "all":
-        return None
-    if not _LIST.fullmatch(text):
-        raise ValueError(f"devices must be all, or numbers of GPUs as in 0,1; got {text!r}")
-    return tuple(int(number) for number in text.split(","))

@@ -47,7 +47,7 @@ async def server_figures(repository: Repository, config: ServeConfig) -> dict[st
     return {
         "time": time.time(),
         "ready": repository.ready,
-        "model_control_mode": config.model_control_mode,
+        "model_control_mode": config.control.model_control_mode,
         "front_ends": config.front_ends,
         "latency_bounds": LATENCY_BOUNDS,
         "models": [_about(model) | counted for model, counted in zip(models, figures, strict=True)],

@@ -52,11 +52,11 @@ def load_tensor_model(
         artifact = replace(artifact, config=override)
     declared = artifact.config
     plan = artifact.plan_here()
-    opener = partial(open_instance, artifact, plan, declared.max_batch_size, config.threads)
-    openers = each_device(opener, plan, config.devices)
+    opener = partial(open_instance, artifact, plan, declared.max_batch_size, config.processes.threads)
+    openers = each_device(opener, plan, config.processes.devices)
     progress(f"{artifact.name}: loading version {artifact.version} ({_described(plan)})")
     instances, table = warm_up(
-        openers, artifact.signature, count=config.instances or (before.instances_per_device if before else None)
+        openers, artifact.signature, count=config.processes.instances or (before.instances_per_device if before else None)
     )
     timings = ", ".join(f"batch {bucket} {milliseconds:.3g} ms" for bucket, milliseconds in table.to_json().items())
     progress(f"{artifact.name}: version {artifact.version} is ready, {_counted(len(instances), len(openers))}, {timings}")
@@ -76,7 +76,7 @@ def load_tensor_model(
             name=artifact.name,
             policy=BatchPolicy(max_delay=max_delay(declared, config)),
             statistics=statistics,
-            max_queue=config.max_queue,
+            max_queue=config.batching.max_queue,
             staging=_staging(artifact, table.largest),
             devices=[number % len(openers) for number in range(len(instances))],
         ),
@@ -95,9 +95,9 @@ def load_tensor_model(
 def preprocessor_of(preprocessing: Preprocessing, signature: Signature, config: ServeConfig) -> Preprocessor:
     """What makes a model's rows from images; on the first of the GPUs, where they are decoded on one."""
     steps, pixels = preprocessing.to_json()["steps"], signature.takes_pixels
-    if config.decoding == "gpu":
-        return make_gpu_preprocessor(steps, ordinal=config.decoding_gpu, max_pixels=config.max_pixels, pixels=pixels)
-    return make_preprocessor(steps, decoding=config.decoding, max_pixels=config.max_pixels, pixels=pixels)
+    if config.images.decoding == "gpu":
+        return make_gpu_preprocessor(steps, ordinal=config.decoding_gpu, max_pixels=config.limits.max_pixels, pixels=pixels)
+    return make_preprocessor(steps, decoding=config.images.decoding, max_pixels=config.limits.max_pixels, pixels=pixels)
 
 
 def companion_target(name: str, declared: ModelConfig) -> str | None:
@@ -189,7 +189,7 @@ def _described(plan: Plan) -> str:
 
 def max_delay(declared: ModelConfig, config: ServeConfig) -> float:
     """The model's own max_queue_delay, at most the server's; a model without dynamic batching does not wait."""
-    return min((declared.queue_delay_us or 0) / 1e6, config.max_queue_delay_seconds)
+    return min((declared.queue_delay_us or 0) / 1e6, config.batching.max_queue_delay_seconds)
 
 
 def _target(name: str, targets: Mapping[str, TensorModel | None], companion: str) -> TensorModel:

@@ -245,8 +245,10 @@ class Family:
             thread.start()
 
     def _drain(self, model: TensorModel) -> None:
-        if not model.uses.retire(self._config.drain_seconds):
-            log.warning("%s version %s is still in use after %g s", model.name, model.version, self._config.drain_seconds)
+        if not model.uses.retire(self._config.processes.drain_seconds):
+            log.warning(
+                "%s version %s is still in use after %g s", model.name, model.version, self._config.processes.drain_seconds
+            )
         model.close()
         with self._guard:
             del self._draining[id(model)]

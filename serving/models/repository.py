@@ -47,14 +47,14 @@ class ModelRepository:
         self._config = config
         self.changes = Changes(on_change)
         self._root = config.models.resolve()
-        self._mode = config.model_control_mode
+        self._mode = config.control.model_control_mode
         self._loaded = threading.Event()
         self._draining = threading.Event()
         self._scanning = threading.Lock()
         self._families: dict[str, Family] = {}
         self._by_name: Mapping[str, Family] = {}
         self._say: Callable[[str], None] = _log
-        self.cache = ResponseCache(config.response_cache_bytes) if config.response_cache_bytes else None
+        self.cache = ResponseCache(config.batching.response_cache_bytes) if config.batching.response_cache_bytes else None
         self._control = ThreadPoolExecutor(_CONTROL_THREADS, thread_name_prefix="headrace-control")
         self._poller: threading.Thread | None = None
         if not self._root.is_dir():
@@ -65,7 +65,7 @@ class ModelRepository:
         names = {name for family, found in members.items() for name in found.names(family)}
         if not names and self._mode == "none":
             raise ArtifactError(f"{config.models} holds no models; write one with headrace migrate or headrace compile")
-        if unknown := sorted(set(config.load_models) - names - {"*"}):
+        if unknown := sorted(set(config.control.load_models) - names - {"*"}):
             raise ArtifactError(
                 f"{config.models} holds no model {unknown[0]!r} to load; it has {', '.join(sorted(names)) or 'none'}"
             )
@@ -97,9 +97,9 @@ class ModelRepository:
 
     def _wanted_at_start(self, family: str, members: Members) -> set[str]:
         names = set(members.names(family))
-        if self._mode != "explicit" or "*" in self._config.load_models:
+        if self._mode != "explicit" or "*" in self._config.control.load_models:
             return names
-        asked = names & set(self._config.load_models)
+        asked = names & set(self._config.control.load_models)
         return _with_companions(family, asked, names)
 
     @property
@@ -255,7 +255,7 @@ class ModelRepository:
         self._say(line)
 
     def _poll(self, watch: FolderWatch) -> None:
-        while not self._draining.wait(self._config.repository_poll_seconds):
+        while not self._draining.wait(self._config.control.repository_poll_seconds):
             try:
                 self._follow(watch)
             except Exception as error:  # the folder may be away for a while; what serves goes on
@@ -263,7 +263,7 @@ class ModelRepository:
 
     def _follow(self, watch: FolderWatch) -> None:
         """Bring the families in line whose folders changed."""
-        pause = min(_SETTLE_SECONDS, self._config.repository_poll_seconds / 2)
+        pause = min(_SETTLE_SECONDS, self._config.control.repository_poll_seconds / 2)
         changed, restless = watch.changes(lambda: self._draining.wait(pause))
         if not changed:
             return

@@ -92,7 +92,7 @@ class Classifier:
         if artifact.preprocessing is None:
             raise ArtifactError(f"{artifact.name} does not say how an image becomes its input")
         plan, self.artifact = artifact.plan_here(), artifact
-        settings = ServeConfig(models=artifact.path, decoding=config.decoding, max_pixels=config.max_pixels)
+        settings = ServeConfig.of(models=artifact.path, decoding=config.decoding, max_pixels=config.max_pixels)
         self._preprocessor = preprocessor_of(artifact.preprocessing, artifact.signature, settings)
         self._shape = artifact.signature.inputs[0].row_shape
         self._output = [spec.name for spec in artifact.signature.outputs].index(artifact.config.outputs[0].name)

@@ -58,11 +58,11 @@ class DataPlane:
         self.repository = repository
         self.decoder = decoder
         self.config = config
-        self.bytes = ByteBudget(config.max_inflight_bytes)
-        self._shared_memory = SharedMemory(limit=config.max_body_bytes) if config.shared_memory else None
-        self._settings = settings if config.allow_settings else None
+        self.bytes = ByteBudget(config.limits.max_inflight_bytes)
+        self._shared_memory = SharedMemory(limit=config.limits.max_body_bytes) if config.security.shared_memory else None
+        self._settings = settings if config.security.allow_settings else None
 
-        self._limiter = RateLimiter(config.rate_limit) if config.rate_limit else None
+        self._limiter = RateLimiter(config.limits.rate_limit) if config.limits.rate_limit else None
 
     def count_request(self, client: str) -> None:
         """Count an inference request of a client, before its body is read. Raises RateLimitError when it sends too many."""
@@ -89,7 +89,7 @@ class DataPlane:
     def server_metadata(self) -> dict[str, Any]:
         """Name, version and extensions of this server."""
         optional = {
-            "system_shared_memory": self.config.shared_memory,
+            "system_shared_memory": self.config.security.shared_memory,
             "logging": self._settings is not None,
         }
         extensions = [*EXTENSIONS, *(name for name, enabled in optional.items() if enabled)]
@@ -350,7 +350,7 @@ class DataPlane:
             note_batch(ticket, time.monotonic())
 
     def _timeout(self, requested: float | None) -> float:
-        return self.config.default_timeout_seconds if requested is None else requested
+        return self.config.batching.default_timeout_seconds if requested is None else requested
 
 
 def _refuse_crashed(batcher: RequestQueue, ticket: Ticket, done: Future[None]) -> None:

@@ -76,8 +76,8 @@ class Endpoints:
     def __init__(self, config: ServeConfig, *, telemetry: Telemetry | None = None) -> None:
         self._config = config
         self._telemetry = telemetry
-        self._access = load_access(config.token_file) if config.token_file else None
-        self._hosts = known_hosts(config.host, config.allowed_hosts, tokens=self._access is not None)
+        self._access = load_access(config.security.token_file) if config.security.token_file else None
+        self._hosts = known_hosts(config.addresses.host, config.security.allowed_hosts, tokens=self._access is not None)
         self._tls = load_tls(config)
         self._listening: list[tuple[_Http, socket.socket]] = []
         self._grpc: GrpcServer | None = None
@@ -92,7 +92,7 @@ class Endpoints:
         edge: App = Edge(app, access=self._access, hosts=self._hosts, log=log)
         if self._telemetry is not None:
             edge = TracedApplication(edge, self._telemetry)
-        config = uvicorn.Config(edge, timeout_graceful_shutdown=int(self._config.drain_seconds), **settings)
+        config = uvicorn.Config(edge, timeout_graceful_shutdown=int(self._config.processes.drain_seconds), **settings)
         self._listening.append((_Http(config), bound))
         return int(bound.getsockname()[1])
 
@@ -113,7 +113,7 @@ class Endpoints:
             refuse_connections(bound)
             server.should_exit = True
         if self._grpc is not None:
-            await self._grpc.stop(self._config.drain_seconds)
+            await self._grpc.stop(self._config.processes.drain_seconds)
         await asyncio.gather(*self._serving)
 
     def close(self) -> None:

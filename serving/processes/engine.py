@@ -154,10 +154,10 @@ class Engine:
         if isinstance(model, TensorModel):
             assert isinstance(model.batcher, Batcher), "the engine's models run here"
             layout, most = BlockLayout(model.signature), model.batcher.table.largest
-            if layout.size(most) > self._config.ring_bytes:
+            if layout.size(most) > self._config.processes.ring_mib << 20:
                 raise ArtifactError(
                     f"a request of {most} rows takes {layout.size(most):,} bytes of shared memory, of which each front end "
-                    f"has {self._config.ring_bytes:,}; allow more with --ring-mib"
+                    f"has {self._config.processes.ring_mib << 20:,}; allow more with --ring-mib"
                 )
             served = Served(model, model.batcher, layout)
         else:
@@ -221,7 +221,7 @@ def main() -> None:
     control, start, descriptors = begin(sys.argv)
     metrics = socket.socket(fileno=descriptors[0]) if descriptors else None
     config = config_from_json(start["config"])
-    with log_output(config.log_format), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with log_output(config.observe.log_format), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
         async def run() -> None:
             await Engine(config, control, metrics).run()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import socket
 import sys
 from collections.abc import Mapping
@@ -41,7 +40,7 @@ class FrontEnd:
         self._ports = ports
         self._config = _share_of(config)
         self._repository = RemoteRepository(self._config, self._on_change)
-        self._decoder = DecodePool(self._config.decoders, limit=config.max_queue)
+        self._decoder = DecodePool(self._config.images.decoders, limit=config.batching.max_queue)
         self._plane = DataPlane(self._repository, self._decoder, self._config, settings=Settings(log_settings))
         self._stop, self._loaded = asyncio.Event(), asyncio.Event()
         self._listening = self._serving = False
@@ -51,10 +50,10 @@ class FrontEnd:
         self._control.listen(self._on_command, on_end=orphaned)
         if self._joins:
             await self._loaded.wait()
-        telemetry = Telemetry(self._config.trace_otlp) if self._config.trace_otlp else None
-        endpoints, host = Endpoints(self._config, telemetry=telemetry), self._config.host
+        telemetry = Telemetry(self._config.observe.trace_otlp) if self._config.observe.trace_otlp else None
+        endpoints, host = Endpoints(self._config, telemetry=telemetry), self._config.addresses.host
         bound = listen(host, self._ports["http"], "http", shared=True)
-        endpoints.add_http(create_app(self._plane), bound, log=self._config.access_log)
+        endpoints.add_http(create_app(self._plane), bound, log=self._config.observe.access_log)
         if "grpc" in self._ports:
             endpoints.add_grpc(self._plane, host, self._ports["grpc"], shared=True)
         await endpoints.start()
@@ -91,11 +90,10 @@ class FrontEnd:
 def _share_of(config: ServeConfig) -> ServeConfig:
     """The configuration of one of the front ends: what the machine has only once is divided among them."""
     count = max(1, config.front_ends)
-    return dataclasses.replace(
-        config,
-        decode_threads=max(1, config.decoders // count),
-        response_cache_bytes=config.response_cache_bytes // count,
-        max_inflight_bytes=max(config.max_body_bytes, config.max_inflight_bytes // count),
+    return config.changed(
+        decode_threads=max(1, config.images.decoders // count),
+        response_cache_bytes=config.batching.response_cache_bytes // count,
+        max_inflight_bytes=max(config.limits.max_body_bytes, config.limits.max_inflight_bytes // count),
     )
 
 
@@ -103,7 +101,7 @@ def main() -> None:
     """What the supervisor starts as `python -m headrace.serving.processes.frontend`."""
     control, start, _ = begin(sys.argv)
     config = config_from_json(start["config"])
-    with log_output(config.log_format) as log_settings, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with log_output(config.observe.log_format) as log_settings, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
         async def run() -> None:
             await FrontEnd(config, control, start["ports"], log_settings, joins=start["joins"]).run()

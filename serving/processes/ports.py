@@ -24,10 +24,14 @@ class Ports:
     def __init__(self, config: ServeConfig) -> None:
         self._bound: dict[str, socket.socket] = {}
         try:
-            for name, port in (("http", config.http_port), ("metrics", config.metrics_port), ("grpc", config.grpc_port)):
+            for name, port in (
+                ("http", config.addresses.http_port),
+                ("metrics", config.addresses.metrics_port),
+                ("grpc", config.addresses.grpc_port),
+            ):
                 if port is not None:
                     take = listen if name == "metrics" else _reserve
-                    self._bound[name] = take(config.host, port, name)
+                    self._bound[name] = take(config.addresses.host, port, name)
         except BaseException:
             self.close()
             raise

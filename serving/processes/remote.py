@@ -53,7 +53,7 @@ class RemoteRepository:
     def __init__(self, config: ServeConfig, on_change: Callable[[], None] = lambda: None) -> None:
         self._config = config
         self.changes = Changes(on_change)
-        self._cache = ResponseCache(config.response_cache_bytes) if config.response_cache_bytes else None
+        self._cache = ResponseCache(config.batching.response_cache_bytes) if config.batching.response_cache_bytes else None
         self._connection: Connection | None = None
         self._index: list[dict[str, str]] = []
         self._models: dict[str, dict[str, Model]] = {}

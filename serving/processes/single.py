@@ -27,9 +27,9 @@ class SingleProcess:
     def __init__(self, config: ServeConfig, repository: ModelRepository, log_settings: LogSettings) -> None:
         self._config = config
         self._repository = repository
-        self._decoder = DecodePool(config.decoders, limit=config.max_queue)
+        self._decoder = DecodePool(config.images.decoders, limit=config.batching.max_queue)
         self._plane = DataPlane(repository, self._decoder, config, settings=Settings(log_settings))
-        self._telemetry = Telemetry(config.trace_otlp) if config.trace_otlp else None
+        self._telemetry = Telemetry(config.observe.trace_otlp) if config.observe.trace_otlp else None
         self._stop = asyncio.Event()
         self._ports: dict[str, int] = {}
 
@@ -56,15 +56,15 @@ class SingleProcess:
         endpoints = Endpoints(config, telemetry=self._telemetry)
         try:
             apps = (
-                ("http", config.http_port, create_app(self._plane)),
-                ("metrics", config.metrics_port, metrics_app(self._repository)),
+                ("http", config.addresses.http_port, create_app(self._plane)),
+                ("metrics", config.addresses.metrics_port, metrics_app(self._repository)),
             )
             for name, port, app in apps:
                 if port is not None:
-                    bound = listen(config.host, port, name)
-                    self._ports[name] = endpoints.add_http(app, bound, log=config.access_log and name == "http")
-            if config.grpc_port is not None:
-                self._ports["grpc"] = endpoints.add_grpc(self._plane, config.host, config.grpc_port)
+                    bound = listen(config.addresses.host, port, name)
+                    self._ports[name] = endpoints.add_http(app, bound, log=config.observe.access_log and name == "http")
+            if config.addresses.grpc_port is not None:
+                self._ports["grpc"] = endpoints.add_grpc(self._plane, config.addresses.host, config.addresses.grpc_port)
         except BaseException:
             endpoints.close()
             self._decoder.close()
@@ -81,8 +81,8 @@ class SingleProcess:
         if self._stop.is_set():
             return
         say(serving_line((model.name for model in self._repository.ready_models()), self._config, self._ports))
-        if self._config.ready_file is not None:
-            write_ready(self._config.ready_file, {**self._ports, "pid": os.getpid()})
+        if self._config.addresses.ready_file is not None:
+            write_ready(self._config.addresses.ready_file, {**self._ports, "pid": os.getpid()})
 
     def _on_signal(self, number: int) -> None:
         if self._stop.is_set():

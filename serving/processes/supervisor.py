@@ -54,10 +54,10 @@ class Supervisor:
     """
 
     def __init__(self, config: ServeConfig) -> None:
-        if config.token_file is not None:
-            load_access(config.token_file)
+        if config.security.token_file is not None:
+            load_access(config.security.token_file)
         load_tls(config)
-        if config.trace_otlp is not None:
+        if config.observe.trace_otlp is not None:
             check_installed()
         self._config = config
         self._ports = Ports(config)
@@ -153,7 +153,7 @@ class Supervisor:
         ends = self._processes.get(front_end), self._processes.get(_ENGINE)
         if ends[0] is None or ends[1] is None:
             return
-        memory = create_memory(self._config.ring_bytes)
+        memory = create_memory(self._config.processes.ring_mib << 20)
         pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         for process, one in zip(ends, pair, strict=True):
             assert process is not None
@@ -175,8 +175,8 @@ class Supervisor:
     def _announce(self) -> None:
         assert self._loaded is not None
         say(serving_line(self._loaded["models"], self._config, self._ports.numbers))
-        if self._config.ready_file is not None:
-            write_ready(self._config.ready_file, {**self._ports.numbers, "pid": os.getpid()})
+        if self._config.addresses.ready_file is not None:
+            write_ready(self._config.addresses.ready_file, {**self._ports.numbers, "pid": os.getpid()})
 
     def _fail(self, error: HeadraceError) -> None:
         if self._failed is not None and not self._failed.done():
@@ -193,7 +193,7 @@ class Supervisor:
 
     async def _end(self, process: _Process) -> None:
         try:
-            async with asyncio.timeout(self._config.drain_seconds + _MARGIN_SECONDS):
+            async with asyncio.timeout(self._config.processes.drain_seconds + _MARGIN_SECONDS):
                 await process.running.wait()
         except TimeoutError:
             say(f"{process.name} did not end in time and is ended")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..config import ServeConfig
 
@@ -91,8 +91,7 @@ def replica_config(config: ServeConfig, ray: RayConfig) -> ServeConfig:
     Models are loaded and dropped one by one there, which is the explicit mode of the repository.
     """
     cores = max(1, int(ray.cpus_per_replica))
-    return replace(
-        config,
+    return config.changed(
         models=config.models.resolve(),
         grpc_port=None,
         metrics_port=None,
@@ -101,8 +100,8 @@ def replica_config(config: ServeConfig, ray: RayConfig) -> ServeConfig:
         frontends=0,
         model_control_mode="explicit",
         load_models=(),
-        threads=config.threads or cores,
-        decode_threads=config.decode_threads or max(2, cores),
+        threads=config.processes.threads or cores,
+        decode_threads=config.images.decode_threads or max(2, cores),
     )
 
 

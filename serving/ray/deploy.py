@@ -43,8 +43,8 @@ def serve_on_ray(config: ServeConfig, ray: RayConfig) -> None:
     Raises ArtifactError when there is nothing to serve, and ClusterError when the cluster cannot serve it or ceases to.
     """
     families = families_of(config.models)
-    access = load_access(config.token_file) if config.token_file else None
-    if not config.http_port:
+    access = load_access(config.security.token_file) if config.security.token_file else None
+    if not config.addresses.http_port:
         raise ClusterError("--http-port 0 does not go with --ray: the proxies of all nodes listen on one port; name it")
     with Cluster(ray) as cluster, Signals() as signals:
         deployed = _Deployed(cluster, config, ray, families, access)
@@ -70,7 +70,7 @@ class _Deployed:
         self._ray = ray
         self._families = families
         self._access = access
-        self._logging = {"encoding": config.log_format.upper(), "enable_access_log": config.access_log}
+        self._logging = {"encoding": config.observe.log_format.upper(), "enable_access_log": config.observe.access_log}
         self._engines: Any = None
 
     def start(self) -> None:
@@ -78,10 +78,10 @@ class _Deployed:
         self._cluster.check_room(self._ray)
         serve, config = self._cluster.serve, self._config
         # On a node whose address only it can reach, a proxy is of use to nobody else.
-        everywhere = not is_loopback(config.host)
+        everywhere = not is_loopback(config.addresses.host)
         serve.start(
             proxy_location="EveryNode" if everywhere else "HeadOnly",
-            http_options={"host": config.host, "port": config.http_port, "keep_alive_timeout_s": 75},
+            http_options={"host": config.addresses.host, "port": config.addresses.http_port, "keep_alive_timeout_s": 75},
             logging_config=self._logging,
         )
         own = replica_config(config, self._ray)
@@ -98,7 +98,7 @@ class _Deployed:
             ray_actor_options={"num_cpus": self._ray.cpus_per_replica, "num_gpus": self._ray.gpus_per_replica},
             autoscaling_config=self._scaling(self._ray.target_requests),
             max_ongoing_requests=self._ray.max_ongoing_requests,
-            max_queued_requests=self._config.max_queue,
+            max_queued_requests=self._config.batching.max_queue,
             user_config={"load": "all there is room for"},
             **self._common(),
         )
@@ -126,7 +126,7 @@ class _Deployed:
 
     def _common(self) -> dict[str, Any]:
         return {
-            "graceful_shutdown_timeout_s": self._config.drain_seconds,
+            "graceful_shutdown_timeout_s": self._config.processes.drain_seconds,
             "graceful_shutdown_wait_loop_s": _LAST_CALL_SECONDS,
             "logging_config": self._logging,
         }
@@ -172,10 +172,10 @@ class _Deployed:
         for row in out:
             say(f"{row['name']}: not served: {row['reason']}")
         served = sorted(set(self._families) - {row["name"] for row in out} | {r["name"] for r in rows if r["state"] == "READY"})
-        ports = {"http": self._config.http_port}
+        ports = {"http": self._config.addresses.http_port}
         say(serving_line(served, self._config, ports))
-        if self._config.ready_file is not None:
-            write_ready(self._config.ready_file, {**ports, "pid": os.getpid()})
+        if self._config.addresses.ready_file is not None:
+            write_ready(self._config.addresses.ready_file, {**ports, "pid": os.getpid()})
 
     def watch(self) -> None:
         """Say when the number of replicas changes. Raises ClusterError when the cluster or the applications are gone."""

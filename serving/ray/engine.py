@@ -38,7 +38,7 @@ class Engine:
         self._replica = str(serve.get_replica_context().replica_tag).encode()
         self._families = tuple(dict.fromkeys(families.values()))
         self._capacity = capacity
-        self._drain_seconds = config.drain_seconds
+        self._drain_seconds = config.processes.drain_seconds
         try:
             self._repository = ModelRepository(config)
             self._repository.load()
@@ -47,7 +47,7 @@ class Engine:
                 f"node {ray.util.get_node_ip_address()} of the cluster cannot serve: {error}. Every node needs the models "
                 "folder under the same path, as on a file system that all of them mount"
             ) from error
-        plane = DataPlane(self._repository, DecodePool(config.decoders, limit=config.max_queue), config)
+        plane = DataPlane(self._repository, DecodePool(config.images.decoders, limit=config.batching.max_queue), config)
         self._app = create_app(plane)
 
         async def bring(family: str) -> Resident:

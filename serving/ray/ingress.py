@@ -31,7 +31,7 @@ class Ingress:
 
         self._handle = serve.get_app_handle(engines)
         self._handles: dict[str, Any] = {}
-        hosts = known_hosts(config.host, config.allowed_hosts, tokens=access is not None)
+        hosts = known_hosts(config.addresses.host, config.security.allowed_hosts, tokens=access is not None)
         self._app = Edge(Relay(config, families, self._ask), access=access, hosts=hosts)
 
     async def __call__(self, request: Request) -> Response:

@@ -21,10 +21,10 @@ def reach(cluster: Cluster, config: ServeConfig) -> None:
 
     Raises ClusterError when none does.
     """
-    hosts = [config.host]
-    if _is_every(config.host):
+    hosts = [config.addresses.host]
+    if _is_every(config.addresses.host):
         hosts = ["127.0.0.1", *(node["NodeManagerAddress"] for node in cluster.ray.nodes() if node["Alive"])]
-    urls = [f"http://{f'[{host}]' if ':' in host else host}:{config.http_port}" for host in dict.fromkeys(hosts)]
+    urls = [f"http://{f'[{host}]' if ':' in host else host}:{config.addresses.http_port}" for host in dict.fromkeys(hosts)]
     end = time.monotonic() + _PATIENCE_SECONDS
     while not any(_answers(url) for url in urls):
         if time.monotonic() > end:

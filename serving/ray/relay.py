@@ -34,9 +34,9 @@ class Relay:
     def __init__(self, config: ServeConfig, families: Mapping[str, str], engine: Engine) -> None:
         self._families = families
         self._engine = engine
-        self._bodies = BodyReader(limit=config.max_body_bytes, budget=ByteBudget(config.max_inflight_bytes))
-        self._body_seconds = config.body_timeout_seconds
-        self._patience = 2 * config.default_timeout_seconds
+        self._bodies = BodyReader(limit=config.limits.max_body_bytes, budget=ByteBudget(config.limits.max_inflight_bytes))
+        self._body_seconds = config.limits.body_timeout_seconds
+        self._patience = 2 * config.batching.default_timeout_seconds
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""

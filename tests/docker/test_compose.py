@@ -50,7 +50,7 @@ def test_nothing_runs_with_more_than_it_needs(services, name):
 
 
 def test_the_server_is_given_the_time_that_draining_takes(services, name, stages):
-    drain = ServeConfig(models=Path()).drain_seconds
+    drain = ServeConfig(models=Path()).processes.drain_seconds
     if name == "compose.triton.yaml":
         command = stages("triton.Dockerfile")["triton"][-1][1]
         drain = float(re.search(r"--exit-timeout-secs=(\d+)", command)[1])

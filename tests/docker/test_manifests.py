@@ -72,7 +72,11 @@ def test_the_monitor_finds_the_metrics(objects, docker):
 def test_ports_are_the_servers(objects, container):
     config = ServeConfig(models=Path())
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert ports == {"http": config.http_port, "grpc": config.grpc_port, "metrics": config.metrics_port}
+    assert ports == {
+        "http": config.addresses.http_port,
+        "grpc": config.addresses.grpc_port,
+        "metrics": config.addresses.metrics_port,
+    }
     named = [port["targetPort"] for service in objects["Service"] for port in service["spec"]["ports"]]
     named += [port["port"] for rule in objects["NetworkPolicy"][0]["spec"]["ingress"] for port in rule["ports"]]
     assert set(named) == set(ports)
@@ -90,7 +94,7 @@ def test_probes_ask_what_the_server_answers(container, server):
 
 
 def test_the_time_to_end_is_longer_than_draining(pod, container):
-    drain = ServeConfig(models=Path()).drain_seconds
+    drain = ServeConfig(models=Path()).processes.drain_seconds
     arguments = " ".join(container["args"])
     if found := re.search(r"--exit-timeout-secs=(\d+)", arguments):
         drain = float(found[1])

@@ -174,7 +174,7 @@ class Server:
             "import json, sys, pathlib; from headrace.serving.server import serve; "
             "from headrace.serving.config import ServeConfig; c = json.loads(sys.argv[1]); "
             "paths = ('models', 'ready_file', 'token_file', 'tls_cert', 'tls_key', 'tls_client_ca'); "
-            "serve(ServeConfig(**{k: pathlib.Path(v) if v and k in paths else v for k, v in c.items()}))"
+            "serve(ServeConfig.of(**{k: pathlib.Path(v) if v and k in paths else v for k, v in c.items()}))"
         )
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

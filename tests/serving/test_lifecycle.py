@@ -163,7 +163,7 @@ def test_a_port_in_use_fails_at_once_and_says_which(models, which):
             "import sys, json, pathlib\nfrom headrace.serving.server import serve\n"
             "from headrace.serving.config import ServeConfig\n"
             "from headrace.errors import HeadraceError\n"
-            "try: serve(ServeConfig(models=pathlib.Path(sys.argv[1]), **json.loads(sys.argv[2])))\n"
+            "try: serve(ServeConfig.of(models=pathlib.Path(sys.argv[1]), **json.loads(sys.argv[2])))\n"
             "except HeadraceError as error: sys.exit(str(error))"
         )
         done = subprocess.run(
@@ -191,7 +191,7 @@ def test_folders_that_cannot_be_served(tmp_path, models):
         ModelRepository(ServeConfig(models=tmp_path))
     (tmp_path / "damaged").symlink_to(models / "damaged")
     with pytest.raises(ArtifactError, match=r"none of the models(.|\n)*damaged"):
-        serve(ServeConfig(models=tmp_path, http_port=0, grpc_port=0, metrics_port=0))
+        serve(ServeConfig.of(models=tmp_path, http_port=0, grpc_port=0, metrics_port=0))
 
 
 def test_a_body_that_does_not_arrive_is_given_up(start, models):
@@ -217,7 +217,7 @@ def test_torch_is_never_imported_and_warm_up_chooses_the_instances(start, models
 def test_sigterm_while_loading_ends_cleanly(tmp_path, models):
     code = (
         "import sys, pathlib\nfrom headrace.serving.server import serve\nfrom headrace.serving.config import ServeConfig\n"
-        "serve(ServeConfig(models=pathlib.Path(sys.argv[1]), http_port=0, grpc_port=0, metrics_port=0))"
+        "serve(ServeConfig.of(models=pathlib.Path(sys.argv[1]), http_port=0, grpc_port=0, metrics_port=0))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(models)], stdout=subprocess.PIPE, text=True)
     try:

@@ -55,9 +55,9 @@ class Probe:
         self._decoding = ThreadPoolExecutor(1)
         self.facts = {
             "buckets": list(table.buckets),
-            "decoders": config.decoders,
+            "decoders": config.images.decoders,
             "max_delay_ms": 1e3 * max_delay(artifact.config, config),
-            "max_queue": config.max_queue,
+            "max_queue": config.batching.max_queue,
         }
 
     def measure(self, seconds: float) -> dict[str, Any]:

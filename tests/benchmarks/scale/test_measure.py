@@ -61,7 +61,7 @@ def test_a_model_that_takes_no_images_has_no_stages(models, images, tmp_path, ca
 
 
 def test_a_hollow_model_answers_without_its_model(models):
-    model = load_tensor_model(models / "tiny", ServeConfig(models=models, instances=1, threads=1), print, version=1)
+    model = load_tensor_model(models / "tiny", ServeConfig.of(models=models, instances=1, threads=1), print, version=1)
     hollow = emptied(model)
     assert isinstance(hollow, TensorModel)
     try:

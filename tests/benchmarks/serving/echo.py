@@ -58,12 +58,14 @@ def _answer(name: str, size: int) -> dict[str, Any]:
 
 def main(arguments: Sequence[str]) -> int:
     kind, models, ready = arguments
-    config = ServeConfig(models=Path(models), instances=1)  # which do not run
+    config = ServeConfig.of(models=Path(models), instances=1)  # which do not run
     app: Any = bare
     if kind == "front":
         repository = ModelRepository(config)
         repository.load(lambda line: print(line, flush=True))
-        app = Edge(create_app(EchoPlane(repository, DecodePool(config.decoders, limit=config.max_queue), config)))
+        app = Edge(
+            create_app(EchoPlane(repository, DecodePool(config.images.decoders, limit=config.batching.max_queue), config))
+        )
     answer(app, config, Path(ready))
     return 0
 

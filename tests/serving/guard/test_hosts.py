@@ -61,5 +61,5 @@ def test_loopback_addresses(host, only_here):
 
 @pytest.mark.parametrize("name", ["http://photos.example", "photos.example:80", "", "a b"])
 def test_a_name_is_a_name(tmp_path, name):
-    with pytest.raises(ValueError, match="allowed_hosts"):
-        ServeConfig(models=tmp_path, allowed_hosts=(name,))
+    with pytest.raises(ValueError, match="--allowed-host"):
+        ServeConfig.of(models=tmp_path, allowed_hosts=(name,))

@@ -129,5 +129,5 @@ def test_a_client_that_sends_too_much_is_told_when_to_come_back(start, models, m
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf")])
 def test_rates_that_are_none(models, rate):
-    with pytest.raises(ValueError, match="rate_limit"):
-        ServeConfig(models=models, rate_limit=rate)
+    with pytest.raises(ValueError, match="--rate-limit"):
+        ServeConfig.of(models=models, rate_limit=rate)

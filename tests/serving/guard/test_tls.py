@@ -141,7 +141,7 @@ def test_client_certificates(mutual, files, who):
 
 def test_files_that_cannot_be_used(tmp_path, files):
     def load(cert, key, ca=None):
-        load_tls(ServeConfig(models=tmp_path, tls_cert=cert, tls_key=key, tls_client_ca=ca))
+        load_tls(ServeConfig.of(models=tmp_path, tls_cert=cert, tls_key=key, tls_client_ca=ca))
 
     load(files.cert, files.key, files.client_ca)
     empty = tmp_path / "empty.pem"
@@ -167,10 +167,10 @@ def test_an_encrypted_key_is_an_error_and_not_a_question(tmp_path, files):
         )
     )
     with pytest.raises(HeadraceError, match="unencrypted"):
-        load_tls(ServeConfig(models=tmp_path, tls_cert=files.cert, tls_key=locked))
+        load_tls(ServeConfig.of(models=tmp_path, tls_cert=files.cert, tls_key=locked))
 
 
 def test_settings_that_do_not_go_together(tmp_path):
     for settings in ({"tls_cert": tmp_path}, {"tls_key": tmp_path}, {"tls_client_ca": tmp_path}):
-        with pytest.raises(ValueError, match="tls_"):
-            ServeConfig(models=tmp_path, **settings)
+        with pytest.raises(ValueError, match="--tls-"):
+            ServeConfig.of(models=tmp_path, **settings)

@@ -21,7 +21,7 @@ from headrace.serving.plane.data_plane import DataPlane
 @pytest.fixture(scope="module")
 def apps(models):
     """(with the short way, without it) over one data plane."""
-    config = ServeConfig(models=models, instances=1, threads=1, max_body_bytes=100_000)
+    config = ServeConfig.of(models=models, instances=1, threads=1, max_body_bytes=100_000)
     repository = ModelRepository(config)
     repository.load(lambda _: None)
     pool = DecodePool(2, limit=16)

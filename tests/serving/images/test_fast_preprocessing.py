@@ -283,7 +283,7 @@ def test_a_decoding_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(ValueError, match="decoding must be one of exact, fast, scaled, got 'quick'"):
         make_preprocessor(steps_of(), decoding="quick")
     with pytest.raises(ValueError, match="decoding must be one of exact, fast, scaled, gpu, got 'quick'"):
-        ServeConfig(models=tmp_path, decoding="quick")
+        ServeConfig.of(models=tmp_path, decoding="quick")
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])

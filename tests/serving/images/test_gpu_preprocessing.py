@@ -227,12 +227,12 @@ def test_steps_that_the_gpu_does_not_have_stay_on_the_cpu(caplog):
 
 
 def test_configuration(tmp_path):
-    config = ServeConfig(models=tmp_path, decoding="gpu")
-    assert (config.front_ends, config.decoders, config.decoding_gpu) == (0, 2 * GPU_BATCH, None)
-    chosen = ServeConfig(models=tmp_path, decoding="gpu", decode_threads=5, devices=(2, 0), frontends=0)
-    assert (chosen.decoders, chosen.decoding_gpu) == (5, 2)
-    with pytest.raises(ValueError, match="decoding gpu gathers images in one process, so that it needs frontends 0, got 2"):
-        ServeConfig(models=tmp_path, decoding="gpu", frontends=2)
+    config = ServeConfig.of(models=tmp_path, decoding="gpu")
+    assert (config.front_ends, config.images.decoders, config.decoding_gpu) == (0, 2 * GPU_BATCH, None)
+    chosen = ServeConfig.of(models=tmp_path, decoding="gpu", decode_threads=5, devices=(2, 0), frontends=0)
+    assert (chosen.images.decoders, chosen.decoding_gpu) == (5, 2)
+    with pytest.raises(ValueError, match="--decoding gpu needs a single process; leave out --frontends"):
+        ServeConfig.of(models=tmp_path, decoding="gpu", frontends=2)
 
 
 def headrace(*arguments):
@@ -253,7 +253,10 @@ def test_without_a_gpu_the_server_does_not_start(models):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["--frontends", 2], "needs frontends 0, got 2"), (["--ray"], "--decoding gpu does not go with --ray")],
+    [
+        (["--frontends", 2], "needs a single process; leave out --frontends"),
+        (["--ray"], "--decoding gpu does not go with --ray"),
+    ],
 )
 def test_what_does_not_go_with_it_is_refused(models, options, message):
     done = headrace("serve", models, "--decoding", "gpu", *options)

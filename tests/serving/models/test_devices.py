@@ -9,8 +9,8 @@ from headrace.cli import app
 from headrace.errors import BackendError
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.base.session import Target, visible_gpus
-from headrace.serving.config import ServeConfig
-from headrace.serving.models.devices import each_device, ordinals, parsed_devices
+from headrace.serving.config import ServeConfig, parse_devices
+from headrace.serving.models.devices import each_device, ordinals
 from headrace.serving.models.loading import load_tensor_model, open_instance
 from headrace.serving.processes.child import config_from_json, config_to_json
 
@@ -37,17 +37,17 @@ def test_a_gpu_that_is_not_there_is_named():
 
 
 def test_the_command_line_names_gpus():
-    assert parsed_devices("all") is None
-    assert parsed_devices("0,2") == (0, 2)
+    assert parse_devices("all") is None
+    assert parse_devices("0,2") == (0, 2)
     for text in ("", "gpu0", "0;1", "0,", "-1"):
         with pytest.raises(ValueError, match="all, or numbers of GPUs"):
-            parsed_devices(text)
+            parse_devices(text)
 
 
 @pytest.mark.parametrize("devices", [(), (0, 0), (-1,), (True,)])
 def test_the_configuration_names_each_gpu_once(tmp_path, devices):
-    with pytest.raises(ValueError, match="devices must"):
-        ServeConfig(models=tmp_path, devices=devices)
+    with pytest.raises(ValueError, match="--devices must"):
+        ServeConfig.of(models=tmp_path, devices=devices)
 
 
 def test_a_target_knows_its_gpu_and_a_plan_does_not():
@@ -65,7 +65,7 @@ def test_models_of_the_cpu_are_served_as_before(models):
     artifact = load_artifact(models / "tiny")
     openers = each_device(lambda ordinal: ordinal, artifact.plan_here(), (0,))
     assert [opener() for opener in openers] == [None]
-    config = ServeConfig(models=models, instances=2, threads=1, devices=(0, 1))
+    config = ServeConfig.of(models=models, instances=2, threads=1, devices=(0, 1))
     model = load_tensor_model(models / "tiny", config, lambda text: None, version=1)
     try:
         assert (model.instances, model.instances_per_device) == (2, 2)
@@ -81,7 +81,7 @@ def test_a_session_of_the_cpu_has_no_ordinal(models):
 
 def test_an_engine_of_its_own_is_told_the_devices(tmp_path):
     for devices in (None, (0, 2)):
-        config = ServeConfig(models=tmp_path, devices=devices)
+        config = ServeConfig.of(models=tmp_path, devices=devices)
         assert config_from_json(json.loads(json.dumps(config_to_json(config)))) == config
 
 

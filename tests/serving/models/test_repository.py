@@ -20,7 +20,7 @@ def opened(repository):
 
     def begin(mode="explicit", load=True, **config) -> ModelRepository:
         settings = {"instances": 1, "threads": 1, "model_control_mode": mode, **config}
-        made.append(ModelRepository(ServeConfig(models=repository.path, **settings)))
+        made.append(ModelRepository(ServeConfig.of(models=repository.path, **settings)))
         if load:
             made[-1].load()
         return made[-1]
@@ -85,7 +85,7 @@ def test_whoever_listens_hears_of_every_change_before_anything_is_closed(reposit
     held: list = []
     models = None
     models = ModelRepository(
-        ServeConfig(models=repository.path, instances=1, threads=1, model_control_mode="explicit", load_models=("tiny",)),
+        ServeConfig.of(models=repository.path, instances=1, threads=1, model_control_mode="explicit", load_models=("tiny",)),
         on_change=lambda: listen() if models else None,
     )
     models.load()
@@ -145,11 +145,11 @@ def test_wrong_set_ups(repository, opened):
     repository.package("tiny")
     with pytest.raises(ArtifactError, match="no model 'nope' to load; it has tiny, tiny_classify, tiny_decode"):
         opened(load_models=("nope",))
-    with pytest.raises(ValueError, match="model_control_mode must be one of"):
+    with pytest.raises(ValueError, match="--model-control-mode must be one of"):
         opened("on")
-    with pytest.raises(ValueError, match="load_models needs"):
+    with pytest.raises(ValueError, match="--load-model needs"):
         opened("poll", load_models=("tiny",))
-    with pytest.raises(ValueError, match="repository_poll_seconds"):
+    with pytest.raises(ValueError, match="--repository-poll-secs"):
         opened("poll", repository_poll_seconds=0)
     with pytest.raises(UnsupportedError, match="--model-control-mode explicit"):
         opened("none").start_load("tiny")

@@ -279,5 +279,5 @@ def test_without_the_extra_it_says_what_to_install(models, frontends):
 def test_addresses_that_are_none(tmp_path, address):
     from headrace.serving.config import ServeConfig
 
-    with pytest.raises(ValueError, match="trace_otlp"):
-        ServeConfig(models=tmp_path, trace_otlp=address)
+    with pytest.raises(ValueError, match="--trace-otlp"):
+        ServeConfig.of(models=tmp_path, trace_otlp=address)

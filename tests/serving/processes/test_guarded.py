@@ -68,6 +68,6 @@ def test_tokens_and_tls(models, launch, tmp_path):
 
 def test_what_one_process_keeps_to_itself_needs_one_process(tmp_path):
     for name in ("shared_memory", "allow_settings"):
-        with pytest.raises(ValueError, match="one process"):
-            ServeConfig(models=tmp_path, frontends=2, **{name: True})
-        assert ServeConfig(models=tmp_path, **{name: True}).front_ends == 0
+        with pytest.raises(ValueError, match="needs a single process; leave out --frontends"):
+            ServeConfig.of(models=tmp_path, frontends=2, **{name: True})
+        assert ServeConfig.of(models=tmp_path, **{name: True}).front_ends == 0

@@ -368,7 +368,7 @@ def test_a_second_server_cannot_share_a_port(start, models):
         port = int(getattr(server, taken).split(":")[1])
         ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0, f"{taken}_port": port}
         with pytest.raises(HeadraceError, match=f"{port}.*--{taken}-port"):
-            Supervisor(ServeConfig(models=models, frontends=1, **ports))
+            Supervisor(ServeConfig.of(models=models, frontends=1, **ports))
 
 
 def _serve_in_vain(models, *options: str) -> str:

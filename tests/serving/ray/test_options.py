@@ -78,11 +78,12 @@ def test_every_option_of_serve_is_known_to_one_side():
 
 
 def test_a_replica_takes_no_more_threads_than_its_cores(tmp_path):
-    served = ServeConfig(models=tmp_path, token_file=tmp_path / "tokens.toml", frontends=2)
+    served = ServeConfig.of(models=tmp_path, token_file=tmp_path / "tokens.toml", frontends=2)
     one = replica_config(served, RayConfig(cpus_per_replica=0.5))
-    assert (one.threads, one.decode_threads, one.grpc_port, one.metrics_port, one.front_ends) == (1, 2, None, None, 0)
-    assert replica_config(served, RayConfig(cpus_per_replica=6)).threads == 6
-    assert (one.model_control_mode, one.token_file) == ("explicit", None)
+    assert (one.processes.threads, one.images.decode_threads, one.front_ends) == (1, 2, 0)
+    assert (one.addresses.grpc_port, one.addresses.metrics_port) == (None, None)
+    assert replica_config(served, RayConfig(cpus_per_replica=6)).processes.threads == 6
+    assert (one.control.model_control_mode, one.security.token_file) == ("explicit", None)
 
 
 def test_without_a_cluster_the_command_says_what_to_do(models, tmp_path):

@@ -24,8 +24,8 @@ from headrace.serving.ray.routing import families_of
 @pytest.fixture(scope="module")
 def engine(models):
     """What a replica does with a call, by way of the bytes that it comes as."""
-    config = replica_config(ServeConfig(models=models, instances=1), RayConfig())
-    repository, decoder = ModelRepository(config), DecodePool(2, limit=config.max_queue)
+    config = replica_config(ServeConfig.of(models=models, instances=1), RayConfig())
+    repository, decoder = ModelRepository(config), DecodePool(2, limit=config.batching.max_queue)
     repository.load()
     app = create_app(DataPlane(repository, decoder, config))
 
@@ -48,7 +48,7 @@ def client_of(app):
 
 
 def relay_of(models, engine, **options):
-    return Relay(ServeConfig(models=models, **options), families_of(models), engine)
+    return Relay(ServeConfig.of(models=models, **options), families_of(models), engine)
 
 
 def test_answers_are_those_of_one_server(server, models, engine, requests, said_of):
@@ -148,7 +148,7 @@ def test_a_cancelled_call_is_cancelled_inside():
 
 def test_a_model_is_dropped_after_its_last_request(repository):
     repository.package("one")
-    held = ModelRepository(ServeConfig(models=repository.path, model_control_mode="explicit", threads=1, instances=1))
+    held = ModelRepository(ServeConfig.of(models=repository.path, model_control_mode="explicit", threads=1, instances=1))
     held.load()
 
     async def work():

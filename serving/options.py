@@ -1,0 +1,107 @@
+"""Options as fields of dataclasses: the command line, its file, the environment and the documentation are made from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from types import NoneType
+from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+__all__ = ["Option", "OptionGroup", "option", "options_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option: the `field` of its group, its `name` on the command line without the dashes, what it takes, what it does.
+
+    `kind` is the field's type without None, which `optional` says. Numbers are from `least` to `most`, and above `above`.
+    `parse` makes the value from the command line's text, where the type alone does not say how. `unset` describes None.
+    `not_with_ray` says why the option means nothing on a Ray cluster.
+    """
+
+    field: str
+    name: str
+    help: str
+    kind: Any
+    optional: bool
+    default: Any
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    metavar: str | None = None
+    parse: Callable[[str], Any] | None = None
+    unset: str | None = None
+    not_with_ray: str | None = None
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name}"
+
+    @property
+    def parameter(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return f"HEADRACE_SERVE_{self.parameter.upper()}"
+
+    def check(self, value: Any) -> None:
+        """Raises ValueError where a choice or a number is not one that the option takes."""
+        if value is None and self.optional:
+            return
+        if get_origin(self.kind) is Literal:
+            if value not in get_args(self.kind):
+                raise ValueError(f"{self.flag} must be one of {', '.join(get_args(self.kind))}, got {value!r}")
+        elif self.kind in (int, float) and not self._takes(value):
+            raise ValueError(f"{self.flag} must be {self._range}, got {value!r}")
+
+    def _takes(self, value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, (int, self.kind)) or not math.isfinite(value):
+            return False
+        return not (
+            (self.least is not None and value < self.least)
+            or (self.above is not None and value <= self.above)
+            or (self.most is not None and value > self.most)
+        )
+
+    @property
+    def _range(self) -> str:
+        what = "a whole number" if self.kind is int else "a number"
+        if self.above is not None:
+            return f"{what} above {self.above}"
+        return f"{what} of at least {self.least}" if self.most is None else f"{what} from {self.least} to {self.most}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptionGroup:
+    """Options that belong together. Constructing one raises ValueError, which names the option as on the command line."""
+
+    title: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for one in options_of(type(self)):
+            one.check(getattr(self, one.field))
+
+
+def option(default: Any, help: str, **about: Any) -> Any:  # noqa: A002
+    """A field of an OptionGroup; `about` are the other fields of Option."""
+    return field(default=default, metadata={"help": help, **about})
+
+
+def options_of(group: type[Any]) -> tuple[Option, ...]:
+    """The options of a group, in its order. Seconds are "secs" on the command line."""
+    types, found = get_type_hints(group), []
+    for one in fields(group):
+        kinds = get_args(types[one.name]) if NoneType in get_args(types[one.name]) else (types[one.name],)
+        found.append(
+            Option(
+                field=one.name,
+                kind=kinds[0],
+                optional=len(kinds) > 1,
+                default=one.default,
+                **{"name": one.name.replace("_seconds", "_secs").replace("_", "-"), **one.metadata},
+            )
+        )
+    return tuple(found)
