@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.scopes import Module
 from ..rewriting.call_edits import calls_of, is_spread, keyword_of, with_argument
@@ -31,7 +30,7 @@ class MapLocation(Rule):
 
     code = "PS602"
     name = "map-location"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "unsafe"
+    safety = "unsafe"
     stage = "repair"
     VALID = (
         "import torch\n\nmodel.cuda()\nx = torch.load('a', map_location='cpu')\n",
@@ -52,5 +51,5 @@ def _uses_gpu(module: Module) -> bool:
         isinstance(node, ast.Attribute)
         and node.attr == "cuda"
         and isinstance(module.parents.get(node), ast.Call | ast.Attribute)
-        for node in module.by_kind.get(ast.Attribute, [])
+        for node in module.of_kind(ast.Attribute)
     )
