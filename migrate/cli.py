@@ -43,7 +43,7 @@ def migrate(
         bool, typer.Option("--trust-rules", help="Run the rules that the repository's pyproject.toml names.")
     ] = False,
     format: Annotated[str, typer.Option(help="text, json or sarif.")] = "text",  # noqa: A002
-    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also write the report as one HTML page.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE.md", help="Also write the report as Markdown.")] = None,
 ) -> None:
     """Migrate a repository to graph mode, prove it, and package its model to be served.
 
@@ -102,9 +102,9 @@ def migrate(
             raise
         done, undecided = error.report, error
     if report is not None:
-        from .reporting.html_report import write_html
+        from .reporting.markdown_report import write_markdown
 
-        write_html(done, report)
+        write_markdown(done, report)
     if format == "json":
         typer.echo(json.dumps(done.to_json(), indent=2))
     elif format == "sarif":

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable
 
 from .facts import Option
+from .nodes import keyword_of, text_of
 from .scopes import last_name
 
 
@@ -15,18 +16,17 @@ def is_parse_call(node: ast.AST) -> bool:
 
 def destination(call: ast.Call) -> str | None:
     """The attribute under which an `add_argument` call's value is found, or None when it is not written literally."""
-    for keyword in call.keywords:
-        if keyword.arg == "dest":
-            return (
-                keyword.value.value
-                if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str)
-                else None
-            )
-    flags = [node.value for node in call.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    if (stated := keyword_of(call, "dest")) is not None:
+        return text_of(stated.value)
+    flags = _flags(call)
     if not flags or len(flags) != len(call.args):
         return None
     chosen = next((flag for flag in flags if flag.startswith("--")), flags[0])
     return chosen.lstrip("-").replace("-", "_")
+
+
+def _flags(call: ast.Call) -> list[str]:
+    return [text for node in call.args if (text := text_of(node)) is not None]
 
 
 def read_options(nodes: Iterable[ast.AST]) -> list[Option]:
@@ -43,7 +43,7 @@ def _read(call: ast.Call) -> Option | None:
     dest = destination(call)
     if dest is None:
         return None
-    flags = tuple(node.value for node in call.args if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    flags = tuple(_flags(call))
     positional = not flags[0].startswith("-")
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     nargs = _literal(keywords.get("nargs"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 
+from .nodes import arguments_of, defaults_of, keyword_of, text_of
 from .scopes import Function, Module, Repository, last_name
 
 
@@ -20,12 +21,11 @@ class Calls:
         self.handed: dict[str, list[tuple[Module, ast.Call]]] = {}
         """Calls to which a name is handed over as an argument: `mp.spawn(main_worker, ...)`."""
         for module in repository.modules.values():
-            for node in module.nodes:
-                if isinstance(node, ast.Call):
-                    self.by_name.setdefault(last_name(node.func), []).append((module, node))
-                    for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
-                        if isinstance(value, ast.Name):
-                            self.handed.setdefault(value.id, []).append((module, node))
+            for node in module.calls:
+                self.by_name.setdefault(last_name(node.func), []).append((module, node))
+                for value in arguments_of(node):
+                    if isinstance(value, ast.Name):
+                        self.handed.setdefault(value.id, []).append((module, node))
 
 
 def bind(function: Function, call: ast.Call, *, skip: int) -> dict[str, ast.expr]:
@@ -86,21 +86,12 @@ def reduce_function(
 
 def default_values(function: Function) -> dict[str, ast.expr]:
     """Default expressions by parameter; those that click's `option` decorators state count too."""
-    positional = [*function.args.posonlyargs, *function.args.args]
-    found = {
-        argument.arg: default
-        for argument, default in zip(
-            positional[len(positional) - len(function.args.defaults) :], function.args.defaults, strict=True
-        )
-    }
-    found |= {a.arg: d for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if d is not None}
+    found = defaults_of(function)
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and last_name(decorator.func) in ("option", "argument"):
-            names = [node.value for node in decorator.args if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-            default = next((keyword.value for keyword in decorator.keywords if keyword.arg == "default"), None)
-            if any(keyword.arg == "is_flag" for keyword in decorator.keywords) and default is None:
-                default = ast.Constant(False)
-            for name in names:
+            stated = keyword_of(decorator, "default")
+            default = stated.value if stated is not None else ast.Constant(False) if keyword_of(decorator, "is_flag") else None
+            for name in filter(None, map(text_of, decorator.args)):
                 if default is not None:
                     found.setdefault(name.lstrip("-").replace("-", "_"), default)
     return found
@@ -108,8 +99,8 @@ def default_values(function: Function) -> dict[str, ast.expr]:
 
 def spread(site: ast.Call) -> ast.Call:
     """`mp.spawn(worker, nprocs=n, args=(a, b))` as the call `worker(0, a, b)`; `Process(target=worker, args=(a,))` likewise."""
-    arguments = next((keyword.value for keyword in site.keywords if keyword.arg == "args"), None)
-    values = list(arguments.elts) if isinstance(arguments, ast.Tuple | ast.List) else []
+    given = keyword_of(site, "args")
+    values = list(given.value.elts) if given is not None and isinstance(given.value, ast.Tuple | ast.List) else []
     if last_name(site.func) == "spawn":
         values.insert(0, ast.Constant(0))
     return ast.fix_missing_locations(ast.copy_location(ast.Call(site.func, values, []), site))

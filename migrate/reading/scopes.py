@@ -8,12 +8,14 @@ import posixpath
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 from .search_path import added_folders
 from .source import SourceFile
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
+_Node = TypeVar("_Node", bound=ast.AST)
 Need = tuple[str, str | None]
 """A needed name, whole, or only one attribute of it: ("args", "arch")."""
 
@@ -242,6 +244,17 @@ class Module:
                 found.setdefault(type(node), []).append(node)
             level = [child for node in level if not isinstance(node, ast.JoinedStr) for child in ast.iter_child_nodes(node)]
         return found
+
+    def of_kind(self, kind: type[_Node]) -> list[_Node]:
+        """The nodes of a class, level by level; see `by_kind`."""
+        return self.by_kind.get(kind, [])  # type: ignore[return-value]
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What stands around a node, innermost first."""
+        current = self.parents.get(node)
+        while current is not None:
+            yield current
+            current = self.parents.get(current)
 
     @cached_property
     def references(self) -> dict[str, list[ast.Name | ast.Attribute]]:

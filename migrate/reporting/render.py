@@ -63,7 +63,7 @@ def _end(report: Report, console: Console) -> None:
     if artifact is not None and (report.out is not None or report.written):
         _say(console, "Serve it:", f"headrace serve {place}/{artifact.rsplit('/', 1)[0]}")
     if any(model.parity.status == "failed" for model in report.models) or report.parity_failed:
-        _say(console, "Not the same answers:", "--report FILE.html", "shows where they part")
+        _say(console, "Not the same answers:", "--report FILE.md", "shows where they part")
 
 
 def _say(console: Console, words: str, command: str = "", what: str = "") -> None:

@@ -13,6 +13,16 @@ from ..reading.scopes import BUILTINS, Module
 from .rule import Context, Fix, Rule
 
 
+def table(text: str) -> Mapping[str, str]:
+    """The new names by the old ones: a line `old -> new` each, or `package -> package: name name` for names that stay."""
+    found: dict[str, str] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        old, _, rest = line.partition(" -> ")
+        new, _, same = rest.partition(": ")
+        found |= {f"{old}.{name}": f"{new}.{name}" for name in same.split()} or {old: new}
+    return found
+
+
 class Renames(Rule):
     """Renames what a file imports, in the import or where it is used. `names` are single things, `modules` whole modules."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit, Positions
 from ..reading.lexer import tokens
@@ -23,7 +22,7 @@ class AsyncArgument(TextRule):
 
     code = "PS101"
     name = "async-argument"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     VALID = (
         "import torch\n\nx = torch.ones(2).cuda(non_blocking=True)  # async=True\n",
         "import torch\n\nnote = 'x.cuda(async=True)'\n\n\nasync def serve():\n    pass\n",

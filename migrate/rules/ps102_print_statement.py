@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit, Positions
 from ..reading.lexer import Token, split, statements
@@ -47,7 +46,7 @@ class PrintStatement(TextRule):
 
     code = "PS102"
     name = "print-statement"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     VALID = (
         "import torch\n\nprint(torch.ones(2))\nprint('print x')  # print x\n",
         "import torch\n\nshow = print\nprint ('x', file=None)\n",

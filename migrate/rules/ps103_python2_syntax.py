@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit, Positions
 from ..reading.lexer import Token, split, statements
@@ -48,7 +47,7 @@ class Python2Syntax(TextRule):
 
     code = "PS103"
     name = "python-2-syntax"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     VALID = (
         "import torch\n\ntry:\n    pass\nexcept (OSError, ValueError) as error:\n    raise ValueError('<> 0755') from error\n",
     )

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
-
-from ..rewriting.renames import Renames
+from ..rewriting.renames import Renames, table
 
 _VALID_1 = """\
 import torch
@@ -104,61 +101,35 @@ class StandardLibraryMoved(Renames):
 
     code = "PS104"
     name = "standard-library-moved"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     reason = "is gone from the standard library"
-    gone: ClassVar[frozenset[str]] = frozenset(["urllib2", "urlparse", "StringIO", "cStringIO"])
-    modules: ClassVar[Mapping[str, str]] = {
-        "cPickle": "pickle",
-        "Queue": "queue",
-        "ConfigParser": "configparser",
-        "__builtin__": "builtins",
-        "StringIO.StringIO": "io.StringIO",
-        "cStringIO.StringIO": "io.StringIO",
-    }
-    names: ClassVar[Mapping[str, str]] = {
-        "collections.Iterable": "collections.abc.Iterable",
-        "collections.Iterator": "collections.abc.Iterator",
-        "collections.Sequence": "collections.abc.Sequence",
-        "collections.MutableSequence": "collections.abc.MutableSequence",
-        "collections.Mapping": "collections.abc.Mapping",
-        "collections.MutableMapping": "collections.abc.MutableMapping",
-        "collections.Set": "collections.abc.Set",
-        "collections.MutableSet": "collections.abc.MutableSet",
-        "collections.Callable": "collections.abc.Callable",
-        "collections.Hashable": "collections.abc.Hashable",
-        "collections.Sized": "collections.abc.Sized",
-        "collections.Container": "collections.abc.Container",
-        "collections.Generator": "collections.abc.Generator",
-        "collections.KeysView": "collections.abc.KeysView",
-        "collections.ValuesView": "collections.abc.ValuesView",
-        "collections.ItemsView": "collections.abc.ItemsView",
-        "collections.Awaitable": "collections.abc.Awaitable",
-        "collections.Coroutine": "collections.abc.Coroutine",
-        "time.clock": "time.perf_counter",
-        "fractions.gcd": "math.gcd",
-        "urllib.urlretrieve": "urllib.request.urlretrieve",
-        "urllib.urlopen": "urllib.request.urlopen",
-        "urllib.quote": "urllib.parse.quote",
-        "urllib.unquote": "urllib.parse.unquote",
-        "urllib.urlencode": "urllib.parse.urlencode",
-        "urllib2.urlopen": "urllib.request.urlopen",
-        "urllib2.Request": "urllib.request.Request",
-        "urllib2.URLError": "urllib.error.URLError",
-        "urllib2.HTTPError": "urllib.error.HTTPError",
-        "urlparse.urlparse": "urllib.parse.urlparse",
-        "urlparse.urljoin": "urllib.parse.urljoin",
-        "itertools.izip": "zip",
-        "itertools.imap": "map",
-        "itertools.ifilter": "filter",
-        "itertools.izip_longest": "itertools.zip_longest",
-        "os.getcwdu": "os.getcwd",
-    }
-    VALID = (
-        _VALID_1,
-        _VALID_2,
-        _VALID_3,
-        _VALID_4,
-    )
+    gone = frozenset(["urllib2", "urlparse", "StringIO", "cStringIO"])
+    modules = table("""
+        cPickle -> pickle
+        Queue -> queue
+        ConfigParser -> configparser
+        __builtin__ -> builtins
+        StringIO.StringIO -> io.StringIO
+        cStringIO.StringIO -> io.StringIO
+    """)
+    names = table("""
+        collections -> collections.abc: Iterable Iterator Sequence MutableSequence Mapping MutableMapping Set MutableSet
+        collections -> collections.abc: Callable Hashable Sized Container Generator KeysView ValuesView ItemsView Awaitable
+        collections -> collections.abc: Coroutine
+        time.clock -> time.perf_counter
+        fractions.gcd -> math.gcd
+        urllib -> urllib.request: urlretrieve urlopen
+        urllib -> urllib.parse: quote unquote urlencode
+        urllib2 -> urllib.request: urlopen Request
+        urllib2 -> urllib.error: URLError HTTPError
+        urlparse -> urllib.parse: urlparse urljoin
+        itertools.izip -> zip
+        itertools.imap -> map
+        itertools.ifilter -> filter
+        itertools.izip_longest -> itertools.zip_longest
+        os.getcwdu -> os.getcwd
+    """)
+    VALID = (_VALID_1, _VALID_2, _VALID_3, _VALID_4)
     INVALID = (
         (_BEFORE_1, _AFTER_1),
         (_BEFORE_2, _AFTER_2),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
-
-from ..rewriting.renames import Renames
+from ..rewriting.renames import Renames, table
 
 _VALID_1 = """\
 import torch
@@ -71,21 +68,16 @@ class TorchSix(Renames):
 
     code = "PS105"
     name = "torch-six"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     reason = "was removed in torch 1.13"
-    gone: ClassVar[frozenset[str]] = frozenset(["torch._six"])
-    names: ClassVar[Mapping[str, str]] = {
-        "torch._six.inf": "torch.inf",
-        "torch._six.nan": "torch.nan",
-        "torch._six.string_classes": "(str, bytes)",
-        "torch._six.int_classes": "int",
-        "torch._six.container_abcs": "collections.abc",
-    }
-    VALID = (
-        _VALID_1,
-        _VALID_2,
-        _VALID_3,
-    )
+    gone = frozenset(["torch._six"])
+    names = table("""
+        torch._six -> torch: inf nan
+        torch._six.string_classes -> (str, bytes)
+        torch._six.int_classes -> int
+        torch._six.container_abcs -> collections.abc
+    """)
+    VALID = (_VALID_1, _VALID_2, _VALID_3)
     INVALID = (
         ("import torch\nfrom torch._six import inf\n", "import torch\nfrom torch import inf\n"),
         (_BEFORE_2, _AFTER_2),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.names import has_fallback, importing, uses
 from ..rewriting.rule import Context, Fix, Rule
@@ -39,7 +38,7 @@ class ApexAmp(Rule):
 
     code = "PS106"
     name = "apex-amp"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
+    safety = "manual"
     stage = "repair"
     VALID = (
         "import torch\n\nwith torch.autocast('cuda'):\n    pass\n",

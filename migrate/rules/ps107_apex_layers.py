@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
-
-from ..rewriting.renames import Renames
+from ..rewriting.renames import Renames, table
 
 _VALID_2 = """\
 import torch
@@ -53,21 +50,18 @@ class ApexLayers(Renames):
 
     code = "PS107"
     name = "apex-layers"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "unsafe"
+    safety = "unsafe"
     reason = "needs a compiled apex"
-    names: ClassVar[Mapping[str, str]] = {
-        "apex.normalization.FusedLayerNorm": "torch.nn.LayerNorm",
-        "apex.normalization.fused_layer_norm.FusedLayerNorm": "torch.nn.LayerNorm",
-        "apex.parallel.SyncBatchNorm": "torch.nn.SyncBatchNorm",
-        "apex.optimizers.FusedAdam": "torch.optim.AdamW",
-        "apex.optimizers.FusedSGD": "torch.optim.SGD",
-        "apex.parallel.DistributedDataParallel": "torch.nn.parallel.DistributedDataParallel",
-    }
+    names = table("""
+        apex.normalization.FusedLayerNorm -> torch.nn.LayerNorm
+        apex.normalization.fused_layer_norm.FusedLayerNorm -> torch.nn.LayerNorm
+        apex.parallel.SyncBatchNorm -> torch.nn.SyncBatchNorm
+        apex.optimizers.FusedAdam -> torch.optim.AdamW
+        apex.optimizers.FusedSGD -> torch.optim.SGD
+        apex.parallel.DistributedDataParallel -> torch.nn.parallel.DistributedDataParallel
+    """)
     VALID = (
         "import torch\nfrom torch.nn import LayerNorm\n",
         _VALID_2,
     )
-    INVALID = (
-        (_BEFORE_1, _AFTER_1),
-        (_BEFORE_2, _AFTER_2),
-    )
+    INVALID = ((_BEFORE_1, _AFTER_1), (_BEFORE_2, _AFTER_2))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
-
-from ..rewriting.renames import Renames
+from ..rewriting.renames import Renames, table
 
 _VALID_1 = """\
 import torch
@@ -57,11 +54,6 @@ from timm.optim import NAdamLegacy as Nadam
 
 x = L.DropPath, timm.layers.Mlp
 """
-_LAYERS = (
-    "apply_test_time_pool", "convert_splitbn_model", "is_exportable", "is_scriptable", "set_exportable", "set_fused_attn",
-    "set_layer_config", "set_no_jit", "set_scriptable", "TestTimePoolHead",
-)  # fmt: skip
-"""What timm.models once gave beside models."""
 
 
 class TimmModules(Renames):
@@ -77,40 +69,37 @@ class TimmModules(Renames):
 
     code = "PS108"
     name = "timm-modules"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     reason = "moved"
-    inexact: ClassVar[frozenset[str]] = frozenset(["timm.optim.novograd.NovoGrad"])
-    modules: ClassVar[Mapping[str, str]] = {
-        "timm.models.layers.helpers": "timm.layers",
-        "timm.models.layers.weight_init": "timm.layers",
-        "timm.models.layers.drop": "timm.layers",
-        "timm.models.layers.activations": "timm.layers.activations",
-        "timm.models.layers": "timm.layers",
-        "timm.models.registry": "timm.models",
-        "timm.models.helpers": "timm.models",
-        "timm.models.hub": "timm.models",
-        "timm.models.features": "timm.models",
-        "timm.models.factory": "timm.models",
-        "timm.models.efficientnet_blocks": "timm.models._efficientnet_blocks",
-        "timm.models.efficientnet_builder": "timm.models._efficientnet_builder",
-        "timm.data.parsers": "timm.data.readers",
-        "timm.optim.optim_factory": "timm.optim",
-    }
-    names: ClassVar[Mapping[str, str]] = {
-        "timm.data.transforms._pil_interp": "timm.data.transforms.str_to_pil_interp",
-        **{f"timm.models.{name}": f"timm.layers.{name}" for name in _LAYERS},
-        "timm.data.Dataset": "timm.data.ImageDataset",
-        "timm.data.dataset.Dataset": "timm.data.ImageDataset",
-        "timm.optim.nadam.Nadam": "timm.optim.NAdamLegacy",
-        "timm.optim.radam.RAdam": "timm.optim.RAdamLegacy",
-        "timm.optim.adamw.AdamW": "timm.optim.AdamWLegacy",
-        "timm.optim.novograd.NovoGrad": "timm.optim.NvNovoGrad",
-    }
-    VALID = (
-        _VALID_1,
-        _VALID_2,
-        _VALID_3,
-    )
+    inexact = frozenset(["timm.optim.novograd.NovoGrad"])
+    modules = table("""
+        timm.models.layers.helpers -> timm.layers
+        timm.models.layers.weight_init -> timm.layers
+        timm.models.layers.drop -> timm.layers
+        timm.models.layers.activations -> timm.layers.activations
+        timm.models.layers -> timm.layers
+        timm.models.registry -> timm.models
+        timm.models.helpers -> timm.models
+        timm.models.hub -> timm.models
+        timm.models.features -> timm.models
+        timm.models.factory -> timm.models
+        timm.models.efficientnet_blocks -> timm.models._efficientnet_blocks
+        timm.models.efficientnet_builder -> timm.models._efficientnet_builder
+        timm.data.parsers -> timm.data.readers
+        timm.optim.optim_factory -> timm.optim
+    """)
+    names = table("""
+        timm.data.transforms._pil_interp -> timm.data.transforms.str_to_pil_interp
+        timm.models -> timm.layers: apply_test_time_pool convert_splitbn_model is_exportable is_scriptable set_exportable
+        timm.models -> timm.layers: set_fused_attn set_layer_config set_no_jit set_scriptable TestTimePoolHead
+        timm.data.Dataset -> timm.data.ImageDataset
+        timm.data.dataset.Dataset -> timm.data.ImageDataset
+        timm.optim.nadam.Nadam -> timm.optim.NAdamLegacy
+        timm.optim.radam.RAdam -> timm.optim.RAdamLegacy
+        timm.optim.adamw.AdamW -> timm.optim.AdamWLegacy
+        timm.optim.novograd.NovoGrad -> timm.optim.NvNovoGrad
+    """)
+    VALID = (_VALID_1, _VALID_2, _VALID_3)
     INVALID = (
         (_BEFORE_1, _AFTER_1),
         (_BEFORE_2, _AFTER_2),

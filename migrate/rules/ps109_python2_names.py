@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..reading.names import has_fallback
 from ..rewriting.rule import Context, Fix, Rule
 
 _BUILTINS = {"xrange": "range", "raw_input": "input", "unicode": "str", "unichr": "chr", "long": "int", "basestring": "str"}
-_FROM_STARS = frozenset(_BUILTINS)
 _METHODS = {"iteritems": "items", "itervalues": "values", "iterkeys": "keys"}
 
 _VALID_1 = """\
@@ -51,7 +49,7 @@ class Python2Names(Rule):
 
     code = "PS109"
     name = "python-2-names"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = (
         _VALID_1,
@@ -62,22 +60,14 @@ class Python2Names(Rule):
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module
-        bound = {
-            node.id
-            for node in module.by_kind.get(ast.Name, [])
-            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
-        }
-        bound |= {node.arg for node in module.by_kind.get(ast.arg, []) if isinstance(node, ast.arg)}
-        bound |= (
-            set(module.imports) | set(module.definitions) | _FROM_STARS.intersection(_BUILTINS if module.star_imports else ())
-        )
-        for node in module.by_kind.get(ast.Name, []):
-            assert isinstance(node, ast.Name)
-            if node.id in _BUILTINS and node.id not in bound and not has_fallback(module, node):
-                new = _BUILTINS[node.id]
-                yield self.fix(context, node, f"{node.id} is {new} in Python 3", [Edit(*context.positions.span(node), new)])
-        for call in module.by_kind.get(ast.Call, []):
-            assert isinstance(call, ast.Call)
+        bound = {node.id for node in module.of_kind(ast.Name) if not isinstance(node.ctx, ast.Load)}
+        bound |= {node.arg for node in module.of_kind(ast.arg)} | set(module.imports) | set(module.definitions)
+        bound |= set(_BUILTINS) if module.star_imports else set()
+        for name in module.of_kind(ast.Name):
+            if name.id in _BUILTINS and name.id not in bound and not has_fallback(module, name):
+                new = _BUILTINS[name.id]
+                yield self.fix(context, name, f"{name.id} is {new} in Python 3", [Edit(*context.positions.span(name), new)])
+        for call in module.of_kind(ast.Call):
             node = call.func
             if isinstance(node, ast.Attribute) and node.attr in _METHODS and not call.args and not has_fallback(module, call):
                 if module.expand(node) in (f"six.{node.attr}", f"future.utils.{node.attr}"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..reading.names import has_fallback, importing, mentions, remove_import
@@ -83,7 +82,7 @@ class VariableWrapper(Rule):
 
     code = "PS110"
     name = "variable"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = (
         "import torch\n\n\ndef Variable(x):\n    return x\n\n\ny = Variable(torch.ones(2))\n",

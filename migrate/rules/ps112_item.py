@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Literal
 
 from ..reading.edits import Edit
 from ..reading.scopes import Module, last_name
@@ -123,7 +123,7 @@ class ItemOfScalar(Rule):
 
     code = "PS112"
     name = "item-of-scalar"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = (
         _VALID_1,
@@ -139,8 +139,7 @@ class ItemOfScalar(Rule):
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module
-        for node in module.by_kind.get(ast.Subscript, []):
-            assert isinstance(node, ast.Subscript)
+        for node in module.of_kind(ast.Subscript):
             zero = isinstance(node.slice, ast.Constant) and node.slice.value == 0 and type(node.slice.value) is int
             if not zero or not isinstance(node.ctx, ast.Load):
                 continue
@@ -252,8 +251,8 @@ def _is_propagated(module: Module, callee: ast.expr) -> bool:
     """Whether the file back-propagates from what the same callee returns, which only a number can be."""
     names = {
         target.id
-        for node in module.by_kind.get(ast.Assign, [])
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.dump(node.value.func) == ast.dump(callee)
+        for node in module.of_kind(ast.Assign)
+        if isinstance(node.value, ast.Call) and ast.dump(node.value.func) == ast.dump(callee)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
@@ -265,5 +264,5 @@ def _is_propagated(module: Module, callee: ast.expr) -> bool:
         and node.func.attr == "backward"
         and isinstance(node.func.value, ast.Name)
         and node.func.value.id in names
-        for node in module.by_kind.get(ast.Call, [])
+        for node in module.of_kind(ast.Call)
     )

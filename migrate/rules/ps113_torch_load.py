@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..rewriting.call_edits import calls_of, is_spread, keyword_of, with_argument
 from ..rewriting.rule import Context, Fix, Rule
@@ -27,7 +26,7 @@ class TorchLoad(Rule):
 
     code = "PS113"
     name = "torch-load"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "unsafe"
+    safety = "unsafe"
     stage = "repair"
     VALID = (
         "import torch\n\nstate = torch.load('a.pth', weights_only=True)\n",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
-
-from ..rewriting.renames import Renames
+from ..rewriting.renames import Renames, table
 
 _AFTER_2 = """\
 import torchmetrics
@@ -29,12 +26,12 @@ class LightningMetrics(Renames):
 
     code = "PS114"
     name = "lightning-metrics"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "unsafe"
+    safety = "unsafe"
     reason = "was removed from Lightning"
-    modules: ClassVar[Mapping[str, str]] = {
-        "pytorch_lightning.metrics.functional": "torchmetrics.functional",
-        "pytorch_lightning.metrics": "torchmetrics",
-    }
+    modules = table("""
+        pytorch_lightning.metrics.functional -> torchmetrics.functional
+        pytorch_lightning.metrics -> torchmetrics
+    """)
     VALID = ("import torch\nfrom torchmetrics import Accuracy\n",)
     INVALID = (
         ("import torch\nfrom pytorch_lightning.metrics import Accuracy\n", "import torch\nfrom torchmetrics import Accuracy\n"),

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
-
-from ..rewriting.renames import Renames
+from ..rewriting.renames import Renames, table
 
 _VALID_1 = """\
 import torch
@@ -41,34 +38,34 @@ class NumpyNames(Renames):
 
     code = "PS116"
     name = "numpy-names"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     reason = "was removed from numpy"
-    names: ClassVar[Mapping[str, str]] = {
-        "numpy.int": "int",
-        "numpy.float": "float",
-        "numpy.bool": "bool",
-        "numpy.object": "object",
-        "numpy.str": "str",
-        "numpy.complex": "complex",
-        "numpy.long": "int",
-        "numpy.unicode": "str",
-        "numpy.float_": "numpy.float64",
-        "numpy.complex_": "numpy.complex128",
-        "numpy.string_": "numpy.bytes_",
-        "numpy.unicode_": "numpy.str_",
-        "numpy.Inf": "numpy.inf",
-        "numpy.Infinity": "numpy.inf",
-        "numpy.infty": "numpy.inf",
-        "numpy.PINF": "numpy.inf",
-        "numpy.NaN": "numpy.nan",
-        "numpy.product": "numpy.prod",
-        "numpy.cumproduct": "numpy.cumprod",
-        "numpy.sometrue": "numpy.any",
-        "numpy.alltrue": "numpy.all",
-        "numpy.in1d": "numpy.isin",
-        "numpy.trapz": "numpy.trapezoid",
-        "numpy.row_stack": "numpy.vstack",
-    }
+    names = table("""
+        numpy.int -> int
+        numpy.float -> float
+        numpy.bool -> bool
+        numpy.object -> object
+        numpy.str -> str
+        numpy.complex -> complex
+        numpy.long -> int
+        numpy.unicode -> str
+        numpy.float_ -> numpy.float64
+        numpy.complex_ -> numpy.complex128
+        numpy.string_ -> numpy.bytes_
+        numpy.unicode_ -> numpy.str_
+        numpy.Inf -> numpy.inf
+        numpy.Infinity -> numpy.inf
+        numpy.infty -> numpy.inf
+        numpy.PINF -> numpy.inf
+        numpy.NaN -> numpy.nan
+        numpy.product -> numpy.prod
+        numpy.cumproduct -> numpy.cumprod
+        numpy.sometrue -> numpy.any
+        numpy.alltrue -> numpy.all
+        numpy.in1d -> numpy.isin
+        numpy.trapz -> numpy.trapezoid
+        numpy.row_stack -> numpy.vstack
+    """)
     VALID = (
         _VALID_1,
         "import torch\n\n\ndef f(np):\n    return np.int\n",

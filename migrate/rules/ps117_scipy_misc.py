@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..reading.names import import_line
@@ -48,7 +47,7 @@ class ScipyMisc(Rule):
 
     code = "PS117"
     name = "scipy-misc"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "unsafe"
+    safety = "unsafe"
     stage = "repair"
     VALID = (
         "import torch\nimport imageio\n\nx = imageio.imread('a.png')  # scipy.misc.imread\n",

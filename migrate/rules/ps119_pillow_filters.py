@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
-
-from ..rewriting.renames import Renames
+from ..rewriting.renames import Renames, table
 
 _VALID_1 = """\
 import torch
@@ -52,15 +49,12 @@ class PillowFilters(Renames):
 
     code = "PS119"
     name = "pillow-filters"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     reason = "was removed in Pillow 10"
-    names: ClassVar[Mapping[str, str]] = {
-        "PIL.Image.ANTIALIAS": "PIL.Image.LANCZOS",
-        "PIL.Image.LINEAR": "PIL.Image.BILINEAR",
-        "PIL.Image.CUBIC": "PIL.Image.BICUBIC",
-    }
-    VALID = (
-        _VALID_1,
-        _VALID_2,
-    )
+    names = table("""
+        PIL.Image.ANTIALIAS -> PIL.Image.LANCZOS
+        PIL.Image.LINEAR -> PIL.Image.BILINEAR
+        PIL.Image.CUBIC -> PIL.Image.BICUBIC
+    """)
+    VALID = (_VALID_1, _VALID_2)
     INVALID = ((_BEFORE_1, _AFTER_1),)

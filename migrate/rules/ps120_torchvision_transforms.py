@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
-
-from ..rewriting.renames import Renames
+from ..rewriting.renames import Renames, table
 
 _VALID_1 = """\
 import torch
@@ -53,18 +50,15 @@ class TorchvisionTransforms(Renames):
 
     code = "PS120"
     name = "torchvision-transforms"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     reason = "was removed from torchvision"
-    names: ClassVar[Mapping[str, str]] = {
-        "torchvision.transforms.Scale": "torchvision.transforms.Resize",
-        "torchvision.transforms.RandomSizedCrop": "torchvision.transforms.RandomResizedCrop",
-        "torchvision.transforms.transforms.Scale": "torchvision.transforms.Resize",
-    }
+    names = table("""
+        torchvision.transforms.Scale -> torchvision.transforms.Resize
+        torchvision.transforms.RandomSizedCrop -> torchvision.transforms.RandomResizedCrop
+        torchvision.transforms.transforms.Scale -> torchvision.transforms.Resize
+    """)
     VALID = (
         _VALID_1,
         "import torch\n\n\nclass Scale:\n    pass\n\n\nx = Scale()\n",
     )
-    INVALID = (
-        (_BEFORE_1, _AFTER_1),
-        (_BEFORE_2, _AFTER_2),
-    )
+    INVALID = ((_BEFORE_1, _AFTER_1), (_BEFORE_2, _AFTER_2))

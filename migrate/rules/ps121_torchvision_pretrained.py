@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..rewriting.call_edits import calls_of, is_spread, keyword_of, source_of, span, truth
@@ -63,7 +62,7 @@ class TorchvisionPretrained(Rule):
 
     code = "PS121"
     name = "torchvision-pretrained"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = (
         _VALID_1,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
-
-from ..rewriting.renames import Renames
+from ..rewriting.renames import Renames, table
 
 
 class Upsample(Renames):
@@ -20,11 +17,11 @@ class Upsample(Renames):
 
     code = "PS122"
     name = "upsample"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     reason = "is deprecated"
-    names: ClassVar[Mapping[str, str]] = {
-        "torch.nn.functional.upsample": "torch.nn.functional.interpolate",
-    }
+    names = table("""
+        torch.nn.functional.upsample -> torch.nn.functional.interpolate
+    """)
     VALID = ("import torch.nn as nn\n\nx = nn.Upsample(2)  # F.upsample\n",)
     INVALID = (
         (

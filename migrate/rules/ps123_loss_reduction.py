@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..reading.names import meaning
@@ -44,7 +43,7 @@ class LossReduction(Rule):
 
     code = "PS123"
     name = "loss-reduction"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = (
         "import torch.nn as nn\n\nx = nn.MSELoss(reduction='sum')  # size_average=False\n",
@@ -54,8 +53,7 @@ class LossReduction(Rule):
     INVALID = ((_BEFORE_1, _AFTER_1),)
 
     def check(self, context: Context) -> Iterator[Fix]:
-        for call in context.module.by_kind.get(ast.Call, []):
-            assert isinstance(call, ast.Call)
+        for call in context.module.of_kind(ast.Call):
             old = [item for item in call.keywords if item.arg in ("size_average", "reduce")]
             if not old or not _LOSS.match(meaning(context.module, call.func) or "") or keyword_of(call, "reduction"):
                 continue

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.scopes import last_name
 from ..rewriting.rule import Context, Fix, Rule
@@ -23,13 +22,13 @@ class DataAttribute(Rule):
 
     code = "PS124"
     name = "data-attribute"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
+    safety = "manual"
     stage = "repair"
     VALID = ("import torch\n\ntotal += loss.detach()\nw = weight.data\nlast = loss.data.item()\n",)
     INVALID = (("import torch\n\nloss = criterion(a, b)\ntotal = total + loss.data\n", None),)
 
     def check(self, context: Context) -> Iterator[Fix]:
-        for node in context.module.by_kind.get(ast.Attribute, []):
+        for node in context.module.of_kind(ast.Attribute):
             if isinstance(node, ast.Attribute) and node.attr == "data" and re.search(r"loss", last_name(node.value), re.I):
                 parent = context.module.parents[node]
                 if not isinstance(node.ctx, ast.Load) or isinstance(parent, ast.Subscript):

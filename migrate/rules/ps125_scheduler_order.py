@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..rewriting.rule import Context, Fix, Rule
 
@@ -34,7 +33,7 @@ class SchedulerOrder(Rule):
 
     code = "PS125"
     name = "scheduler-order"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
+    safety = "manual"
     stage = "repair"
     VALID = (
         "import torch\n\nfor epoch in range(3):\n    train(epoch)\n    scheduler.step()\n",
@@ -43,8 +42,7 @@ class SchedulerOrder(Rule):
     INVALID = ((_BEFORE_1, None),)
 
     def check(self, context: Context) -> Iterator[Fix]:
-        for loop in context.module.by_kind.get(ast.For, []):
-            assert isinstance(loop, ast.For)
+        for loop in context.module.of_kind(ast.For):
             for index, statement in enumerate(loop.body):
                 call = statement.value if isinstance(statement, ast.Expr) else None
                 if not isinstance(call, ast.Call) or not _SCHEDULER.search(ast.unparse(call.func)):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
-
-from ..rewriting.renames import Renames
+from ..rewriting.renames import Renames, table
 
 _VALID_1 = """\
 import torch
@@ -34,16 +31,13 @@ class WeightsDownload(Renames):
 
     code = "PS126"
     name = "weights-download"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     reason = "moved"
-    names: ClassVar[Mapping[str, str]] = {
-        "torchvision.models.utils.load_state_dict_from_url": "torch.hub.load_state_dict_from_url",
-        "torchvision._internally_replaced_utils.load_state_dict_from_url": "torch.hub.load_state_dict_from_url",
-    }
-    VALID = (
-        _VALID_1,
-        _VALID_2,
-    )
+    names = table("""
+        torchvision.models.utils.load_state_dict_from_url -> torch.hub.load_state_dict_from_url
+        torchvision._internally_replaced_utils.load_state_dict_from_url -> torch.hub.load_state_dict_from_url
+    """)
+    VALID = (_VALID_1, _VALID_2)
     INVALID = (
         (
             "import torch\nfrom torchvision.models.utils import load_state_dict_from_url\n",

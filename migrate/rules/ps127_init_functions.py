@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
-
-from ..rewriting.renames import Renames
+from ..rewriting.renames import Renames, table
 
 _VALID_1 = """\
 import torch.nn as nn
@@ -51,21 +48,21 @@ class InPlaceNames(Renames):
 
     code = "PS127"
     name = "in-place-names"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     reason = "is deprecated"
-    names: ClassVar[Mapping[str, str]] = {
-        "torch.nn.init.uniform": "torch.nn.init.uniform_",
-        "torch.nn.init.normal": "torch.nn.init.normal_",
-        "torch.nn.init.constant": "torch.nn.init.constant_",
-        "torch.nn.init.eye": "torch.nn.init.eye_",
-        "torch.nn.init.dirac": "torch.nn.init.dirac_",
-        "torch.nn.init.xavier_uniform": "torch.nn.init.xavier_uniform_",
-        "torch.nn.init.xavier_normal": "torch.nn.init.xavier_normal_",
-        "torch.nn.init.kaiming_uniform": "torch.nn.init.kaiming_uniform_",
-        "torch.nn.init.kaiming_normal": "torch.nn.init.kaiming_normal_",
-        "torch.nn.init.orthogonal": "torch.nn.init.orthogonal_",
-        "torch.nn.init.sparse": "torch.nn.init.sparse_",
-        "torch.nn.utils.clip_grad_norm": "torch.nn.utils.clip_grad_norm_",
-    }
+    names = table("""
+        torch.nn.init.uniform -> torch.nn.init.uniform_
+        torch.nn.init.normal -> torch.nn.init.normal_
+        torch.nn.init.constant -> torch.nn.init.constant_
+        torch.nn.init.eye -> torch.nn.init.eye_
+        torch.nn.init.dirac -> torch.nn.init.dirac_
+        torch.nn.init.xavier_uniform -> torch.nn.init.xavier_uniform_
+        torch.nn.init.xavier_normal -> torch.nn.init.xavier_normal_
+        torch.nn.init.kaiming_uniform -> torch.nn.init.kaiming_uniform_
+        torch.nn.init.kaiming_normal -> torch.nn.init.kaiming_normal_
+        torch.nn.init.orthogonal -> torch.nn.init.orthogonal_
+        torch.nn.init.sparse -> torch.nn.init.sparse_
+        torch.nn.utils.clip_grad_norm -> torch.nn.utils.clip_grad_norm_
+    """)
     VALID = (_VALID_1,)
     INVALID = ((_BEFORE_1, _AFTER_1),)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..rewriting.rule import Context, Fix, Rule
@@ -53,7 +52,7 @@ class ViewOfSlice(Rule):
 
     code = "PS128"
     name = "view-of-slice"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = (
         _VALID_1,
@@ -63,8 +62,7 @@ class ViewOfSlice(Rule):
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module
-        for call in module.by_kind.get(ast.Call, []):
-            assert isinstance(call, ast.Call)
+        for call in module.of_kind(ast.Call):
             node = call.func
             if not (isinstance(node, ast.Attribute) and node.attr == "view" and isinstance(node.value, ast.Subscript)):
                 continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..rewriting.call_edits import calls_of, is_spread, keyword_of, with_argument, without
 from ..rewriting.rule import Context, Fix, Rule
@@ -51,7 +50,7 @@ class RemovedArguments(Rule):
 
     code = "PS129"
     name = "removed-arguments"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = (_VALID_1,)
     INVALID = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..rewriting.rule import Context, Fix, Rule
@@ -39,21 +38,15 @@ class IteratorNext(Rule):
 
     code = "PS131"
     name = "iterator-next"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = ("import torch\n\nit = iter(loader)\nx = next(it)  # it.next()\ny = node.next()\n",)
     INVALID = ((_BEFORE_1, _AFTER_1),)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module
-        made = {
-            ast.unparse(target)
-            for node in module.by_kind.get(ast.Assign, [])
-            if isinstance(node, ast.Assign) and _is_iter(node.value)
-            for target in node.targets
-        }
-        for call in module.by_kind.get(ast.Call, []):
-            assert isinstance(call, ast.Call)
+        made = {ast.unparse(target) for node in module.of_kind(ast.Assign) if _is_iter(node.value) for target in node.targets}
+        for call in module.of_kind(ast.Call):
             node = call.func
             if not isinstance(node, ast.Attribute) or node.attr != "next" or call.args or call.keywords:
                 continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..reading.scopes import dotted
@@ -27,7 +26,7 @@ class VersionAssertion(Rule):
 
     code = "PS134"
     name = "version-assertion"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = (
         'import timm\nimport torch\n\nassert timm.__version__ >= "0.3.2"\nassert torch.__version__ == "2.99.0"\n',
@@ -47,8 +46,7 @@ class VersionAssertion(Rule):
 
     def check(self, context: Context) -> Iterator[Fix]:
         module, positions = context.module, context.positions
-        for node in module.by_kind.get(ast.Assert, []):
-            assert isinstance(node, ast.Assert)
+        for node in module.of_kind(ast.Assert):
             test = node.test
             if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq):
                 continue

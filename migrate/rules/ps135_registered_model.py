@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..reading.scopes import Module, last_name, parameters
@@ -94,7 +93,7 @@ class RegisteredModel(Rule):
 
     code = "PS135"
     name = "registered-model"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = (_VALID,)
     INVALID = (
@@ -110,8 +109,7 @@ class RegisteredModel(Rule):
 
     def check(self, context: Context) -> Iterator[Fix]:
         module, positions = context.module, context.positions
-        for node in module.by_kind.get(ast.FunctionDef, []):
-            assert isinstance(node, ast.FunctionDef)
+        for node in module.of_kind(ast.FunctionDef):
             if node.args.kwarg is None or not any(_DECORATOR.match(module.expand(d) or "") for d in node.decorator_list):
                 continue
             named = {argument.arg for argument in parameters(node)} | {

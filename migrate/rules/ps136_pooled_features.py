@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..reading.scopes import bound_names, last_name, parameters
@@ -85,15 +84,14 @@ class PooledFeatures(Rule):
 
     code = "PS136"
     name = "pooled-features"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = (_VALID,)
     INVALID = ((_BEFORE, _AFTER),)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module, positions = context.module, context.positions
-        for node in module.by_kind.get(ast.ClassDef, []):
-            assert isinstance(node, ast.ClassDef)
+        for node in module.of_kind(ast.ClassDef):
             methods = {item.name: item for item in node.body if isinstance(item, ast.FunctionDef)}
             features = methods.get("forward_features")
             if features is None or {"forward", "forward_head"} & methods.keys():

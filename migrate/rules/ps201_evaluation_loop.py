@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..rewriting.graph_mode import groups, is_trained, propose
 from ..rewriting.rule import Context, Fix, Rule
@@ -64,7 +63,7 @@ class EvaluationLoop(Rule):
 
     code = "PS201"
     name = "evaluation-loop"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     VALID = (
         "import torch\n\nfor images, labels in loader:\n    loss = model(images).sum()\n    loss.backward()\n",
         "import torch\n\n\ndef accuracy(outputs, labels):\n    return (outputs.argmax(1) == labels).mean()\n",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..rewriting.graph_mode import groups, is_trained, propose
 from ..rewriting.rule import Context, Fix, Rule
@@ -76,7 +75,7 @@ class PredictionCall(Rule):
 
     code = "PS202"
     name = "prediction-call"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     VALID = (
         "import torch\n\nmodel = torch.nn.Linear(2, 2)\nprint(model)\n",
         "def test():\n    import torch\n    net = Net()\n    y = net(torch.randn(1, 3, 32, 32))\n",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.finding import Finding
 from ..rewriting.evaluation_edits import evaluation_edits
@@ -84,7 +83,7 @@ class EvaluationWhileTraining(Rule):
 
     code = "PS203"
     name = "evaluation-while-training"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     VALID = (_EVALUATION, _LAST, _STEPPED)
     INVALID = ((_TRAINING, _STEPPED),)
 

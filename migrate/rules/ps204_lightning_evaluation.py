@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..reading.scopes import dotted
@@ -75,7 +74,7 @@ class LightningEvaluation(Rule):
 
     code = "PS204"
     name = "lightning-evaluation"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     VALID = (_AFTER, _WHOLE)
     INVALID = ((_BEFORE, _AFTER),)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..rewriting.placement import Refusal
 from ..rewriting.rule import Context, Fix, Rule
@@ -111,7 +110,7 @@ class TrainingStep(Rule):
 
     code = "PS301"
     name = "training-step"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     VALID = (
         _GRAPH_SCRIPT,
         "import torch\n\nwith torch.no_grad():\n    for images, labels in loader:\n        outputs = model(images)\n",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..rewriting.placement import Refusal
 from ..rewriting.rule import Context, Fix, Rule
@@ -168,7 +167,7 @@ class TrainingPass(Rule):
 
     code = "PS302"
     name = "training-pass"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     VALID = (_GRAPH_AMP, _GRAPH_ACCUMULATION, _GRAPH_PHASES)
     INVALID = ((_AMP, _GRAPH_AMP), (_ACCUMULATION, _GRAPH_ACCUMULATION), (_BRANCHES, _GRAPH_BRANCHES), (_PHASES, _GRAPH_PHASES))
 

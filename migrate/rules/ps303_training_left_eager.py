@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.finding import Finding
 from ..rewriting.placement import Refusal
@@ -74,7 +73,7 @@ class TrainingLeftEager(Rule):
 
     code = "PS303"
     name = "training-left-eager"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
+    safety = "manual"
     VALID = (_PLAIN,)
     INVALID = ((_TWICE, None), (_PARALLEL, None), (_NO_SYNC, None), (_OWN_SCALER, None))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..reading.scopes import Module
@@ -61,12 +60,9 @@ class HardCuda(Rule):
 
     code = "PS601"
     name = "hard-cuda"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "unsafe"
+    safety = "unsafe"
     stage = "repair"
-    VALID = (
-        _VALID_1,
-        _VALID_2,
-    )
+    VALID = (_VALID_1, _VALID_2)
     INVALID = (
         (_BEFORE_1, _AFTER_1),
         ("import torch\n\n\ndef f(x, device):\n    return x.cuda()\n", None),
@@ -75,7 +71,7 @@ class HardCuda(Rule):
     def check(self, context: Context) -> Iterator[Fix]:
         """One fix for a file: the name and all calls that use it go together."""
         module = context.module
-        calls = [call for call in module.by_kind.get(ast.Call, []) if isinstance(call, ast.Call) and _is_hard(module, call)]
+        calls = [call for call in module.of_kind(ast.Call) if _is_hard(module, call)]
         if not calls or "torch" not in {name.partition(".")[0] for name in module.imports.values()}:
             return
         place = _device(context)
@@ -108,8 +104,8 @@ def _is_hard(module: Module, call: ast.Call) -> bool:
 def _device(context: Context) -> list[Edit] | None:
     """What makes the name `device`: nothing where the file has it at its top; None where it cannot be made."""
     module = context.module
-    names = [node for node in module.by_kind.get(ast.Name, []) if isinstance(node, ast.Name) and node.id == "device"]
-    arguments = [node for node in module.by_kind.get(ast.arg, []) if isinstance(node, ast.arg) and node.arg == "device"]
+    names = [node for node in module.of_kind(ast.Name) if node.id == "device"]
+    arguments = [node for node in module.of_kind(ast.arg) if node.arg == "device"]
     stored = [node for node in names if not isinstance(node.ctx, ast.Load)]
     if len(stored) == 1 and not arguments:
         statement = module.statement_of(stored[0])

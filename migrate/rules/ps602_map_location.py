@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
+from ..reading.scopes import Module
 from ..rewriting.call_edits import calls_of, is_spread, keyword_of, with_argument
-from ..rewriting.dataloaders import feeds_gpu
 from ..rewriting.rule import Context, Fix, Rule
 
 _AFTER_1 = """\
@@ -30,7 +30,7 @@ class MapLocation(Rule):
 
     code = "PS602"
     name = "map-location"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "unsafe"
+    safety = "unsafe"
     stage = "repair"
     VALID = (
         "import torch\n\nmodel.cuda()\nx = torch.load('a', map_location='cpu')\n",
@@ -39,8 +39,17 @@ class MapLocation(Rule):
     INVALID = (("import torch\n\nmodel.cuda()\nmodel.load_state_dict(torch.load('a'))\n", _AFTER_1),)
 
     def check(self, context: Context) -> Iterator[Fix]:
-        for call in calls_of(context, "torch.load") if feeds_gpu(context.module) else ():
+        for call in calls_of(context, "torch.load") if _uses_gpu(context.module) else ():
             if len(call.args) == 1 and keyword_of(call, "map_location") is None and not is_spread(call):
                 message = 'saved on a GPU, this does not load on a machine without one; map_location="cpu" does'
                 edits = [with_argument(context, call, 'map_location="cpu"')]
                 yield self.fix(context, call, message, edits, severity="note")
+
+
+def _uses_gpu(module: Module) -> bool:
+    return any(
+        isinstance(node, ast.Attribute)
+        and node.attr == "cuda"
+        and isinstance(module.parents.get(node), ast.Call | ast.Attribute)
+        for node in module.of_kind(ast.Attribute)
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..rewriting.call_edits import calls_of
 from ..rewriting.rule import Context, Fix, Rule
@@ -32,7 +31,7 @@ class DataParallelModel(Rule):
 
     code = "PS603"
     name = "data-parallel"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
+    safety = "manual"
     VALID = ("import torch\n\nmodel = torch.nn.DataParallel(model)\n",)
     INVALID = ((_BEFORE_1, None),)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Literal
 
 from ..reading.edits import Edit
 from ..reading.integers import Integers
@@ -52,7 +52,7 @@ class BatchDivision(Rule):
 
     code = "PS801"
     name = "batch-division"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = (
         "import torch\n\n\ndef f(x, ratio):\n    return int(x.shape[1] * ratio)\n",
@@ -72,7 +72,7 @@ class BatchDivision(Rule):
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module
-        for node in module.by_kind.get(ast.Call, []):
+        for node in module.of_kind(ast.Call):
             if not _cuts_quotient(node):
                 continue
             assert isinstance(node, ast.Call)

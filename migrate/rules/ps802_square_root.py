@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..reading.integers import Integers
@@ -77,21 +76,17 @@ class IntegerSquareRoot(Rule):
 
     code = "PS802"
     name = "integer-square-root"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = (
         _VALID_1,
         "import torch\nimport math\n\n\ndef f(x):\n    return x / math.sqrt(x.shape[-1])\n",
     )
-    INVALID = (
-        (_BEFORE_1, _AFTER_1),
-        (_BEFORE_2, _AFTER_2),
-    )
+    INVALID = ((_BEFORE_1, _AFTER_1), (_BEFORE_2, _AFTER_2))
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module
-        for call in module.by_kind.get(ast.Call, []):
-            assert isinstance(call, ast.Call)
+        for call in module.of_kind(ast.Call):
             function = module.function_of(call)
             if function is None or not (isinstance(call.func, ast.Name) and call.func.id == "int") or len(call.args) != 1:
                 continue

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.edits import Edit
 from ..rewriting.call_edits import calls_of, source_of
@@ -55,7 +54,7 @@ class ScriptedModule(Rule):
 
     code = "PS805"
     name = "scripted-module"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "safe"
+    safety = "safe"
     stage = "repair"
     VALID = (
         "import torch\n\n\n@torch.jit.script\ndef swish(x):\n    return x * x.sigmoid()\n",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import ClassVar, Literal
 
 from ..reading.integers import Integers
 from ..rewriting.rule import Context, Fix, Rule
@@ -45,15 +44,14 @@ class BatchAssert(Rule):
 
     code = "PS806"
     name = "batch-assert"
-    safety: ClassVar[Literal["safe", "unsafe", "manual"]] = "manual"
+    safety = "manual"
     stage = "repair"
     VALID = (_VALID_1,)
     INVALID = ((_BEFORE_1, None),)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module
-        for node in module.by_kind.get(ast.Assert, []):
-            assert isinstance(node, ast.Assert)
+        for node in module.of_kind(ast.Assert):
             function = module.function_of(node)
             if function is None or not function.name.startswith("forward") or module.class_of(function) is None:
                 continue

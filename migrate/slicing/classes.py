@@ -6,7 +6,8 @@ import ast
 import copy
 from dataclasses import dataclass, field
 
-from ..reading.scopes import Function, Module, Need, last_name, parameters, root_of
+from ..reading.nodes import defaults_of, inside
+from ..reading.scopes import Function, Module, Need, dotted, last_name, parameters, root_of
 from .needs import Needs, Options
 from .slicer import Slicer
 from .unloaded import unloaded
@@ -88,7 +89,7 @@ class ClassReduction:
         needs, kept = self._slice(init, name)
         taken = [argument.arg for argument in parameters(init)[1:] if needs.has(argument.arg)]
         if init.args.vararg is None and init.args.kwarg is None:
-            from_defaults = dict(init_defaults(init))
+            from_defaults = defaults_of(init)
             ordered = [item for item in taken if item not in from_defaults] + [item for item in taken if item in from_defaults]
             arguments = ast.arguments(
                 posonlyargs=[],
@@ -149,23 +150,16 @@ class ClassReduction:
         """The class's own methods that a piece of code uses."""
         return {
             inner.attr
-            for inner in ast.walk(node)
-            if isinstance(inner, ast.Attribute)
-            and isinstance(inner.value, ast.Name)
-            and inner.value.id == "self"
-            and inner.attr in self.originals
+            for inner in inside(node, ast.Attribute)
+            if dotted(inner.value) == "self" and inner.attr in self.originals
         }
 
     def attributes_of(self, method: Function) -> set[str]:
         """The attributes of the object that a method reads."""
         return {
             node.attr
-            for node in ast.walk(method)
-            if isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and node.value.id == "self"
-            and isinstance(node.ctx, ast.Load)
-            and node.attr not in self.originals
+            for node in inside(method, ast.Attribute)
+            if dotted(node.value) == "self" and isinstance(node.ctx, ast.Load) and node.attr not in self.originals
         }
 
     def _changes_wanted(self, method: Function, depth: int = 0) -> bool:
@@ -188,12 +182,3 @@ def without_framework(owner: ast.ClassDef) -> ast.ClassDef:
     made = copy.copy(owner)
     made.bases, made.keywords = [], []
     return made
-
-
-def init_defaults(function: Function) -> dict[str, ast.expr]:
-    """The default values of a function's parameters by name."""
-    positional = [*function.args.posonlyargs, *function.args.args]
-    found = dict(
-        zip([a.arg for a in positional[len(positional) - len(function.args.defaults) :]], function.args.defaults, strict=True)
-    )
-    return found | {a.arg: d for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if d is not None}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 
+from ..reading.nodes import arguments_of, inside
 from ..reading.scopes import Function, Module, dotted, last_name, need_of, parameters, root_of
 
 MUTATING_CALL = re.compile(
@@ -91,8 +92,7 @@ class Effects:
         is_function = isinstance(function, ast.Name) or root_of(function) in self.module.imports
         if is_function or isinstance(function, ast.Attribute):
             known = self.module.find_callee(function)
-            values = [*call.args, *(keyword.value for keyword in call.keywords)]
-            for position, value in enumerate(values):
+            for position, value in enumerate(arguments_of(call)):
                 if isinstance(value, ast.Name | ast.Attribute | ast.Subscript) and (place := need_of(value)) is not None:
                     if place[0] in self.module.imports:
                         continue
@@ -115,8 +115,8 @@ class Effects:
         given = dict(zip((argument.arg for argument in parameters(found[1])), call.args, strict=False))
         given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
         places: list[tuple[str, str | None]] = []
-        for node in ast.walk(found[1]):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+        for node in inside(found[1], ast.Attribute):
+            if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
                 value = given.get(node.value.id)
                 if isinstance(value, ast.Name) and not self._is_option(node.attr):
                     places.append((value.id, node.attr))
@@ -133,9 +133,7 @@ class Effects:
             return self._trains[node]
         self._trains[node] = False
         answer = False
-        for inner in ast.walk(node):
-            if not isinstance(inner, ast.Call):
-                continue
+        for inner in inside(node, ast.Call):
             if last_name(inner.func) in TRAINING_CALLS:
                 answer = True
             elif depth < 4:
@@ -172,8 +170,7 @@ def _changes_parameter(module: Module, function: Function, position: int, keywor
                 if MUTATING_METHODS.search(method) or (statement and method not in INERT_METHODS):
                     return True
                 continue
-            values = [*node.args, *(item.value for item in node.keywords)]
-            for index, value in enumerate(values):
+            for index, value in enumerate(arguments_of(node)):
                 if not (isinstance(value, ast.Name | ast.Attribute) and root_of(value) == name):
                     continue
                 if called is not None and isinstance(called[1], ast.FunctionDef):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..reading.facts import Factory
+from ..reading.nodes import arguments_of, inside, required_of, text_of
 from ..reading.scopes import Definition, Function, Module, Repository, dotted, last_name, local_names, parameters, root_of
 
 _CLASSES = re.compile(
@@ -37,6 +38,7 @@ _FLATTENING = _PATCHING | {
     "AdaptiveAvgPool2d",
     "avg_pool2d",
 }
+_HEADS = frozenset(["Linear", "Conv2d", "LazyLinear"])
 _WHOLE_NETWORK = re.compile(r"(Net(V\d+)?|Transformer|VGG|Inception3|InceptionV\d|ConvNeXt|MaxVit|Mixer|Cait|Xcit|Beit|Eva)$")
 """Published classes that are whole classifiers, not parts of them; their head comes with them."""
 _MODULE_ROOTS = (
@@ -48,6 +50,8 @@ _MODULE_ROOTS = (
     "lightning",
     "efficientnet_pytorch",
 )
+_SAME = frozenset(["to", "cuda", "eval", "train", "half", "float"])
+"""Methods that give the model back."""
 _NOT_PARTS = frozenset(["super", "isinstance", "issubclass", "summary", "partial"])
 """Callees that get a class without making it a part of another network."""
 _LIGHTNING = re.compile(r"(^|\.)(LightningModule)$")
@@ -64,9 +68,7 @@ _NOT_MODELS = ("timm.data", "timm.layers", "timm.loss", "timm.optim", "timm.sche
 
 def is_zoo_constructor(name: str | None) -> bool:
     """Whether a dotted callee builds a model from a published library."""
-    if name is None or not name.startswith(_ZOOS):
-        return False
-    if name.startswith(_NOT_MODELS):
+    if name is None or not name.startswith(_ZOOS) or name.startswith(_NOT_MODELS):
         return False
     leaf = name.rpartition(".")[2]
     return leaf not in ("list_models", "is_model", "list_modules", "get_weight", "get_model_weights", "resolve_data_config")
@@ -77,10 +79,8 @@ def makes_itself(node: ast.ClassDef, name: str) -> bool:
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and item.name == name and item.args.args:
             marked = any(last_name(decorator) == "classmethod" for decorator in item.decorator_list)
-            own = item.args.args[0].arg
-            return marked and any(
-                isinstance(inner, ast.Call) and root_of(inner.func) in (own, node.name) for inner in ast.walk(item)
-            )
+            own = (item.args.args[0].arg, node.name)
+            return marked and any(root_of(inner.func) in own for inner in inside(item, ast.Call))
     return False
 
 
@@ -181,12 +181,10 @@ class ModelTable:
         if forward is None:
             return bool(model.bases) or any(last_name(base) != "Module" for base in model.node.bases)
         arguments = forward.args
-        positional = [*arguments.posonlyargs, *arguments.args][1:]
-        required = len(positional) - min(len(arguments.defaults), len(positional))
-        required += sum(default is None for default in arguments.kw_defaults)
-        if not positional and arguments.vararg is None:
+        names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
+        if not names[1:] and arguments.vararg is None:
             return False
-        return required <= 1
+        return sum(name not in names[:1] for name in required_of(forward)) <= 1
 
     def _has_head(self, model: ModelClass) -> bool:
         seen: set[ModelClass] = set()
@@ -197,11 +195,8 @@ class ModelTable:
                 continue
             seen.add(part)
             stack.extend(part.parts | set(part.bases))
-        calls = [node for part in seen for node in ast.walk(part.node) if isinstance(node, ast.Call)]
-        if any(last_name(call.func) in _NOT_IMAGES for call in calls):
-            return False
-        names = {last_name(call.func) for call in calls}
-        if self._answers_per_pixel(model):
+        names = {last_name(call.func) for part in seen for call in inside(part.node, ast.Call)}
+        if names & _NOT_IMAGES or self._answers_per_pixel(model):
             return False
         if any(self._is_published(part) for part in seen if part is model or part in model.bases):
             return True
@@ -211,7 +206,7 @@ class ModelTable:
             return False
         init = model.methods("__init__")
         named = init is not None and any(_CLASSES.search(argument.arg) for argument in parameters(init))
-        if named and any(last_name(call.func) in ("Linear", "Conv2d", "LazyLinear") for call in calls):
+        if named and names & _HEADS:
             return True
         return any(_is_head(call) for call in model.own_nodes() if isinstance(call, ast.Call))
 
@@ -231,8 +226,7 @@ class ModelTable:
         """Segmentation: `forward` enlarges what convolutions alone gave; a classifier that resizes its input ends in Linear."""
         forward = model.methods("forward")
         enlarging = any(
-            isinstance(node, ast.Call) and last_name(node.func) in ("interpolate", "upsample", "upsample_bilinear")
-            for node in (ast.walk(forward) if forward is not None else ())
+            last_name(call.func) in ("interpolate", "upsample", "upsample_bilinear") for call in inside(forward, ast.Call)
         )
         linear = any(isinstance(node, ast.Call) and last_name(node.func).endswith("Linear") for node in model.own_nodes())
         return enlarging and not linear
@@ -266,14 +260,7 @@ class ModelTable:
             elif isinstance(value, ast.Call):
                 if (built := self._callee(module, value, local, active)) is not None:
                     found.add(built)
-                elif isinstance(value.func, ast.Attribute) and value.func.attr in (
-                    "to",
-                    "cuda",
-                    "eval",
-                    "train",
-                    "half",
-                    "float",
-                ):
+                elif isinstance(value.func, ast.Attribute) and value.func.attr in _SAME:
                     values.append(value.func.value)
                 elif last_name(value.func) in ("DataParallel", "DistributedDataParallel", "compile") and value.args:
                     values.append(value.args[0])
@@ -312,12 +299,10 @@ class ModelTable:
             if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.In) and root_of(node.left) in names:
                 values = node.comparators[0]
                 listed = values.elts if isinstance(values, ast.Tuple | ast.List | ast.Set) else [values]
-                found += [item.value for item in listed if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+                found += [text for item in listed if (text := text_of(item)) is not None]
             elif isinstance(node, ast.Match) and root_of(node.subject) in names:
-                patterns = [
-                    inner.value for case in node.cases for inner in ast.walk(case.pattern) if isinstance(inner, ast.MatchValue)
-                ]
-                found += [item.value for item in patterns if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+                patterns = [inner.value for case in node.cases for inner in inside(case.pattern, ast.MatchValue)]
+                found += [text for item in patterns if (text := text_of(item)) is not None]
         return list(dict.fromkeys(found))
 
     def dispatched(self) -> list[str]:
@@ -335,11 +320,11 @@ class ModelTable:
         keys: set[str] = set()
         for node in (node for module in self.repository.modules.values() for node in module.nodes):
             for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
-                if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                    if key.value == name:
-                        return name
-                    if last_name(value) == name:
-                        keys.add(key.value)
+                text = text_of(key)
+                if text == name:
+                    return name
+                if text is not None and last_name(value) == name:
+                    keys.add(text)
         return keys.pop() if len(keys) == 1 else name
 
     def _factories(self) -> Iterator[Factory]:
@@ -354,7 +339,7 @@ class ModelTable:
         called = set().union(*made_by.values()) if made_by else set()
         chosen: list[tuple[Module, Function, set[str]]] = []
         for module, node, built in functions:
-            required = _required(node)
+            required = required_of(node)
             helper = node.name.startswith("_") or (required and f"{module.path}:{node.name}" in called)
             dispatcher = (
                 len(self.choices(node, set(required))) > 1
@@ -379,7 +364,7 @@ class ModelTable:
                 line=node.lineno,
                 kind="function",
                 module=module.name,
-                required=tuple(_required(node)),
+                required=tuple(required_of(node)),
                 builds=next(iter(built)).rpartition(":")[2],
             )
         blocks = self._blocks()
@@ -390,7 +375,7 @@ class ModelTable:
             if model.lightning or not self.classifier_shaped(model):
                 continue
             init = model.methods("__init__")
-            needed = tuple(_required(init)[1:]) if init is not None else ()
+            needed = tuple(required_of(init)[1:]) if init is not None else ()
             yield Factory(
                 name=node.name,
                 path=model.module.path,
@@ -406,31 +391,25 @@ class ModelTable:
         for model in self.classes.values():
             if not model.lightning:
                 blocks |= {part.node for part in model.parts if part not in model.bases}
-                blocks |= {base.node for base in model.bases if not self._used_directly(base)}
+                blocks |= {base.node for base in model.bases if base.node.name not in self._called}
         for module in self.repository.modules.values():
-            for node in module.nodes:
-                if isinstance(node, ast.Call) and last_name(node.func) not in _NOT_PARTS:
-                    for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
-                        if isinstance(value, ast.Name | ast.Attribute):
-                            found = module.find_callee(value)
-                            if found is not None and found[1] in self.classes:
-                                blocks.add(found[1])
+            for call in module.calls:
+                for value in arguments_of(call) if last_name(call.func) not in _NOT_PARTS else ():
+                    found = module.find_callee(value) if isinstance(value, ast.Name | ast.Attribute) else None
+                    if found is not None and found[1] in self.classes:
+                        blocks.add(found[1])
         return blocks
-
-    def _used_directly(self, model: ModelClass) -> bool:
-        """Whether something calls the class by its name."""
-        return model.node.name in self._called
 
     @cached_property
     def _called(self) -> set[str]:
-        modules = self.repository.modules.values()
-        return {last_name(node.func) for module in modules for node in module.nodes if isinstance(node, ast.Call)}
+        """What something calls, by its last name."""
+        return {last_name(call.func) for module in self.repository.modules.values() for call in module.calls}
 
 
 def _is_head(call: ast.Call) -> bool:
     """Whether a layer's outputs are classes, as its arguments name them."""
     name = last_name(call.func)
-    if name not in ("Linear", "Conv2d", "LazyLinear"):
+    if name not in _HEADS:
         return False
     position = 0 if name == "LazyLinear" else 1
     outs = [keyword.value for keyword in call.keywords if keyword.arg in ("out_features", "out_channels")]
@@ -452,7 +431,7 @@ def _is_written_out(call: ast.Call) -> bool:
     last = call.args[-1] if call.args else None
     if not isinstance(last, ast.Call) or not _is_head(last):
         return False
-    names = {last_name(node.func) for node in ast.walk(call) if isinstance(node, ast.Call)}
+    names = {last_name(node.func) for node in inside(call, ast.Call)}
     return last_name(last.func) == "Linear" and bool(names & (_PATCHING | {"Conv2d"}))
 
 
@@ -472,13 +451,6 @@ def _is_stub(function: Function) -> bool:
         isinstance(item, ast.Pass) or (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant))
         for item in function.body
     )
-
-
-def _required(function: Function) -> list[str]:
-    positional = [*function.args.posonlyargs, *function.args.args]
-    plain = positional[: len(positional) - len(function.args.defaults)]
-    keyword = [a for a, default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if default is None]
-    return [argument.arg for argument in [*plain, *keyword]]
 
 
 def _is_class(key: str) -> bool:

@@ -19,11 +19,13 @@ import copy
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TypeVar
 
 from ..reading.calls import Calls, SliceError, bind, reduce_function, spread, substitute
+from ..reading.nodes import defaults_of, inside, is_future_import, values_of
 from ..reading.scopes import Definition, Function, Module, Need, Repository, last_name, parameters, reads
-from .classes import ClassReduction, init_defaults, without_framework
+from .classes import ClassReduction, without_framework
 from .hydra_config import composed
 from .needs import Needs, Options
 from .slicer import Slicer
@@ -97,9 +99,9 @@ class Framer:
         body, expression = self._stand_in(point.module, body), self._stand_in(point.module, [expression])[0]
         if not self.options.checkpoints:
             body, expression = self._without_loading(point.module, body), self._without_loading(point.module, [expression])[0]
-        return Program(
-            [*_future(body), *self.wrappers, *_after_future(body)], expression, self.options.dropped, point.module, followed
-        )
+        future = [item for item in body if is_future_import(item)]
+        body = [*future, *self.wrappers, *(item for item in body if item not in future)]
+        return Program(body, expression, self.options.dropped, point.module, followed)
 
     def reduce(self, reduction: ClassReduction, where: Module) -> None:
         """Let a class's reduced form stand for it in the program; one of another file is wrapped like all code from there."""
@@ -127,7 +129,7 @@ class Framer:
         return [_Renamed(dict(self._loading_calls(module, node))).copied(node) for node in nodes]
 
     def _loading_calls(self, module: Module, node: ast.AST) -> Iterator[tuple[ast.Call, str]]:
-        for call in [inner for inner in ast.walk(node) if isinstance(inner, ast.Call)]:
+        for call in list(inside(node, ast.Call)):
             found = module.find_callee(call.func)
             if found is None or found[0] is module or found[1].name in self.reductions or not reaches_loading(*found):
                 continue
@@ -142,7 +144,7 @@ class Framer:
         function = point.function
         assert function is not None
         module = point.module
-        slicer = Slicer(module, function.body, self.options, top_level=False, rewrite=self._rewriter(module))
+        slicer = Slicer(module, function.body, self.options, top_level=False, rewrite=_Rewriter(self.reductions))
         needs = Needs()
         slicer.need(needs, slicer.reads(point.expression))
         if point.statement is None:
@@ -268,7 +270,7 @@ class Framer:
                 reduction.follow(where, caller, receiver)
             self.reduce(reduction, where)
             if made_by is not None:
-                expression = _Rewriter(self.reductions).expression(expression)
+                expression = _Rewriter(self.reductions).narrowed(expression)
         return Point(where, caller, where.statement_of(site), expression), found
 
     def _leave_init(
@@ -282,7 +284,7 @@ class Framer:
             return Point(point.module, None, None, point.expression), None
         found = call or self._constructor(point.module, owner)
         arguments = bind(point.function, found[1], skip=1) if found is not None else {}
-        arguments = {**init_defaults(point.function), **arguments}
+        arguments = {**defaults_of(point.function), **arguments}
         if found is None or any(name not in arguments for name in used):
             raise SliceError(f"{point.module.path}:{point.function.lineno}: nothing says what {owner.name} is made with")
         expression = substitute(point.expression, {name: arguments[name] for name in used})
@@ -313,20 +315,13 @@ class Framer:
         return min(sites, key=lambda found: found[0] is not self.entry, default=None)
 
     def _is_instance(self, where: Module, caller: Function | None, receiver: ast.expr, owner: ast.ClassDef) -> bool:
-        if isinstance(receiver, ast.Call):
-            found = where.find_callee(receiver.func)
-            return found is not None and found[1] is owner
-        if not isinstance(receiver, ast.Name):
+        if not isinstance(receiver, ast.Call | ast.Name):
             return False
-        for scope in (caller, where.tree):
-            for node in ast.walk(scope) if scope is not None else ():
-                if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
-                    continue
-                found = where.find_callee(node.value.func)
-                named = any(isinstance(target, ast.Name) and target.id == receiver.id for target in node.targets)
-                if named and found is not None and found[1] is owner:
-                    return True
-        return False
+        values: list[ast.expr] = [receiver]
+        if isinstance(receiver, ast.Name):
+            values = [*values_of(caller, receiver.id), *values_of(where.tree, receiver.id)]
+        found = [where.find_callee(value.func) for value in values if isinstance(value, ast.Call)]
+        return any(item is not None and item[1] is owner for item in found)
 
     # -- modules
 
@@ -341,7 +336,7 @@ class Framer:
             self.options,
             top_level=True,
             wrapped=wrapped,
-            rewrite=self._rewriter(module),
+            rewrite=_Rewriter(self.reductions),
             replaced={**self._unloaded(module), **pending.replaced},
         )
         needs = Needs()
@@ -385,9 +380,6 @@ class Framer:
             ast.fix_missing_locations(statement)
         return substitute(expression, {item: ast.Name(outside[item], ast.Load()) for item in names})
 
-    def _rewriter(self, module: Module) -> _Rewriter:
-        return _Rewriter(self.reductions)
-
     def _hands_over(self, where: Module, site: ast.Call, function: Function) -> bool:
         """Whether a call only names a function that something else will call: `mp.spawn(worker, args=(...))`."""
         if last_name(site.func) == function.name:
@@ -403,7 +395,7 @@ class Framer:
             if inside is function:
                 continue
             if outer is not None:
-                if where is module and _within(where, site, outer):
+                if where is module and any(node is outer for node in where.ancestors(site)):
                     direct.append((where, site))
                 continue
             found = where.find_callee(site.func)
@@ -425,28 +417,21 @@ class _Rewriter:
         self.reductions = reductions
 
     def __call__(self, statement: ast.stmt) -> ast.stmt:
-        calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call) and last_name(node.func) in self.reductions]
-        if not any(self.reductions[last_name(call.func)].built is not None for call in calls):
-            return statement
-        return ast.fix_missing_locations(self._narrowed(copy.deepcopy(statement)))
+        calls = [self.reductions.get(last_name(node.func)) for node in inside(statement, ast.Call)]
+        return self.narrowed(statement) if any(item is not None and item.built is not None for item in calls) else statement
 
-    def expression(self, node: ast.expr) -> ast.expr:
-        """The same for an expression that stands in no statement yet."""
-        return ast.fix_missing_locations(self._narrowed(copy.deepcopy(node)))
-
-    def _narrowed(self, clone: _Node) -> _Node:
-        for call in [node for node in ast.walk(clone) if isinstance(node, ast.Call)]:
+    def narrowed(self, node: _Node) -> _Node:
+        """A copy, of a statement or of an expression that stands in no statement yet."""
+        clone = copy.deepcopy(node)
+        for call in inside(clone, ast.Call):
             reduction = self.reductions.get(last_name(call.func))
-            if (
-                reduction is not None
-                and reduction.built is not None
-                and reduction.init is not None
-                and reduction.parameters is not None
-            ):
+            if reduction is None or reduction.built is None:
+                continue
+            if reduction.init is not None and reduction.parameters is not None:
                 given = bind(reduction.init, call, skip=1)
                 call.args = []
                 call.keywords = [ast.keyword(name, given[name]) for name in reduction.parameters if name in given]
-        return clone
+        return ast.fix_missing_locations(clone)
 
 
 class _StandIn(ast.NodeTransformer):
@@ -486,31 +471,9 @@ class _Renamed(ast.NodeTransformer):
 
 
 def _trail(module: Module, function: Function | None, statement: ast.stmt) -> list[ast.AST]:
-    trail: list[ast.AST] = [statement]
-    current = module.parents[statement]
-    while current is not function and not isinstance(current, ast.Module):
-        trail.append(current)
-        current = module.parents[current]
-    trail.reverse()
-    return trail
-
-
-def _within(module: Module, node: ast.AST, outer: Function) -> bool:
-    current: ast.AST | None = node
-    while current is not None:
-        if current is outer:
-            return True
-        current = module.parents.get(current)
-    return False
+    around = takewhile(lambda node: node is not function and not isinstance(node, ast.Module), module.ancestors(statement))
+    return [statement, *around][::-1]
 
 
 def _is_static(function: Function) -> bool:
     return any(last_name(item) == "staticmethod" for item in function.decorator_list)
-
-
-def _future(body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    return [item for item in body if isinstance(item, ast.ImportFrom) and item.module == "__future__"]
-
-
-def _after_future(body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    return [item for item in body if not (isinstance(item, ast.ImportFrom) and item.module == "__future__")]

@@ -10,6 +10,7 @@ import copy
 import re
 from collections.abc import Iterable
 
+from ..reading.nodes import inside, is_future_import, text_of
 from ..reading.scopes import Module, Repository, bound_names, dotted, import_module, last_name
 from .effects import MUTATING_METHODS
 
@@ -105,13 +106,11 @@ class Neutral(ast.NodeTransformer):
 
 
 def _starts_a_device(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_DEVICE.match(node.value))
+    return bool(_DEVICE.match(text_of(node) or ""))
 
 
 def _mentions_cuda(node: ast.AST) -> bool:
-    return any(
-        isinstance(inner, ast.Constant) and isinstance(inner.value, str) and "cuda" in inner.value for inner in ast.walk(node)
-    )
+    return any("cuda" in (text_of(inner) or "") for inner in inside(node, ast.Constant))
 
 
 class _Imports(ast.NodeTransformer):
@@ -137,15 +136,11 @@ class _Imports(ast.NodeTransformer):
         return ast.copy_location(made, node)
 
 
-def _is_future(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-
-
 def _is_idle_import(statement: ast.stmt, program: Iterable[ast.stmt]) -> bool:
     """An import of Lightning that nothing reads any more."""
     if not isinstance(statement, ast.Import) or not all(alias.name.startswith(LIGHTNING) for alias in statement.names):
         return False
-    read = {node.id for item in program for node in ast.walk(item) if isinstance(node, ast.Name)}
+    read = {node.id for item in program for node in inside(item, ast.Name)}
     return not any((alias.asname or alias.name.partition(".")[0]) in read for alias in statement.names)
 
 
@@ -162,7 +157,7 @@ def neutralise(body: Iterable[ast.stmt], module: Module, folder: str, wrapped_fr
         outside |= imports.outside
         statements += result if isinstance(result, list) else [result]
     start = 0
-    while start < len(statements) and _is_future(statements[start]):
+    while start < len(statements) and is_future_import(statements[start]):
         start += 1
     if outside:
         up = "/".join([".."] * (folder.count("/") + 1))

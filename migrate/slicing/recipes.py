@@ -12,6 +12,7 @@ from typing import Any
 
 from ..reading.arguments import read_options
 from ..reading.facts import Factory, Option, Script
+from ..reading.nodes import inside
 from ..reading.scopes import Module, Repository, bound_names, last_name
 from ..reading.source import walk
 from .frames import Program
@@ -72,9 +73,7 @@ def options_of(written: Written, program: Program, script: Script) -> list[Optio
     if own:
         lines = {option.dest: option.line for option in script.options}  # the program's own lines are nobody's
         return [replace(option, line=lines.get(option.dest, option.line)) for option in own]
-    parses = any(
-        isinstance(node, ast.Call) and re.search(r"pars|arg|opt", last_name(node.func), re.I) for node in ast.walk(written.tree)
-    )
+    parses = any(re.search(r"pars|arg|opt", last_name(call.func), re.I) for call in inside(written.tree, ast.Call))
     return list(script.options) if parses else []
 
 
@@ -131,10 +130,8 @@ def configuration_files(root: Path, option: Option) -> list[str]:
     """
     if not _CONFIGURATION_OPTION.match(option.dest) or option.action is not None or option.type not in (None, "str", "Path"):
         return []
-    files = sorted(walk(root, (".yaml", ".yml")))
-    files = [
-        path for path in files if not posixpath.basename(path).startswith((".", "docker-compose", "environment", "mkdocs"))
-    ]
+    other = (".", "docker-compose", "environment", "mkdocs")
+    files = [path for path in sorted(walk(root, (".yaml", ".yml"))) if not posixpath.basename(path).startswith(other)]
     if not files:
         others = (path for path in sorted(walk(root, _OTHER_CONFIGURATIONS)) if posixpath.basename(path) != "__init__.py")
         return [path for path in others if re.search("cfg|conf", posixpath.dirname(path), re.I)]
@@ -144,43 +141,34 @@ def configuration_files(root: Path, option: Option) -> list[str]:
 def checkpoint_option(options: Iterable[Option], written: Written) -> Option | None:
     """The option that names the file of weights which the program loads."""
     loaded: set[str] = set()
-    for node in ast.walk(written.tree):
-        if isinstance(node, ast.Call) and last_name(node.func) == "load" and node.args:
-            loaded |= {inner.attr for inner in ast.walk(node.args[0]) if isinstance(inner, ast.Attribute)}
-    read = {node.attr for node in ast.walk(written.tree) if isinstance(node, ast.Attribute)}
-    named = [
-        option
-        for option in options
-        if _CHECKPOINT_OPTION.search(option.dest)
-        and not _NOT_A_FILE.search(option.dest)
-        and option.type in (None, "str", "Path")
+    for call in inside(written.tree, ast.Call):
+        if last_name(call.func) == "load" and call.args:
+            loaded |= {inner.attr for inner in inside(call.args[0], ast.Attribute)}
+    read = {node.attr for node in inside(written.tree, ast.Attribute)}
+    valued = [option for option in options if option.action is None]
+    named = [item for item in valued if _CHECKPOINT_OPTION.search(item.dest) and not _NOT_A_FILE.search(item.dest)]
+    named = [item for item in named if item.type in (None, "str", "Path")]
+    choices = [
+        *(item for item in valued if item.dest in loaded),
+        *(item for item in named if item.dest in read),
+        *named,
     ]
-    named = [option for option in named if option.action is None]
-    for group in (
-        [item for item in options if item.dest in loaded and item.action is None],
-        [item for item in named if item.dest in read],
-        named,
-    ):
-        if group:
-            return group[0]
-    return None
+    return choices[0] if choices else None
 
 
 def loads_weights(written: Written) -> bool:
-    return any(
-        isinstance(node, ast.Call)
-        and last_name(node.func) in ("load_state_dict", "load_from_checkpoint", "load_checkpoint", "load_weights")
-        for node in ast.walk(written.tree)
-    ) or any(isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load" for node in ast.walk(written.tree))
+    names = ("load_state_dict", "load_from_checkpoint", "load_checkpoint", "load_weights")
+    calls = inside(written.tree, ast.Call)
+    return any(last_name(call.func) in names or ast.unparse(call.func) == "torch.load" for call in calls)
 
 
 def with_literal_checkpoint(written: Written, path: str) -> Written | None:
     """The program with its literal `torch.load("...")` paths replaced, or None when it has none."""
     tree = ast.parse(written.source)
     hits = 0
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load" and node.args:
-            node.args[0] = ast.Constant(path)
+    for call in inside(tree, ast.Call):
+        if ast.unparse(call.func) == "torch.load" and call.args:
+            call.args[0] = ast.Constant(path)
             hits += 1
     if not hits:
         return None
@@ -192,13 +180,7 @@ def guarding_flags(written: Written, options: Iterable[Option]) -> list[Option]:
     """Switches (`--resume`, store_true) under whose `if` the program loads weights."""
     switches = {option.dest: option for option in options if option.action == "store_true"}
     found = []
-    for node in ast.walk(written.tree):
-        if isinstance(node, ast.If) and any(
-            isinstance(inner, ast.Call) and last_name(inner.func) in ("load_state_dict", "load") for inner in ast.walk(node)
-        ):
-            found += [
-                switches[inner.attr]
-                for inner in ast.walk(node.test)
-                if isinstance(inner, ast.Attribute) and inner.attr in switches
-            ]
+    for node in inside(written.tree, ast.If):
+        if any(last_name(call.func) in ("load_state_dict", "load") for call in inside(node, ast.Call)):
+            found += [switches[inner.attr] for inner in inside(node.test, ast.Attribute) if inner.attr in switches]
     return found

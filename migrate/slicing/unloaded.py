@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..reading.nodes import inside
 from ..reading.scopes import Definition, Function, Module, Need, parameters
 from ..reading.statements import with_fields
 from .effects import is_checkpoint_call
@@ -45,15 +46,14 @@ def loading_modules(module: Module, definition: Definition, _seen: frozenset[Def
         yield module
     if len(_seen) > 4:
         return
-    for node in ast.walk(definition):
-        found = module.find_callee(node.func) if isinstance(node, ast.Call) else None
+    for node in inside(definition, ast.Call):
+        found = module.find_callee(node.func)
         if found is not None and found[1] is not definition and found[1] not in _seen:
             yield from loading_modules(*found, _seen | {definition})
 
 
 def _function(module: Module, function: Function) -> Function | None:
-    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and is_checkpoint_call(node)]
-    if not any(_loads(module, function, call) for call in calls):
+    if not any(is_checkpoint_call(call) and _loads(module, function, call) for call in inside(function, ast.Call)):
         return None
     if any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in ast.walk(function)):
         return None
@@ -69,20 +69,21 @@ def _function(module: Module, function: Function) -> Function | None:
 
 def _loads(module: Module, function: Function, call: ast.Call) -> bool:
     """Whether a call fills a model no matter whether pretrained weights are asked for; see `weightless` for those."""
-    node: ast.AST = call
-    while node is not function:
-        node = module.parents[node]
+    for node in module.ancestors(call):
         if isinstance(node, ast.If):
-            words = {inner.id for inner in ast.walk(node.test) if isinstance(inner, ast.Name)}
-            words |= {inner.attr for inner in ast.walk(node.test) if isinstance(inner, ast.Attribute)}
+            words = {inner.id for inner in inside(node.test, ast.Name)} | {
+                inner.attr for inner in inside(node.test, ast.Attribute)
+            }
             if words & set(SWITCHES):
                 return False
+        if node is function:
+            break
     return True
 
 
 def _seen_outside(function: Function) -> set[Need]:
     """What a caller sees besides the result: the objects that it gave, and global names."""
-    rebound = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    rebound = {node.id for node in inside(function, ast.Name) if isinstance(node.ctx, ast.Store)}
     shared = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
     given = {argument.arg for argument in parameters(function)} - rebound
     return {(name, None) for name in given | shared}

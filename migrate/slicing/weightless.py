@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 
+from ..reading.nodes import defaults_of
 from ..reading.scopes import Function, Module, last_name, parameters
 from .factories import is_zoo_constructor
 
@@ -26,18 +27,12 @@ def without_weights(source: str, module: Module) -> str:
 
 def asks_for_weights(function: Function) -> str | None:
     """The parameter through which a function loads stored weights when called without arguments, or None."""
+    defaults = defaults_of(function)
     for argument in parameters(function):
-        default = _default(function, argument.arg)
+        default = defaults.get(argument.arg)
         if argument.arg in SWITCHES and default is not None and not (isinstance(default, ast.Constant) and not default.value):
             return argument.arg
     return None
-
-
-def _default(function: Function, name: str) -> ast.expr | None:
-    positional = [*function.args.posonlyargs, *function.args.args]
-    padded = [None] * (len(positional) - len(function.args.defaults)) + list(function.args.defaults)
-    pairs = [*zip(positional, padded, strict=True), *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)]
-    return next((default for argument, default in pairs if argument.arg == name), None)
 
 
 class _Withdraw(ast.NodeTransformer):
@@ -50,8 +45,9 @@ class _Withdraw(ast.NodeTransformer):
         self.generic_visit(node)
         if last_name(node.func) in ("add_argument", "ArgumentParser", "Namespace", "dict"):
             return node
+        of_loss = last_name(node.func).endswith("Loss") or "Sampler" in last_name(node.func)
         for keyword in node.keywords:
-            if keyword.arg in SWITCHES and not self._is_loss(node):
+            if keyword.arg in SWITCHES and not of_loss:
                 keyword.value = ast.copy_location(ast.Constant(None), keyword.value)
         if isinstance(node.func, ast.Name) and node.func.id in self.own:
             return node
@@ -84,6 +80,3 @@ class _Withdraw(ast.NodeTransformer):
         if asked is not None and asked not in given and None not in given:
             node.keywords.append(ast.keyword(asked, ast.Constant(None)))
         return node
-
-    def _is_loss(self, node: ast.Call) -> bool:
-        return last_name(node.func).endswith("Loss") or "Sampler" in last_name(node.func)

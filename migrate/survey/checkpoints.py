@@ -6,20 +6,12 @@ import ast
 
 from ..reading.calls import Calls
 from ..reading.facts import CheckpointSite
+from ..reading.nodes import arguments_of, inside, text_of
 from ..reading.scopes import Module, dotted, last_name
 from .stored_weights import feeds_model
 
 _KEYS = (
-    "state_dict",
-    "model",
-    "net",
-    "model_state_dict",
-    "model_state",
-    "model_ema",
-    "ema",
-    "weights",
-    "network",
-    "params",
+    *("state_dict", "model", "net", "model_state_dict", "model_state", "model_ema", "ema", "weights", "network", "params"),
     "module",
 )
 
@@ -27,8 +19,8 @@ _KEYS = (
 def find_checkpoints(module: Module, calls: Calls) -> list[CheckpointSite]:
     """Every `torch.load`, `load_state_dict_from_url` and `safetensors` read of one file."""
     found = []
-    for node in module.nodes:
-        if not isinstance(node, ast.Call) or not (node.args or node.keywords):
+    for node in module.calls:
+        if not (node.args or node.keywords):
             continue
         expanded = module.expand(node.func) or ""
         loads = expanded == "torch.load" or expanded.endswith((".load_file", "load_state_dict_from_url", "model_zoo.load_url"))
@@ -36,7 +28,7 @@ def find_checkpoints(module: Module, calls: Calls) -> list[CheckpointSite]:
             continue
         scope = module.function_of(node) or module.tree
         name = _bound_to(module, node)
-        argument = node.args[0] if node.args else node.keywords[0].value
+        argument = arguments_of(node)[0]
         found.append(
             CheckpointSite(
                 path=module.path,
@@ -64,25 +56,14 @@ def _key(module: Module, node: ast.expr, name: str | None, scope: ast.AST) -> st
     if name is None:
         return None
     keys = [
-        str(inner.slice.value)
-        for inner in ast.walk(scope)
-        if isinstance(inner, ast.Subscript)
-        and isinstance(inner.ctx, ast.Load)
-        and dotted(inner.value) == name
-        and isinstance(inner.slice, ast.Constant)
-        and isinstance(inner.slice.value, str)
+        text_of(inner.slice)
+        for inner in inside(scope, ast.Subscript)
+        if isinstance(inner.ctx, ast.Load) and dotted(inner.value) == name
     ]
     return next((key for known in _KEYS for key in keys if key == known), None)
 
 
 def _strip(scope: ast.AST) -> str | None:
-    for node in ast.walk(scope):
-        if (
-            isinstance(node, ast.Call)
-            and last_name(node.func) in ("replace", "removeprefix", "startswith", "lstrip")
-            and node.args
-        ):
-            value = node.args[0]
-            if isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value.endswith("."):
-                return value.value
-    return None
+    calls = [call for call in inside(scope, ast.Call) if call.args]
+    named = [call for call in calls if last_name(call.func) in ("replace", "removeprefix", "startswith", "lstrip")]
+    return next((text for call in named if (text := text_of(call.args[0])) and text.endswith(".")), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import takewhile
 
 from ..reading.calls import Calls
 from ..reading.scopes import Module, dotted, last_name, root_of
@@ -73,10 +74,9 @@ def _loads_of(module: Module, function: ast.FunctionDef | None, name: str) -> It
 def _above(module: Module, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
     """The expressions around a node, innermost first, each with its part that holds the node."""
     inner = node
-    outer = module.parents.get(node)
-    while outer is not None and not isinstance(outer, ast.stmt):
+    for outer in takewhile(lambda item: not isinstance(item, ast.stmt), module.ancestors(node)):
         yield outer, inner
-        inner, outer = outer, module.parents.get(outer)
+        inner = outer
 
 
 def _fills(module: Module, node: ast.expr) -> bool:
@@ -84,13 +84,10 @@ def _fills(module: Module, node: ast.expr) -> bool:
     for outer, inner in _above(module, node):
         if not (isinstance(outer, ast.Call) and inner is not outer.func and is_checkpoint_call(outer)):
             continue
-        if last_name(outer.func) != "load" or (isinstance(outer.func, ast.Attribute) and not _reads_file(module, outer)):
+        of_object = isinstance(outer.func, ast.Attribute) and root_of(outer.func) not in module.imports
+        if last_name(outer.func) != "load" or of_object:
             return True
     return False
-
-
-def _reads_file(module: Module, call: ast.Call) -> bool:
-    return root_of(call.func) in module.imports
 
 
 def _is_used_as_model(module: Module, node: ast.expr, *, plain: bool) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import takewhile
 
 from ..reading.facts import Phase, TransformSite
+from ..reading.nodes import inside, keyword_of
 from ..reading.scopes import Module, dotted, last_name
 
 COMPOSERS = frozenset(["Compose", "Sequential", "create_transform", "transforms_imagenet_eval", "TransformImage"])
@@ -18,22 +20,17 @@ def is_composed(module: Module, node: ast.AST) -> bool:
     """Whether an expression composes a transform."""
     if not isinstance(node, ast.Call) or last_name(node.func) not in COMPOSERS:
         return False
-    if last_name(node.func) != "Sequential":
-        return True
-    return "transform" in ast.unparse(node)
+    return last_name(node.func) != "Sequential" or "transform" in ast.unparse(node)
 
 
 def is_random(node: ast.AST) -> bool:
     """Whether a transform contains augmentation, which evaluation does not."""
-    return any(
-        isinstance(inner, ast.Call) and _RANDOM.search(last_name(inner.func)) and not _never(inner) for inner in ast.walk(node)
-    )
+    return any(_RANDOM.search(last_name(call.func)) and not _never(call) for call in inside(node, ast.Call))
 
 
 def _never(call: ast.Call) -> bool:
-    return any(
-        keyword.arg == "p" and isinstance(keyword.value, ast.Constant) and not keyword.value.value for keyword in call.keywords
-    )
+    share = keyword_of(call, "p")
+    return share is not None and isinstance(share.value, ast.Constant) and not share.value.value
 
 
 def phase_of(name: str) -> Phase:
@@ -47,8 +44,9 @@ def phase_of(name: str) -> Phase:
 def find_transforms(module: Module) -> list[TransformSite]:
     """The composed transforms of one file, in source order."""
     found = []
-    for node in module.nodes:
-        if not isinstance(node, ast.Call) or not is_composed(module, node) or _inside_another(module, node):
+    for node in module.calls:
+        around = takewhile(lambda item: not isinstance(item, ast.stmt), module.ancestors(node))
+        if not is_composed(module, node) or any(is_composed(module, item) for item in around):
             continue
         name = _holder(module, node)
         phase = phase_of(name)
@@ -61,15 +59,6 @@ def find_transforms(module: Module) -> list[TransformSite]:
             phase = "unknown"
         found.append(TransformSite(path=module.path, line=node.lineno, expression=ast.unparse(node), phase=phase, name=name))
     return sorted(found, key=lambda site: site.line)
-
-
-def _inside_another(module: Module, node: ast.AST) -> bool:
-    current = module.parents.get(node)
-    while current is not None and not isinstance(current, ast.stmt):
-        if is_composed(module, current):
-            return True
-        current = module.parents.get(current)
-    return False
 
 
 def _holder(module: Module, node: ast.AST) -> str:

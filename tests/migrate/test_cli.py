@@ -120,23 +120,23 @@ def test_parity_that_failed_is_bit_4_and_nothing_is_written_in_place(root):
     (root / "evaluate.py").write_text(SCRIPT + '\nimport sys\nprint("headrace" in sys.modules)\n')
     before = tree(root)
     options = ["--entry", "evaluate.py", "--input-size", "3,2,2", "--precision", "fp32", "--select", "PS201"]
-    done = headrace("migrate", root, "--write", *options, "--report", root.parent / "r.html")
+    done = headrace("migrate", root, "--write", *options, "--report", root.parent / "r.md")
     assert done.returncode & 4, done.stdout + done.stderr
     assert done.returncode & 2
     assert "Nothing was written in place, because the migrated form of evaluate.py" in " ".join(done.stdout.split())
     assert tree(root) == before
-    assert "Not written in place" in (root.parent / "r.html").read_text()
+    assert "Not written in place" in (root.parent / "r.md").read_text()
 
 
 def test_write_and_undo_with_every_report(root, tmp_path):
     before = tree(root)
     options = ["--entry", "evaluate.py", "--input-size", "3,2,2", "--precision", "fp32", "--select", "PS201"]
-    done = headrace("migrate", root, "--write", *options, "--format", "sarif", "--report", tmp_path / "report.html")
+    done = headrace("migrate", root, "--write", *options, "--format", "sarif", "--report", tmp_path / "report.md")
     assert done.returncode in (0, 1), done.stderr
     assert json.loads(done.stdout)["version"] == "2.1.0"
-    page = (tmp_path / "report.html").read_text()
+    page = (tmp_path / "report.md").read_text()
     assert "1 file changed in place" in page
-    assert "<svg" in page, "the outputs of both runs are plotted"
+    assert "## Same answers" in page, "the outputs of both runs are compared"
     assert "headrace.compile(net)" in (root / "evaluate.py").read_text()
     model = json.loads((root / ".headrace/models/Net/1/headrace.json").read_text())
     assert model["parity"]["status"] == "passed"
@@ -182,7 +182,7 @@ def test_killed_while_it_runs_the_tree_is_old_or_new(root):
         (["--out", "copy", "--write"], "--out"),
         (["--check", "--write"], "--write"),
         (["--format", "xml"], "text, json or sarif"),
-        (["--report", "nowhere/r.html"], "nowhere"),
+        (["--report", "nowhere/r.md"], "nowhere"),
         (["--rules", "nowhere.py"], "no such file"),
         (["--device", "tpu"], "auto, cpu or cuda"),
         pytest.param(

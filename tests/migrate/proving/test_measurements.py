@@ -1,11 +1,11 @@
-"""The numbers behind the plots are those of the runs."""
+"""The numbers behind the verdicts are those of the runs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from headrace.migrate.proving.measurements import DECADES, POINTS, agreements, speeds
+from headrace.migrate.proving.measurements import DECADES, agreements, speeds
 from headrace.migrate.proving.verify import Recorded
 
 
@@ -13,17 +13,15 @@ def recorded(outputs: np.ndarray) -> Recorded:
     return Recorded(inputs=np.zeros((len(outputs), 1)), outputs=outputs)
 
 
-def test_outputs_are_thinned_evenly_and_differences_counted_all() -> None:
+def test_all_differences_are_counted() -> None:
     before = np.random.default_rng(0).normal(size=(500, 10))
     after = before.copy()
     after[0, 0] += 3e-5
     after[7, 3] -= 2e-13
     after[499, 9] += 500.0
     (made,) = agreements("main.py", {"main.py:3": recorded(before), "gone": recorded(before)}, {"main.py:3": recorded(after)})
-    assert (made.script, made.site, made.rows, len(made.reference)) == ("main.py", "main.py:3", 500, POINTS)
+    assert (made.script, made.site, made.rows) == ("main.py", "main.py:3", 500)
     assert made.max_abs == pytest.approx(500.0)
-    assert (made.reference[0], made.migrated[-1]) == (before[0, 0], after[-1, -1])
-    assert set(made.reference) <= set(before.ravel())
     assert sum(made.differences) == before.size
     counted = {index: count for index, count in enumerate(made.differences) if count}
     lowest, tens = 1, len(made.differences) - 1

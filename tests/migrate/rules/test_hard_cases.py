@@ -181,21 +181,3 @@ def test_roots_agree_everywhere(tmp_path):
         for tokens in (side * side - 1, side * side, side * side + 1):
             rows = type("Rows", (), {"shape": (1, max(tokens, 0))})
             assert old["f"](rows) == new["f"](rows)
-
-
-@pytest.mark.parametrize(
-    ("source", "codes"),
-    [
-        ("val_loader = DataLoader(d, 8, True, drop_last=True)\n", {"PS703", "PS704"}),
-        ("loaders = {'test': DataLoader(d, shuffle=True), 'train': DataLoader(d, shuffle=True)}\n", {"PS703"}),
-        ("def get_train_and_test():\n    return DataLoader(d, shuffle=True, drop_last=True)\n", set()),
-        ("train_val_loader = DataLoader(d, shuffle=True)\nx = DataLoader(*a, shuffle=True)\n", set()),
-        ("latest_loader = DataLoader(d, shuffle=True)\n", set()),
-        ("x = DataLoader(ImageNet('a', split='val', transform=T.Compose([T.RandomCrop(3)])))\n", {"PS706"}),
-    ],
-)
-def test_advice_on_loaders(tmp_path, source, codes):
-    head = "from torch.utils.data import DataLoader\nfrom torchvision import transforms as T\n"
-    found, findings = run(tmp_path, head + source, "PS7")
-    assert found == head + source
-    assert {finding.code for finding in findings} == codes
