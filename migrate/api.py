@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
-from .proving.sandbox import Limits
+from .proving.confined_run import Limits
 from .reading.facts import Survey
 from .reading.finding import Finding
 from .reporting.cells import name_cells
@@ -21,13 +21,13 @@ from .resolving.resolved import Resolved
 from .rewriting.plugins import settle
 from .rewriting.rewrite import Change, rewrite_all, unified_diff
 from .stages.all_models import package_all, resolve_all, split_models
+from .stages.copy_tree import Copied
 from .stages.in_place import write_if_proved
 from .stages.journal import models_in_place, recover
-from .stages.output import check_output, models_folder, write_output
+from .stages.migrated_copy import check_output, models_folder, write_output
+from .stages.migration import Migration, Options
 from .stages.progress import Stages
-from .stages.scratch import Wishes, Workspace
-from .stages.tree import Copied
-from .stages.trials import run_migrated, run_originals
+from .stages.script_runs import run_migrated, run_originals
 from .survey.survey import survey
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def migrate(
             name_cells(report, unrepaired)
             return report
         with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch:
-            wishes = Wishes(
+            options = Options(
                 input_size=input_size or told.input_size,
                 data=Path(data).resolve() if data is not None else None,
                 precision=precision,
@@ -129,11 +129,11 @@ def migrate(
                 limits=limits,
             )
             leave_out = (target,) if target is not None else ()
-            space = Workspace(
+            space = Migration(
                 scratch=Path(scratch),
                 surveyed=surveyed,
                 report=report,
-                wishes=wishes,
+                options=options,
                 stages=stages,
                 leave_out=leave_out,
                 repairs=rewritten.repairs,
@@ -151,7 +151,7 @@ def migrate(
 
 
 def _try_everything(
-    space: Workspace, resolved: Resolved | None, others: Sequence[Resolved], changes: Sequence[Change], folder: str
+    space: Migration, resolved: Resolved | None, others: Sequence[Resolved], changes: Sequence[Change], folder: str
 ) -> Path | None:
     """All that runs the user's code; the folder of packaged models, or None."""
     space.fresh_tree("Copying the repository")

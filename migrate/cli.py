@@ -189,7 +189,7 @@ def compile_(
     """Compile one model into a model repository, with a plan measured on this machine."""
     from ..runtime.base.session import check_device
     from ..runtime.inspect.plan_table import plan_table
-    from .stages.reference import CompileConfig, compile_reference
+    from .stages.compile_model import CompileConfig, compile_reference
 
     try:
         config = CompileConfig(

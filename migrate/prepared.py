@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..errors import MigrateError
 from .api import migrate
-from .stages.output import MODELS_FOLDERS, models_folder
-from .stages.tree import MARKER, is_environment
+from .stages.copy_tree import MARKER, is_environment
+from .stages.migrated_copy import MODELS_FOLDERS, models_folder
 
 if TYPE_CHECKING:
     from rich.console import Console

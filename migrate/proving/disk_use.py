@@ -27,7 +27,7 @@ class DiskUse:
         self._before = self._occupied(())
         self._seen = 0
 
-    def room(self, wanted: int) -> int:
+    def allowance(self, wanted: int) -> int:
         """The bytes that may be added: `wanted`, or less where the disk has not that much left."""
         free = [shutil.disk_usage(folder).free for folder in self.folders if folder.exists()]
         return min([wanted, *(int(_OF_FREE * amount) for amount in free)])

@@ -2,7 +2,7 @@
 
 Copied as `_headrace_record.py` beside an instrumented script. Standard library and numpy only, and it knows tensors by what
 they can do. At most ROWS rows and BYTES bytes per call site are kept; the file appears when the script ends or the
-room is full.  HEADRACE_RECORD names the file: "<site>/inputs", "/outputs", "/targets", "/classes" (a JSON text), "/losses".
+site is full.  HEADRACE_RECORD names the file: "<site>/inputs", "/outputs", "/targets", "/classes" (a JSON text), "/losses".
 """
 
 from __future__ import annotations

@@ -1,265 +1,83 @@
-"""Run the user's code: a subprocess with a timeout, a memory bound, no network, a clean environment and bounded output.
+"""Where the user's code runs: what this process writes and what that code may write never meet in one folder.
 
-`run` never raises for what the program does: a crash, a timeout or a broken limit is a `Completed` value that says so.
+A hostile program could otherwise leave a link where this process writes next, and so reach files beyond the sandbox. So every
+run gets a fresh folder of its own to write to, and everything else of the scratch folder belongs to this process.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import subprocess
+import functools
 import sys
+import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Literal
 
-import psutil
+from .confined_run import Completed, Limits, clean_environment, run
 
-from .disk_use import DiskUse
-from .terminal import silent_terminal
-
-GIBIBYTE = 2**30
-# Names that programs need and that carry no secret; everything else of the caller's environment stays out.
-PASSED_ON = (
-    "PATH", "LANG", "LANGUAGE", "TZ", "TERM", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX",
-    "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
-)  # fmt: skip
-CONFINE = Path(__file__).with_name("confine.py")
-Stopped = Literal["timeout", "memory", "processes", "output", "disk"]
+Server = Callable[[Path, Path, Callable[[str], None]], str | None]
+"""Takes the paths of a request and its response, and what sees each line of output; gives why there is no response, or None."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Completed:
-    """How a program ended. `exit` is its status (128 + n for signal n); `stopped` names the limit it broke, if any."""
+class Sandbox:
+    """The scratch folder of one migration, and the bounds within which the user's code runs."""
 
-    argv: tuple[str, ...]
-    exit: int
-    stdout: str
-    stderr: str
-    stopped: Stopped | None
-    seconds: float
-    isolation: Mapping[str, bool]
-
-    @property
-    def ok(self) -> bool:
-        return self.exit == 0 and self.stopped is None
+    scratch: Path
+    limits: Limits = field(default_factory=Limits)
+    trusted: bool = False
+    results: Path | None = None
+    """A folder of the caller's that the worker may write to directly, where there is one."""
+    writable_in: Path | None = None
+    """Where writable folders are made; the scratch folder by default."""
+    server: Server | None = None
+    """Answers requests to the worker without a new process for each; see `worker_pool`."""
 
     @property
-    def why(self) -> str | None:
-        """One sentence about a failure, ending in what the program itself said last; None when all went well."""
-        if self.ok:
-            return None
-        if self.stopped is not None:
-            return {
-                "timeout": f"stopped after {self.seconds:.0f} s, the time limit",
-                "memory": "stopped: it used more memory than the limit",
-                "processes": "stopped: it started more processes than the limit",
-                "output": "stopped: it printed without end",
-                "disk": "stopped: it wrote more to disk than the limit",
-            }[self.stopped]
-        said = [line.strip() for line in self.stderr.splitlines() if line.strip()]
-        return said[-1][:500] if said else f"ended with exit status {self.exit}"
+    def tree(self) -> Path:
+        """The copy of the repository, which the user's code may change: write to it right after a fresh copy only."""
+        return self.scratch / "repository"
+
+    def writable_folder(self) -> Path:
+        """A new empty folder for one run to write to."""
+        return Path(tempfile.mkdtemp(prefix="writable-", dir=self.writable_in or self.scratch))
+
+    def readable_folder(self) -> Path:
+        """A new empty folder for this process to write to; the user's code can only read it."""
+        return Path(tempfile.mkdtemp(prefix="readable-", dir=self.scratch))
+
+    def run(
+        self,
+        arguments: Sequence[str],
+        writable: Path,
+        *,
+        cwd: Path | None = None,
+        extra: Mapping[str, str] | None = None,
+        search: Path | None = None,
+        limits: Limits | None = None,
+        on_line: Callable[[str], None] | None = None,
+        stop: threading.Event | None = None,
+    ) -> Completed:
+        """Run Python with these arguments in `cwd` (else in `writable`); `search` leads PYTHONPATH, `on_line` gets the output.
+
+        `stop` ends it."""
+        shared = self.scratch / "cache"  # the migrated scripts run the same model: the second need not tune it again
+        shared.mkdir(exist_ok=True)
+        environment = clean_environment(writable, trusted=self.trusted, extra={"HEADRACE_CACHE": str(shared), **(extra or {})})
+        if search is not None:
+            environment["PYTHONPATH"] = ":".join(filter(None, [str(search), environment.get("PYTHONPATH", "")]))
+        folders = [folder for folder in (writable, shared, self.tree, self.results) if folder is not None and folder.is_dir()]
+        return run(
+            [sys.executable, *arguments], cwd=cwd or writable, environment=environment, writable=folders,
+            limits=limits or self.limits, on_line=on_line, stop=stop,
+        )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Bounds on one run: seconds of wall clock, bytes of memory over all its processes, and so on."""
-
-    timeout: float = 600.0
-    memory_bytes: int = 8 * GIBIBYTE
-    file_bytes: int = 16 * GIBIBYTE
-    disk_bytes: int = 16 * GIBIBYTE
-    """What all its files together may grow by."""
-    processes: int = 256
-    output_bytes: int = 64 * 2**20
-
-    def __post_init__(self) -> None:
-        for name in ("timeout", "memory_bytes", "file_bytes", "disk_bytes", "processes", "output_bytes"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"sandbox limit {name} must be positive, got {getattr(self, name)}")
-
-
-def clean_environment(scratch: Path, *, trusted: bool = False, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """An environment without the caller's secrets, whose home, caches and temporary files lie inside `scratch`."""
-    environment = {name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith("LC_")}
-    for name, folder in (("HOME", "home"), ("TMPDIR", "tmp")):
-        (scratch / folder).mkdir(parents=True, exist_ok=True)
-        environment[name] = str(scratch / folder)
-    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", "MPLBACKEND": "Agg"}
-    if not trusted:  # torch.load then refuses pickles that could run code, whatever the script asks for
-        environment["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
-    return environment | dict(extra or {})
-
-
-def run(
-    argv: Sequence[str],
-    *,
-    cwd: Path,
-    environment: Mapping[str, str],
-    writable: Iterable[Path],
-    limits: Limits | None = None,
-    on_line: Callable[[str], None] | None = None,
-    stop: threading.Event | None = None,
-) -> Completed:
-    """Run `argv` in `cwd` at a terminal where nobody types, and end all when it ends, breaks a limit, or `stop` is set.
-
-    Only the folders in `writable` can be written, and the network is cut off, where the platform allows;
-    `Completed.isolation` says whether it did. `on_line` sees each line of standard output, on another thread.
-    """
-    limits = limits or Limits()
-    writable = [folder.resolve() for folder in writable]
-    disk = DiskUse(writable)
-    limits = replace(limits, disk_bytes=max(1, disk.room(limits.disk_bytes)))
-    status_read, status_write = os.pipe()
-    settings = {
-        "status_fd": status_write,
-        "memory_bytes": limits.memory_bytes + 2 * GIBIBYTE,  # per process; the sum over all is watched below
-        "file_bytes": limits.file_bytes,
-        "tasks": 8192,
-        "processes": limits.processes,
-        "shared_memory_bytes": limits.memory_bytes // 2,
-        "network": False,
-        "writable": [str(folder) for folder in writable],
-    }
-    command = [sys.executable, "-I", str(CONFINE), json.dumps(settings), *argv]
-    started = time.monotonic()
-    stopped: Stopped | None = None
-    with silent_terminal() as terminal:
-        process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=dict(environment),
-            stdin=terminal,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            pass_fds=(status_write,),
-        )
-        os.close(status_write)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        readers = [_Reader(process.stdout, limits.output_bytes, on_line), _Reader(process.stderr, limits.output_bytes, None)]
-        watch = _Watch(process.pid)
-        try:
-            while stopped is None and process.poll() is None and not (stop is not None and stop.is_set()):
-                stopped = _broken_limit(limits, started, watch, readers, disk)
-                if stopped is None:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(timeout=0.1)
-        finally:
-            _end(process, watch)
-            for reader in readers:
-                reader.join()
-            with open(status_read, encoding="utf-8") as file:
-                status, *told = file.read().splitlines() or [""]
-    if told == ["processes"]:
-        stopped = "processes"
-    if stopped is None and disk.growth((), now=True) > limits.disk_bytes:  # it was done before it was counted
-        stopped = "disk"
-    return Completed(
-        argv=tuple(argv),
-        exit=process.returncode if process.returncode >= 0 else 128 - process.returncode,
-        stdout=readers[0].text(),
-        stderr=readers[1].text(),
-        stopped=stopped,
-        seconds=time.monotonic() - started,
-        isolation=json.loads(status) if status.strip() else {},
-    )
-
-
-class _Reader(threading.Thread):
-    """Drains one pipe for ever, but keeps only the first and the last part of what came."""
-
-    KEPT = 512 * 1024
-
-    def __init__(self, pipe: IO[bytes], limit: int, on_line: Callable[[str], None] | None) -> None:
-        super().__init__(daemon=True)
-        self._pipe, self._limit, self._on_line = pipe, limit, on_line
-        self._head, self._tail, self._line = bytearray(), bytearray(), bytearray()
-        self.count = 0
-        self.start()
-
-    def run(self) -> None:
-        with self._pipe:
-            while chunk := os.read(self._pipe.fileno(), 65536):
-                self.count += len(chunk)
-                room = self.KEPT - len(self._head)
-                self._head += chunk[:room]
-                self._tail = (self._tail + chunk[room:])[-self.KEPT :] if room < len(chunk) else self._tail
-                if self._on_line is not None:
-                    self._lines(chunk, self._on_line)
-
-    def _lines(self, chunk: bytes, on_line: Callable[[str], None]) -> None:
-        *lines, rest = (bytes(self._line) + chunk).split(b"\n")
-        self._line = bytearray(rest[-65536:])
-        for line in lines:
-            on_line(line.decode("utf-8", "replace").rstrip("\r"))
-
-    @property
-    def overflown(self) -> bool:
-        return self.count > self._limit
-
-    def text(self) -> str:
-        dropped = self.count - len(self._head) - len(self._tail)
-        gap = f"\n... {dropped} bytes not kept ...\n".encode() if dropped > 0 else b""
-        return bytes(self._head + gap + self._tail).decode("utf-8", "replace")
-
-
-class _Watch:
-    """The processes below one process, remembered, so that those that changed their parent are found again."""
-
-    def __init__(self, pid: int) -> None:
-        self._root = psutil.Process(pid)
-        self.seen: set[psutil.Process] = set()
-
-    def look(self) -> list[psutil.Process]:
-        with contextlib.suppress(psutil.Error):
-            self.seen.update(self._root.children(recursive=True))
-        self.seen = {process for process in self.seen if process.is_running()}
-        return list(self.seen)
-
-
-def _broken_limit(limits: Limits, started: float, watch: _Watch, readers: list[_Reader], disk: DiskUse) -> Stopped | None:
-    if time.monotonic() - started > limits.timeout:
-        return "timeout"
-    if any(reader.overflown for reader in readers):
-        return "output"
-    processes = watch.look()
-    if len(processes) > limits.processes:
-        return "processes"
-    if disk.growth(processes) > limits.disk_bytes:
-        return "disk"
-    if _memory(processes, exact=False) > limits.memory_bytes and _memory(processes, exact=True) > limits.memory_bytes:
-        return "memory"
-    return None
-
-
-def _memory(processes: list[psutil.Process], *, exact: bool) -> int:
-    """Resident bytes; `exact` shares out pages that several processes map, which takes the kernel longer to count.
-
-    Counting ends after half a second: while programs fork without end it would take for ever, and they must be stopped.
-    """
-    total = 0
-    deadline = time.monotonic() + 0.5
-    for process in processes:
-        if time.monotonic() > deadline:
-            break
-        with contextlib.suppress(psutil.Error):
-            total += process.memory_full_info().pss if exact else process.memory_info().rss
-    return total
-
-
-def _end(process: subprocess.Popen[bytes], watch: _Watch) -> None:
-    """Kill whatever is left: the process group, and every descendant that was ever seen."""
-    survivors = watch.look()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    for survivor in survivors:
-        with contextlib.suppress(psutil.Error):
-            survivor.kill()
-    process.wait()
+@functools.cache
+def isolates_files() -> bool:
+    """Whether this platform lets the sandbox make everything else read-only, tried once."""
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        place = Path(folder)
+        done = run([sys.executable, "-I", "-c", ""], cwd=place, environment=clean_environment(place), writable=[place])
+        return bool(done.isolation.get("filesystem"))

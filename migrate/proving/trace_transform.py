@@ -19,7 +19,7 @@ from PIL import ExifTags, Image
 from ...errors import SandboxError
 from ...specs import CenterCrop, Preprocessing
 from .fit_numbers import Refused, tolerance
-from .scratch_folders import Workshop
+from .sandbox import Sandbox
 from .trace_fit import Observation, fit, rows
 
 # (width, height): landscape, portrait, square, small, large; odd, so that halves and ratios round.
@@ -70,15 +70,15 @@ class Traced:
     notes: tuple[str, ...] = ()
 
 
-def trace(recipe: dict[str, Any], shop: Workshop, *, seed: int = 0) -> Traced:
+def trace(recipe: dict[str, Any], sandbox: Sandbox, *, seed: int = 0) -> Traced:
     """Recover the preprocessing of `recipe`, a `resolved.Resolved.transform_recipe`. A failure is a value with its reason."""
-    desk, room = shop.desk(), shop.room()
-    probes = write_probes(desk, seed)
-    request = desk / "request.json"
+    readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
+    probes = write_probes(readable, seed)
+    request = readable / "request.json"
     paths = [str(probe.path) for probe in probes]
-    request.write_text(json.dumps({"recipe": recipe, "probes": paths, "out": str(room)}), encoding="utf-8")
-    done = shop.run([str(PROBE), str(request)], room)
-    answer_file = room / "trace.json"
+    request.write_text(json.dumps({"recipe": recipe, "probes": paths, "out": str(writable)}), encoding="utf-8")
+    done = sandbox.run([str(PROBE), str(request)], writable)
+    answer_file = writable / "trace.json"
     if not done.ok or not answer_file.exists():
         return Traced(why=f"the transform could not be run: {done.why or 'it left no result'}")
     answer = json.loads(answer_file.read_text(encoding="utf-8"))
@@ -86,15 +86,15 @@ def trace(recipe: dict[str, Any], shop: Workshop, *, seed: int = 0) -> Traced:
         return Traced(why=f"the code that makes the transform failed: {answer['error']} ({answer['where']})")
     if any(found.get("random") for found in answer["probes"]):
         return Traced(why="the transform is random: two runs on one image differ, as training augmentations do")
-    with np.load(room / "trace.npz", allow_pickle=False) as arrays:
+    with np.load(writable / "trace.npz", allow_pickle=False) as arrays:
         probes = [
             replace(probe, found=found, output=arrays.get(f"output{index}"), pixels=arrays.get(f"pixels{index}"))
             for index, (probe, found) in enumerate(zip(probes, answer["probes"], strict=True))
         ]
-    return _conclude(probes, shop, recipe.get("source_at", ""))
+    return _conclude(probes, sandbox, recipe.get("source_at", ""))
 
 
-def _conclude(probes: list[Probe], shop: Workshop, source: str) -> Traced:
+def _conclude(probes: list[Probe], sandbox: Sandbox, source: str) -> Traced:
     candidates: list[Preprocessing] = []
     reasons, notes, worst = [], [], 0.0
     for mode in MODES:
@@ -102,7 +102,7 @@ def _conclude(probes: list[Probe], shop: Workshop, source: str) -> Traced:
             made = _fit_mode(probes, mode, source)
             if any(replace(known, upright=False) == made for known in candidates):
                 continue
-            made, difference, remarks = _prove_either(made, probes, mode, shop)
+            made, difference, remarks = _prove_either(made, probes, mode, sandbox)
         except Refused as refusal:
             reasons.append(str(refusal))
             continue
@@ -149,26 +149,26 @@ def _refuse_grey_detour(ops: Sequence[dict[str, Any]], mode: str) -> None:
 
 
 def _prove_either(
-    made: Preprocessing, probes: list[Probe], mode: str, shop: Workshop
+    made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
 ) -> tuple[Preprocessing, float, list[str]]:
     """As `_prove`, with `upright` where only an image that lies on its side says that the transform stands images upright."""
     try:
-        return (made, *_prove(made, probes, mode, shop))
+        return (made, *_prove(made, probes, mode, sandbox))
     except Refused as refusal:
         if ON_ITS_SIDE not in str(refusal):  # the last probes: all others agree
             raise
     upright = replace(made, upright=True)
-    return (upright, *_prove(upright, probes, mode, shop))
+    return (upright, *_prove(upright, probes, mode, sandbox))
 
 
-def _prove(made: Preprocessing, probes: list[Probe], mode: str, shop: Workshop) -> tuple[float, list[str]]:
+def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox) -> tuple[float, list[str]]:
     """The largest difference to the runtime's rows, over all probes of that mode. Raises Refused when it is a real one."""
     usable = [(probe, probe.output) for probe in probes if probe.output is not None]
-    desk, room = shop.desk(), shop.room()
-    request, out = desk / "proof.json", room / "proof.npz"
+    readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
+    request, out = readable / "proof.json", writable / "proof.npz"
     paths = [str(probe.path) for probe, _ in usable]
     request.write_text(json.dumps({"steps": made.to_json()["steps"], "probes": paths, "out": str(out)}), encoding="utf-8")
-    done = shop.run(["-P", "-c", RUNTIME_ROWS, str(request)], room)
+    done = sandbox.run(["-P", "-c", RUNTIME_ROWS, str(request)], writable)
     if not done.ok:
         raise SandboxError(f"the runtime's preprocessing failed on the probe images: {done.why}", output=done.stderr)
     worst, proofs, remarks = 0.0, 0, []

@@ -16,10 +16,10 @@ import numpy as np
 
 from ..reading.facts import Script
 from ..reading.source import NOTEBOOK, read_source
+from .confined_run import Completed
 from .instrument import install
 from .loss_trace import TracedLoop, note_losses
-from .sandbox import Completed
-from .scratch_folders import Workshop
+from .sandbox import Sandbox
 
 RELATIVE = 1e-3
 """Outputs may differ by this share of the largest reference output: float32 sums in another order, over a deep network."""
@@ -67,33 +67,33 @@ class Executed:
     parity_failed: bool = False
 
 
-def run_script(script: Script, argv: Sequence[str], shop: Workshop, *, cwd: Path | None = None) -> ScriptRun:
+def run_script(script: Script, argv: Sequence[str], sandbox: Sandbox, *, cwd: Path | None = None) -> ScriptRun:
     """Run `script` in a fresh copy of the repository, recording every model call that it reaches. The copy is then used up.
 
     `cwd` is the copy's root unless given.
     """
-    desk, room = shop.desk(), shop.room()
-    install(shop.tree, desk, script.loops, script.path)
-    record = room / "record.npz"
-    arguments, folder = command(script, argv, shop.tree, desk)
+    readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
+    install(sandbox.tree, readable, script.loops, script.path)
+    record = writable / "record.npz"
+    arguments, folder = command(script, argv, sandbox.tree, readable)
     if cwd is not None and not script.path.endswith(NOTEBOOK):
-        arguments, folder = [str(shop.tree / script.path), *argv], cwd
+        arguments, folder = [str(sandbox.tree / script.path), *argv], cwd
     # A slice would end before an evaluation step has seen that a graph pays; what is to be proved is the graph.
     extra = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0"}
-    done = shop.run(arguments, room, cwd=folder, extra=extra, search=desk)
+    done = sandbox.run(arguments, writable, cwd=folder, extra=extra, search=readable)
     return ScriptRun(done=done, sites=read_record(record))
 
 
 def run_training(
-    script: Script, argv: Sequence[str], shop: Workshop, loops: Sequence[TracedLoop], *, migrated: bool
+    script: Script, argv: Sequence[str], sandbox: Sandbox, loops: Sequence[TracedLoop], *, migrated: bool
 ) -> ScriptRun:
     """Run the first steps of a script that trains in a fresh copy of the repository, noting each loss. The copy is used up."""
-    desk, room = shop.desk(), shop.room()
-    note_losses(shop.tree, loops, migrated=migrated)
-    install(shop.tree, desk, (), script.path)
-    record = room / "record.npz"
-    arguments, folder = command(script, argv, shop.tree, desk)
-    done = shop.run(arguments, room, cwd=folder, extra={"HEADRACE_RECORD": str(record)}, search=desk)
+    readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
+    note_losses(sandbox.tree, loops, migrated=migrated)
+    install(sandbox.tree, readable, (), script.path)
+    record = writable / "record.npz"
+    arguments, folder = command(script, argv, sandbox.tree, readable)
+    done = sandbox.run(arguments, writable, cwd=folder, extra={"HEADRACE_RECORD": str(record)}, search=readable)
     return ScriptRun(done=done, sites={}, losses=read_losses(record))
 
 
@@ -105,11 +105,11 @@ def read_losses(path: Path) -> dict[str, np.ndarray]:
         return {name.removesuffix("/losses"): arrays[name] for name in arrays.files if name.endswith("/losses")}
 
 
-def command(script: Script, argv: Sequence[str], tree: Path, desk: Path) -> tuple[list[str], Path]:
+def command(script: Script, argv: Sequence[str], tree: Path, readable: Path) -> tuple[list[str], Path]:
     """The arguments with which Python runs a script of the copy in `tree`, or a notebook's cells, and the folder for it."""
     if not script.path.endswith(NOTEBOOK):
         return [script.path, *argv], tree
-    cells = desk / "cells.py"
+    cells = readable / "cells.py"
     with cells.open("w", encoding="utf-8", newline="") as file:
         file.write(read_source(tree, script.path).text or "")
     return ["-c", _RUN_CELLS, str(cells), *argv], (tree / script.path).parent

@@ -13,24 +13,24 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from .sandbox import Completed, Limits
-from .scratch_folders import Workshop
+from .confined_run import Completed, Limits
+from .sandbox import Sandbox
 
 SERVER = ("-P", "-m", "headrace.migrate.worker.server")
 _GRACE = 60.0  # seconds: the server ends a worker in time by itself, unless the user's code stopped the server
 _LONG = 10.0**8  # seconds
 
 
-class Crew:
+class WorkerPool:
     """Starts the server when it is first needed, and anew after one that broke a limit; a context manager that ends it.
 
-    `answer` is a `workshop.Server`; rooms for its requests must lie below `folder`.
+    `answer` is a `sandbox.Server`; the writable folders of its requests must lie below `folder`.
     """
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
-        self.folder = shop.room()
-        self._pipe = shop.desk() / "requests"
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        self.folder = sandbox.writable_folder()
+        self._pipe = sandbox.readable_folder() / "requests"
         os.mkfifo(self._pipe)
         self._end: int | None = None
         self._stop = threading.Event()
@@ -42,12 +42,17 @@ class Crew:
         self._told = threading.Event()
         self._on_line: Callable[[str], None] | None = None
 
+    @property
+    def sandbox(self) -> Sandbox:
+        """The same sandbox, with its requests to the worker answered here."""
+        return replace(self._sandbox, writable_in=self.folder, server=self.answer)
+
     def answer(self, request: Path, response: Path, on_line: Callable[[str], None]) -> str | None:
         """Have a request answered: why there is no response, or None."""
         if self._over:
             self._start()
         assert self._end is not None
-        limit = self._shop.limits.timeout
+        limit = self._sandbox.limits.timeout
         self._told.clear()
         self._token, self._on_line = secrets.token_hex(8), on_line
         started = time.monotonic()
@@ -69,17 +74,17 @@ class Crew:
         self._stop, self._ended, self._over = threading.Event(), None, False
         # Opened for reading too, so that neither end waits for the other.
         self._end = os.open(self._pipe, os.O_RDWR | os.O_CLOEXEC)
-        limits: Limits = replace(self._shop.limits, timeout=_LONG, output_bytes=8 * self._shop.limits.output_bytes)
+        limits: Limits = replace(self._sandbox.limits, timeout=_LONG, output_bytes=8 * self._sandbox.limits.output_bytes)
 
         def serve(stop: threading.Event) -> None:
-            arguments = [*SERVER, str(self._pipe), str(self._shop.limits.timeout)]
+            arguments = [*SERVER, str(self._pipe), str(self._sandbox.limits.timeout)]
             try:
-                self._ended = self._shop.run(arguments, self.folder, limits=limits, on_line=self._line, stop=stop)
+                self._ended = self._sandbox.run(arguments, self.folder, limits=limits, on_line=self._line, stop=stop)
             finally:
                 self._over = True
                 self._told.set()
 
-        self._thread = threading.Thread(target=serve, args=(self._stop,), name="headrace-crew", daemon=True)
+        self._thread = threading.Thread(target=serve, args=(self._stop,), name="headrace-worker-pool", daemon=True)
         self._thread.start()
 
     def _line(self, line: str) -> None:
@@ -101,7 +106,7 @@ class Crew:
             os.close(self._end)
             self._end = None
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -25,7 +25,7 @@ from .settings import Settings
 
 
 @dataclass(frozen=True)
-class Belongings:
+class ModelMetadata:
     """Finds them for one construction."""
 
     survey: Survey

@@ -36,7 +36,7 @@ from ..survey.survey import Knowledge, knowledge
 from .construction import Construction, construct, direct, preferred
 from .input_size import stated_size
 from .labels import find_class_names
-from .model_metadata import Belongings, imported
+from .model_metadata import ModelMetadata, imported
 from .resolved import ChainStep, Resolved
 from .settings import Settings
 from .several import different_models, stated
@@ -276,7 +276,7 @@ class _Resolver:
             findings=tuple(self.settings.findings),
         )
         if near is not None:
-            return Belongings(self.survey, self.known, self.settings, near).add_to(base)
+            return ModelMetadata(self.survey, self.known, self.settings, near).add_to(base)
         labels = find_class_names([self.known.repository.modules[factory.path]])
         return replace(base, class_names=labels.names if labels is not None else None)
 
@@ -345,7 +345,7 @@ class _Resolver:
             image_argument=script.image_argument,
             findings=tuple(self.settings.findings),
         )
-        return Belongings(self.survey, self.known, self.settings, construction).add_to(resolved)
+        return ModelMetadata(self.survey, self.known, self.settings, construction).add_to(resolved)
 
     def _configuration(self, script: Script, option: Option) -> str | None:
         """The file that a required `--cfg FILE` can only mean; None when the option is no such one, or the user gave it."""

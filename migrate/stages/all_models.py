@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...errors import AmbiguousError, MigrateError
-from ..proving.worker_pool import Crew
+from ..proving.worker_pool import WorkerPool
 from ..reading.calls import SliceError
 from ..reading.facts import Factory, Survey
 from ..reporting.report import ModelReport, Parity
@@ -16,10 +16,10 @@ from ..resolving.construction import construct
 from ..resolving.resolve import resolve
 from ..resolving.resolved import Resolved
 from ..survey.survey import knowledge
-from .model import package_model, serve
-from .package import model_name
-from .scratch import Workspace, workshop
-from .trials import Originals
+from .migration import Migration
+from .package_model import package_model, serve
+from .script_runs import Originals
+from .worker_client import model_name
 
 _SHARE = 4.0
 """All models together are tuned for so many times the seconds that one alone would get,"""
@@ -133,20 +133,20 @@ def _is_literal(call: ast.Call) -> bool:
 
 
 def package_all(
-    space: Workspace, models: Sequence[tuple[ModelReport, Resolved]], originals: Originals, models_folder: str
+    migration: Migration, models: Sequence[tuple[ModelReport, Resolved]], originals: Originals, models_folder: str
 ) -> bool:
     """Package every model into one repository of models, and load them all in a fresh process; whether there is any.
 
     One that fails stops no other. Their workers run one after the other, each in a process of its own.
     """
-    if len(models) == 1 and models[0][0] is space.report.models[0]:
-        return package_model(space, models[0][1], originals, models_folder)
+    if len(models) == 1 and models[0][0] is migration.report.models[0]:
+        return package_model(migration, models[0][1], originals, models_folder)
     names = unique_names([resolved.name for _, resolved in models])
-    alone = space.wishes.tuning_seconds or (_SECONDS_ON_A_GPU if space.wishes.device == "cuda" else _SECONDS)
+    alone = migration.options.tuning_seconds or (_SECONDS_ON_A_GPU if migration.options.device == "cuda" else _SECONDS)
     seconds = min(alone, max(_LEAST_SECONDS, _SHARE * alone / len(models)))
     made: list[ModelReport] = []
-    with Crew(workshop(space.scratch, space.wishes)) as crew:
-        shared = replace(space, crew=crew, wishes=replace(space.wishes, tuning_seconds=seconds))
+    with WorkerPool(migration.sandbox) as pool:
+        shared = replace(migration, pool=pool, options=replace(migration.options, tuning_seconds=seconds))
         for index, ((entry, resolved), name) in enumerate(zip(models, names, strict=True)):
             shared.stages.prefix = f"{index + 1}/{len(models)} {name}: "
             try:
@@ -159,7 +159,7 @@ def package_all(
                 shared.remark("PS520", f"{name} is left out: {error}", "warning", entry.factory or "")
         shared.stages.prefix = ""
     if made:
-        serve(space, made)
+        serve(migration, made)
     return bool(made)
 
 

@@ -9,66 +9,70 @@ from typing import Any
 import numpy as np
 
 from ..reporting.report import ModelReport, Parity
-from .package import ask
-from .scratch import Workspace
+from .migration import Migration
+from .worker_client import ask
 
 RELATIVE = 1e-5
 """Share of the largest output: a repair changes how something is written, not what is computed."""
 Row = tuple[int, int, int]
 
 
-def computes_as_unrepaired(space: Workspace, entry: ModelReport, recipe: Mapping[str, Any], row: Row, *, fresh: bool) -> bool:
+def computes_as_unrepaired(
+    migration: Migration, entry: ModelReport, recipe: Mapping[str, Any], row: Row, *, fresh: bool
+) -> bool:
     """Build the model of both sources with the same weights and compare their outputs at batches 1, 2 and 5.
 
     False only where they differ, which is an error of the report. Where the sources as they came do not build here, a finding
     says that there was nothing to compare with.
     """
-    if not space.repairs or not space.wishes.verify:
+    if not migration.repairs or not migration.options.verify:
         return True
-    places = ", ".join(change.path for change in space.repairs)
-    space.stages.start("Comparing with the sources as they came")
-    before = _unrepaired(space, recipe, row, fresh)
+    places = ", ".join(change.path for change in migration.repairs)
+    migration.stages.start("Comparing with the sources as they came")
+    before = _unrepaired(migration, recipe, row, fresh)
     if isinstance(before, str):
         message = (
             f"the repairs of {places} could not be checked against the model as it was, which does not build here: {before}"
         )
-        space.remark("PS512", message, "note")
+        migration.remark("PS512", message, "note")
         return True
-    after = _answers(space, recipe, row, before / "weights.pt")
+    after = _answers(migration, recipe, row, before / "weights.pt")
     why = after if isinstance(after, str) else _difference(before / "answers.npz", after / "answers.npz")
     if isinstance(why, str):
-        entry.parity = Parity(status="failed", why=space.plain(f"after the repairs of {places} the model differs: {why}"))
-        space.remark("PS513", f"{entry.name}: {entry.parity.why}; leave the repairs out with --ignore", "error")
+        entry.parity = Parity(status="failed", why=migration.plain(f"after the repairs of {places} the model differs: {why}"))
+        migration.remark("PS513", f"{entry.name}: {entry.parity.why}; leave the repairs out with --ignore", "error")
         return False
-    space.remark("PS512", f"repaired ({places}), {entry.name} computes what it did: max abs {why:.2g}, batches 1, 2, 5", "note")
+    migration.remark(
+        "PS512", f"repaired ({places}), {entry.name} computes what it did: max abs {why:.2g}, batches 1, 2, 5", "note"
+    )
     return True
 
 
-def _unrepaired(space: Workspace, recipe: Mapping[str, Any], row: Row, fresh: bool) -> Path | str:
+def _unrepaired(migration: Migration, recipe: Mapping[str, Any], row: Row, fresh: bool) -> Path | str:
     """The folder with the answers of the model as it came, or why there are none."""
-    if any(change.path == recipe["script"] for change in space.repairs):  # then the recipe's own source is a repaired one
-        found = space.unrepaired
+    if any(change.path == recipe["script"] for change in migration.repairs):  # then the recipe's own source is a repaired one
+        found = migration.unrepaired
         wanted = (found.fallback_recipe or found.recipe if fresh else found.recipe) if found is not None else None
         if wanted is None or any(wanted[key] != recipe[key] for key in ("script", "model")):
             return "how it was built cannot be read from the script before its repair"
         recipe = wanted
-    place = space.scratch / "unrepaired"
+    place = migration.scratch / "unrepaired"
     if not place.exists():
-        space.copy_to(place)
-    return _answers(space, {**recipe, "root": str(place)}, row, None)
+        migration.copy_to(place)
+    return _answers(migration, {**recipe, "root": str(place)}, row, None)
 
 
-def _answers(space: Workspace, recipe: Mapping[str, Any], row: Row, weights: Path | None) -> Path | str:
-    room = space.shop.room()
+def _answers(migration: Migration, recipe: Mapping[str, Any], row: Row, weights: Path | None) -> Path | str:
+    writable = migration.sandbox.writable_folder()
     request = {
         "task": "answers",
         "recipe": dict(recipe),
         "input": list(row),
         "weights": str(weights) if weights else None,
-        "out": str(room),
+        "out": str(writable),
     }
-    answer = ask(request, space.shop, room=room)
-    return room if answer["ok"] else str(answer["error"])
+    answer = ask(request, migration.sandbox, writable=writable)
+    return writable if answer["ok"] else str(answer["error"])
 
 
 def _difference(before: Path, after: Path) -> float | str:

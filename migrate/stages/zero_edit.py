@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from ...errors import MigrateError, NothingToMigrateError
-from ..proving.sandbox import Limits
+from ..proving.confined_run import Limits
 from ..proving.verify import compare
 from ..proving.verify import run_script as run_recorded
 from ..reading.facts import Script, Survey
@@ -28,9 +28,9 @@ from ..rewriting.preferences import read_preferences
 from ..rewriting.rewrite import Change, choose_rules, rewrite_all
 from ..rewriting.rule import all_rules
 from ..survey.survey import survey
-from .output import apply
+from .migrated_copy import apply
+from .migration import Migration, Options
 from .progress import Stages
-from .scratch import Wishes, Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,27 +73,27 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console) -> i
     found = known.get(path) or Script(path=path, roles=(), loops=surveyed.loops if surveyed is not None else ())
     assert surveyed is not None
     with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch, Stages(console) as stages:
-        wishes = Wishes(limits=Limits(memory_bytes=psutil.virtual_memory().total * 3 // 4, timeout=1800.0))
-        space = Workspace(
-            scratch=Path(scratch), surveyed=surveyed, report=Report(repository=str(root)), wishes=wishes, stages=stages
+        options = Options(limits=Limits(memory_bytes=psutil.virtual_memory().total * 3 // 4, timeout=1800.0))
+        migration = Migration(
+            scratch=Path(scratch), surveyed=surveyed, report=Report(repository=str(root)), options=options, stages=stages
         )
-        space.fresh_tree("Copying the repository")
+        migration.fresh_tree("Copying the repository")
         here = Path.cwd().resolve()
-        cwd = space.tree / here.relative_to(root) if here.is_relative_to(root) else here
+        cwd = migration.tree / here.relative_to(root) if here.is_relative_to(root) else here
         stages.start(f"Running {path}")
-        original = run_recorded(found, arguments, space.shop, cwd=cwd)
+        original = run_recorded(found, arguments, migration.sandbox, cwd=cwd)
         if not original.done.ok:
-            said = space.plain(f"the script does not run in the sandbox: {original.done.why}")
+            said = migration.plain(f"the script does not run in the sandbox: {original.done.why}")
             console.print(f"{said}; headrace run without --verify runs it outside", markup=False, highlight=False)
             return 2
-        space.fresh_tree()
-        apply(changes, space.tree)
+        migration.fresh_tree()
+        apply(changes, migration.tree)
         stages.start(f"Running {path} with graphs")
-        migrated = run_recorded(found, arguments, space.shop, cwd=cwd)
+        migrated = run_recorded(found, arguments, migration.sandbox, cwd=cwd)
         verdict = compare(original, migrated)
-    sys.stdout.write(space.plain(migrated.done.stdout))
+    sys.stdout.write(migration.plain(migrated.done.stdout))
     if verdict.status != "passed":
-        console.print(space.plain(f"differs: {verdict.why}"), style="red", markup=False, highlight=False)
+        console.print(migration.plain(f"differs: {verdict.why}"), style="red", markup=False, highlight=False)
         return PARITY
     rows = sum(len(recorded.outputs) for recorded in original.sites.values())
     worst = f"{rows} recorded outputs, largest difference {verdict.max_abs:.2g}, " if verdict.max_abs is not None else ""

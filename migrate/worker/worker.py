@@ -68,7 +68,7 @@ def _inspect(request: Mapping[str, Any], tell: Callable[[float, str], None], sta
 
 
 def _answers(request: Mapping[str, Any], tell: Callable[[float, str], None], stage: list[str]) -> dict[str, Any]:
-    from .answers import answers
+    from .noise_outputs import answers
     from .recipe import build_model
 
     tell(0.0, "building the model")

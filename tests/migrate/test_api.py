@@ -10,11 +10,11 @@ import pytest
 
 import headrace
 from headrace.errors import MigrateError, NothingToMigrateError
-from headrace.migrate.proving.sandbox import Limits
+from headrace.migrate.proving.confined_run import Limits
 from headrace.migrate.reporting.report import Report, ScriptReport
+from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.progress import Stages
-from headrace.migrate.stages.scratch import Wishes, Workspace
-from headrace.migrate.stages.trials import run_originals
+from headrace.migrate.stages.script_runs import run_originals
 from headrace.migrate.survey.survey import survey
 from headrace.runtime.base.session import visible_gpus
 
@@ -145,11 +145,11 @@ def test_hostile_scripts_are_stopped_and_harm_nothing(tmp_path: Path, case: str,
     report = Report(repository=str(root), scripts=[ScriptReport(path="evaluate.py", roles=["evaluate"], rewritten=True)])
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    wishes = Wishes(limits=Limits(timeout=limit, memory_bytes=3 * 10**9, file_bytes=10**8, disk_bytes=2 * 10**8))
-    space = Workspace(scratch=scratch, surveyed=surveyed, report=report, wishes=wishes, stages=Stages(None))
-    space.fresh_tree("copy")
+    options = Options(limits=Limits(timeout=limit, memory_bytes=3 * 10**9, file_bytes=10**8, disk_bytes=2 * 10**8))
+    migration = Migration(scratch=scratch, surveyed=surveyed, report=report, options=options, stages=Stages(None))
+    migration.fresh_tree("copy")
     started = time.monotonic()
-    assert run_originals(space, None) == {}
+    assert run_originals(migration, None) == {}
     assert time.monotonic() - started < limit + 20
     assert neighbour.read_text() == "precious"
     assert {path.name: path.read_bytes() for path in root.iterdir()} == before
@@ -187,10 +187,10 @@ def test_a_checkpoint_that_runs_code_is_not_loaded_without_trust(tmp_path: Path)
         scratch = tmp_path / f"scratch-{trusted}"
         scratch.mkdir()
         report = Report(repository=str(root), scripts=[ScriptReport(path="evaluate.py", roles=["evaluate"], rewritten=True)])
-        wishes = Wishes(trusted=trusted, limits=Limits(timeout=60))
-        space = Workspace(scratch=scratch, surveyed=survey(root), report=report, wishes=wishes, stages=Stages(None))
-        space.fresh_tree("copy")
-        originals = run_originals(space, None)
+        options = Options(trusted=trusted, limits=Limits(timeout=60))
+        migration = Migration(scratch=scratch, surveyed=survey(root), report=report, options=options, stages=Stages(None))
+        migration.fresh_tree("copy")
+        originals = run_originals(migration, None)
         assert not (root / "owned").exists()
         if trusted:
             assert originals["evaluate.py"][1].done.stdout.startswith("True\n")
@@ -247,8 +247,8 @@ def test_scripts_run_with_the_chosen_model_where_they_know_it(tmp_path: Path) ->
 
 @pytest.mark.skipif(visible_gpus() > 0, reason="this machine has a GPU")
 def test_a_plan_for_a_device_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
-    wishes = {"input_size": (3, 16, 16), "precision": "fp32", "tuning_seconds": 1, "verify": False}
-    report = headrace.migrate(repository(tmp_path), out=tmp_path / "out", device="cuda", **wishes)
+    options = {"input_size": (3, 16, 16), "precision": "fp32", "tuning_seconds": 1, "verify": False}
+    report = headrace.migrate(repository(tmp_path), out=tmp_path / "out", device="cuda", **options)
     (finding,) = [one for one in report.findings if "CUDA" in one.message]
     assert "torch finds no usable CUDA device on this machine" in finding.message
     assert report.models[0].artifact is None

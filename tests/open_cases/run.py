@@ -20,8 +20,8 @@ from typing import Any
 import table
 
 from headrace.errors import HeadraceError
-from headrace.migrate.proving.sandbox import GIBIBYTE, Limits
-from headrace.migrate.proving.scratch_folders import Workshop
+from headrace.migrate.proving.confined_run import GIBIBYTE, Limits
+from headrace.migrate.proving.sandbox import Sandbox
 from headrace.migrate.proving.trace_transform import row_shape, trace
 from headrace.migrate.reading.arguments import read_options
 from headrace.migrate.reading.facts import Survey
@@ -93,10 +93,10 @@ def judge(case: dict[str, Any], root: Path, most: int) -> dict[str, Any]:
         return result
     with tempfile.TemporaryDirectory(prefix="headrace-open-", ignore_cleanup_errors=True) as scratch:
         limits = Limits(timeout=4 * 3600.0, memory_bytes=12 * GIBIBYTE)
-        shop = Workshop(scratch=Path(scratch), limits=limits)
-        shutil.copytree(root, shop.tree, ignore=shutil.ignore_patterns(".git"))
-        _repair(surveyed, shop.tree)
-        _models(case, survey(shop.tree), shop, most, result)
+        sandbox = Sandbox(scratch=Path(scratch), limits=limits)
+        shutil.copytree(root, sandbox.tree, ignore=shutil.ignore_patterns(".git"))
+        _repair(surveyed, sandbox.tree)
+        _models(case, survey(sandbox.tree), sandbox, most, result)
     return result
 
 
@@ -144,7 +144,7 @@ def _repair(surveyed: Survey, tree: Path) -> None:
         (tree / change.path).write_bytes(change.after)
 
 
-def _models(case: dict[str, Any], surveyed: Survey, shop: Workshop, most: int, result: dict[str, Any]) -> None:
+def _models(case: dict[str, Any], surveyed: Survey, sandbox: Sandbox, most: int, result: dict[str, Any]) -> None:
     wanted = [(build["entry"], model) for build in case["builds"] for model in build["models"]]
     every = len(wanted)
     wanted = wanted[:: max(1, -(-len(wanted) // most))]
@@ -159,21 +159,23 @@ def _models(case: dict[str, Any], surveyed: Survey, shop: Workshop, most: int, r
         except HeadraceError as error:
             models[name] = {"built": False, "captured": False, "why": str(error).partition("\n")[0]}
             continue
-        preprocessing = _preprocessing(resolved, shop, traced)
+        preprocessing = _preprocessing(resolved, sandbox, traced)
         rows = [resolved.input_size] if resolved.input_size else []
         rows = [tuple(row) for row in preprocessing.get("rows", [])] or rows
-        recipes = [{**item, "root": str(shop.tree)} for item in (resolved.recipe, resolved.fallback_recipe) if item is not None]
+        recipes = [
+            {**item, "root": str(sandbox.tree)} for item in (resolved.recipe, resolved.fallback_recipe) if item is not None
+        ]
         jobs.append({"name": name, "recipes": recipes, "rows": rows})
         models[name] = {"preprocessing": {key: value for key, value in preprocessing.items() if key != "rows"}}
-    desk, room = shop.desk(), shop.room()
-    answers = room / "answers.jsonl"
-    request = desk / "request.json"
+    readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
+    answers = writable / "answers.jsonl"
+    request = readable / "request.json"
     request.write_text(json.dumps({"jobs": jobs, "seconds": SECONDS, "out": str(answers)}), encoding="utf-8")
-    done = shop.run([str(HERE / "prove.py"), str(request)], room)
+    done = sandbox.run([str(HERE / "prove.py"), str(request)], writable)
     for line in answers.read_text(encoding="utf-8").splitlines() if answers.exists() else ():
         answer = json.loads(line)
         models[answer.pop("name")] |= answer
-    result["models"] = {name: {**item, "why": _plain(item.get("why", done.why), shop)} for name, item in models.items()}
+    result["models"] = {name: {**item, "why": _plain(item.get("why", done.why), sandbox)} for name, item in models.items()}
     known = case.get("known", {})
     fair = {name: item for name, item in models.items() if name.partition("--model ")[2] not in known}
     captured = [item for item in fair.values() if item.get("captured")]
@@ -183,25 +185,25 @@ def _models(case: dict[str, Any], surveyed: Survey, shop: Workshop, most: int, r
     result["scores"]["preprocessing"] = [sum(not item.get("why") for item in steps), len(models)]
 
 
-def _preprocessing(resolved: Resolved, shop: Workshop, traced: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _preprocessing(resolved: Resolved, sandbox: Sandbox, traced: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The recovered steps of one model, or why there are none; equal recipes are traced once."""
     if resolved.transform_recipe is None:
         return {"why": "no evaluation transform was found"}
-    recipe = {**resolved.transform_recipe, "root": str(shop.tree)}
+    recipe = {**resolved.transform_recipe, "root": str(sandbox.tree)}
     key = json.dumps(recipe, sort_keys=True)
     if key not in traced:
-        found = trace(recipe, shop)
+        found = trace(recipe, sandbox)
         rows = [row for candidate in found.candidates if (row := row_shape(candidate)) is not None]
         traced[key] = {"source": recipe["source_at"], "rows": rows}
         if found.candidates:
             traced[key]["steps"] = found.candidates[0].to_json()["steps"]
         else:
-            traced[key]["why"] = _plain(found.why, shop)
+            traced[key]["why"] = _plain(found.why, sandbox)
     return traced[key]
 
 
-def _plain(text: str | None, shop: Workshop) -> str | None:
-    return table.without_paths(text.replace(f"{shop.tree}/", "").replace(str(shop.tree), "."))[:400] if text else None
+def _plain(text: str | None, sandbox: Sandbox) -> str | None:
+    return table.without_paths(text.replace(f"{sandbox.tree}/", "").replace(str(sandbox.tree), "."))[:400] if text else None
 
 
 if __name__ == "__main__":

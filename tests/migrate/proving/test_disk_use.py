@@ -39,5 +39,5 @@ def test_deleted_files_that_are_open_count(tmp_path: Path) -> None:
 
 def test_room_is_no_more_than_the_disk_has(tmp_path: Path) -> None:
     use = DiskUse([tmp_path])
-    assert use.room(1000) == 1000
-    assert use.room(2**62) < shutil.disk_usage(tmp_path).free
+    assert use.allowance(1000) == 1000
+    assert use.allowance(2**62) < shutil.disk_usage(tmp_path).free

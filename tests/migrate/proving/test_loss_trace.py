@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import headrace
+from headrace.migrate.proving.confined_run import Limits
 from headrace.migrate.proving.loss_trace import STEPS, compare_losses, note_losses, rewritten_loops
-from headrace.migrate.proving.sandbox import Limits
-from headrace.migrate.proving.scratch_folders import Workshop
+from headrace.migrate.proving.sandbox import Sandbox
 from headrace.migrate.proving.verify import run_training
 from headrace.migrate.rewriting.rewrite import rewrite
 from headrace.migrate.survey.survey import survey
@@ -93,13 +93,13 @@ def traced(repository: Path, scratch: Path, source: str, *, migrated: bool, argv
     surveyed = survey(repository)
     (script,) = surveyed.scripts
     loops = rewritten_loops(surveyed, script)
-    shop = Workshop(scratch=scratch, limits=Limits(timeout=120))
-    shop.tree.mkdir(parents=True)
-    (shop.tree / "net.py").write_text(NET)
-    (shop.tree / "train.py").write_text(source)
-    run = run_training(script, argv, shop, loops, migrated=migrated)
+    sandbox = Sandbox(scratch=scratch, limits=Limits(timeout=120))
+    sandbox.tree.mkdir(parents=True)
+    (sandbox.tree / "net.py").write_text(NET)
+    (sandbox.tree / "train.py").write_text(source)
+    run = run_training(script, argv, sandbox, loops, migrated=migrated)
     assert run.done.ok, run.done.why
-    return run, loops, shop.tree
+    return run, loops, sandbox.tree
 
 
 def test_both_forms_take_the_same_steps_and_are_stopped(repository: Path, tmp_path: Path) -> None:

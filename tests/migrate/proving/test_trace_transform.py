@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.migrate.proving.sandbox import Limits
-from headrace.migrate.proving.scratch_folders import Workshop
+from headrace.migrate.proving.confined_run import Limits
+from headrace.migrate.proving.sandbox import Sandbox
 from headrace.migrate.proving.trace_transform import FIT_SIZES, PROOF_SIZES, Traced, row_shape, trace
 from headrace.specs import CenterCrop, Geometry, Pad, Resize
 
@@ -49,7 +49,7 @@ def traced(
         "source": COMPOSE + textwrap.dedent(source), "callable": callable_, "takes": takes,
         "convert": convert, "source_at": "evaluate.py:7",
     }  # fmt: skip
-    return trace(recipe, Workshop(scratch=tmp_path, limits=Limits(timeout=120)))
+    return trace(recipe, Sandbox(scratch=tmp_path, limits=Limits(timeout=120)))
 
 
 def test_short_side_then_centre_crop_as_torchvision_does(tmp_path: Path) -> None:

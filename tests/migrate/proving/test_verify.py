@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.migrate.proving.sandbox import Completed
+from headrace.migrate.proving.confined_run import Completed
 from headrace.migrate.proving.verify import Recorded, ScriptRun, agree, compare, first_difference
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.migrate.proving.sandbox import Limits
-from headrace.migrate.proving.scratch_folders import Workshop
-from headrace.migrate.proving.worker_pool import Crew
-from headrace.migrate.stages.package import inspect
+from headrace.migrate.proving.confined_run import Limits
+from headrace.migrate.proving.sandbox import Sandbox
+from headrace.migrate.proving.worker_pool import WorkerPool
+from headrace.migrate.stages.worker_client import inspect
 
 NET = """
 import torch
@@ -27,55 +27,61 @@ class Net(nn.Module):
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Workshop:
+def sandbox(tmp_path: Path) -> Sandbox:
     tree = tmp_path / "repository"
     tree.mkdir()
     (tree / "net.py").write_text(NET)
     (tree / "script.py").write_text("")
-    return Workshop(scratch=tmp_path, limits=Limits(timeout=30, memory_bytes=3 * 10**9))
+    return Sandbox(scratch=tmp_path, limits=Limits(timeout=30, memory_bytes=3 * 10**9))
 
 
-def ask(shop: Workshop, crew: Crew, source: str) -> dict:
-    recipe = {"root": str(shop.tree), "directory": ".", "script": "script.py", "argv": [], "source": source, "model": "model"}
-    joined = Workshop(scratch=shop.scratch, limits=shop.limits, rooms=crew.folder, server=crew.answer)
-    return inspect(recipe, (3, 4, 4), joined)
+def ask(sandbox: Sandbox, pool: WorkerPool, source: str) -> dict:
+    recipe = {
+        "root": str(sandbox.tree),
+        "directory": ".",
+        "script": "script.py",
+        "argv": [],
+        "source": source,
+        "model": "model",
+    }
+    return inspect(recipe, (3, 4, 4), pool.sandbox)
 
 
-def test_answers_one_after_the_other_in_processes_of_their_own(shop: Workshop) -> None:
+def test_answers_one_after_the_other_in_processes_of_their_own(sandbox: Sandbox) -> None:
     build = "from net import Net\nimport os, torch\nmodel = Net()\nmodel.fc.bias.data.fill_(os.getpid())\n"
     spoil = build + "import builtins, net\nnet.Net = builtins.dict = None\nos.environ['SPOILT'] = '1'\nos.chdir('/')\n"
     check = build.replace("import os", "import net, os") + "assert net.Net and dict and 'SPOILT' not in os.environ\n"
     running = set(psutil.Process().children(recursive=True))  # servers of other tests in this process
-    with Crew(shop) as crew:
-        answers = [ask(shop, crew, source) for source in (build, spoil, check)]
+    with WorkerPool(sandbox) as pool:
+        answers = [ask(sandbox, pool, source) for source in (build, spoil, check)]
         assert [answer["ok"] for answer in answers] == [True] * 3, answers
         assert answers[0]["classes"] == 3
     assert set(psutil.Process().children(recursive=True)) <= running
 
 
-def test_a_worker_that_dies_hangs_or_takes_all_memory_stops_no_other(shop: Workshop) -> None:
-    bounded = Workshop(scratch=shop.scratch, limits=Limits(timeout=20, memory_bytes=2 * 10**9))
+def test_a_worker_that_dies_hangs_or_takes_all_memory_stops_no_other(sandbox: Sandbox) -> None:
+    bounded = Sandbox(scratch=sandbox.scratch, limits=Limits(timeout=20, memory_bytes=2 * 10**9))
     build = "from net import Net\nmodel = Net()\n"
-    with Crew(bounded) as crew:
-        assert "ended with status -9" in ask(bounded, crew, "import os\nos.kill(os.getpid(), 9)\n")["error"]
-        assert "time limit" in ask(bounded, crew, "while True: pass\n")["error"]
-        assert ask(bounded, crew, build)["ok"]
-        assert "emory" in ask(bounded, crew, "x = [bytearray(b'1' * 200_000_000) for _ in range(1000)]\n")["error"]
-        assert ask(bounded, crew, build)["ok"]
+    with WorkerPool(bounded) as pool:
+        assert "ended with status -9" in ask(bounded, pool, "import os\nos.kill(os.getpid(), 9)\n")["error"]
+        assert "time limit" in ask(bounded, pool, "while True: pass\n")["error"]
+        assert ask(bounded, pool, build)["ok"]
+        assert "emory" in ask(bounded, pool, "x = [bytearray(b'1' * 200_000_000) for _ in range(1000)]\n")["error"]
+        assert ask(bounded, pool, build)["ok"]
 
 
-def test_what_a_worker_leaves_behind_is_ended(shop: Workshop) -> None:
+def test_what_a_worker_leaves_behind_is_ended(sandbox: Sandbox) -> None:
     sleeper = "[sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True"
     child = f"import subprocess, sys\np = subprocess.Popen({sleeper})\n"
-    with Crew(shop) as crew:
-        assert ask(shop, crew, child + "from net import Net\nmodel = Net()\n")["ok"]
+    with WorkerPool(sandbox) as pool:
+        assert ask(sandbox, pool, child + "from net import Net\nmodel = Net()\n")["ok"]
         running = [process.cmdline() for process in psutil.Process().children(recursive=True)]
         assert not any("time.sleep(600)" in " ".join(line) for line in running)
         assert any("headrace.migrate.worker.server" in line for line in running)
 
 
-def test_forged_answers_are_not_taken_for_the_worker_s(shop: Workshop) -> None:
+def test_forged_answers_are_not_taken_for_the_worker_s(sandbox: Sandbox) -> None:
     forged = "print('ANSWERED 0 0', flush=True)\nfrom net import Net\nmodel = Net()\n"
-    with Crew(shop) as crew:
-        answer = ask(shop, crew, forged)
+    with WorkerPool(sandbox) as pool:
+        answer = ask(sandbox, pool, forged)
         assert answer["ok"], json.dumps(answer)

@@ -11,7 +11,7 @@ from headrace.migrate.reading.finding import Finding
 from headrace.migrate.reporting.render import render
 from headrace.migrate.reporting.report import CheckpointReport, ModelReport, Parity, PreprocessingReport, Report, ScriptReport
 from headrace.migrate.resolving.resolved import ChainStep
-from headrace.migrate.stages.model import faster, speed
+from headrace.migrate.stages.package_model import faster, speed
 
 
 def full() -> Report:

@@ -7,10 +7,10 @@ import pytest
 from headrace.migrate.reporting.report import ModelReport, Report
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.rewriting.rewrite import Change, rewrite_all
-from headrace.migrate.stages.model import package_model
+from headrace.migrate.stages.migration import Migration, Options
+from headrace.migrate.stages.package_model import package_model
 from headrace.migrate.stages.progress import Stages
 from headrace.migrate.stages.repair_parity import computes_as_unrepaired
-from headrace.migrate.stages.scratch import Wishes, Workspace
 from headrace.migrate.survey.survey import survey
 
 SWIN = """
@@ -81,7 +81,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture
-def space(tmp_path):
+def migration(tmp_path):
     root = tmp_path / "repository"
     root.mkdir()
     (root / "swin.py").write_text(SWIN)
@@ -91,13 +91,13 @@ def space(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     report = Report(repository=str(root), models=[ModelReport(name="Swin")])
-    wishes = Wishes(input_size=(3, 32, 32), tuning_seconds=0.5)
+    options = Options(input_size=(3, 32, 32), tuning_seconds=0.5)
     with Stages(None) as stages:
-        yield Workspace(
+        yield Migration(
             scratch=scratch,
             surveyed=rewritten.survey,
             report=report,
-            wishes=wishes,
+            options=options,
             stages=stages,
             repairs=rewritten.repairs,
             unrepaired=resolve(unrepaired),
@@ -105,51 +105,51 @@ def space(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_repaired_swin_is_packaged_and_computes_what_it_did(space):
-    (repair,) = space.repairs
+def test_a_repaired_swin_is_packaged_and_computes_what_it_did(migration):
+    (repair,) = migration.repairs
     assert repair.rules == ["PS110", "PS801"]
-    space.fresh_tree()
-    assert b"int(windows" not in (space.tree / "swin.py").read_bytes()
-    resolved = dataclasses.replace(resolve(space.surveyed), loop=None)
-    assert package_model(space, resolved, {}, "models"), space.report.findings
-    (model,) = space.report.models
+    migration.fresh_tree()
+    assert b"int(windows" not in (migration.tree / "swin.py").read_bytes()
+    resolved = dataclasses.replace(resolve(migration.surveyed), loop=None)
+    assert package_model(migration, resolved, {}, "models"), migration.report.findings
+    (model,) = migration.report.models
     assert (model.captured, model.parity.status, model.served) == (True, "passed", True)
     assert {1, 2, 5} <= set(model.parity.batches)
-    (finding,) = [finding for finding in space.report.findings if finding.code == "PS512"]
+    (finding,) = [finding for finding in migration.report.findings if finding.code == "PS512"]
     assert "computes what it did: max abs 0" in finding.message
 
 
-def test_a_repair_that_changes_the_model_is_refused(space):
-    (repair,) = space.repairs
+def test_a_repair_that_changes_the_model_is_refused(migration):
+    (repair,) = migration.repairs
     wrong = repair.after.replace(b"x + torch.roll(", b"x - torch.roll(")
     assert wrong != repair.after
-    space = dataclasses.replace(space, repairs=[Change(repair.path, repair.before, wrong, repair.rules, [])])
-    space.fresh_tree()
-    recipe = {**resolve(space.surveyed).recipe, "root": str(space.tree)}
-    (entry,) = space.report.models
-    assert not computes_as_unrepaired(space, entry, recipe, (3, 32, 32), fresh=True)
+    migration = dataclasses.replace(migration, repairs=[Change(repair.path, repair.before, wrong, repair.rules, [])])
+    migration.fresh_tree()
+    recipe = {**resolve(migration.surveyed).recipe, "root": str(migration.tree)}
+    (entry,) = migration.report.models
+    assert not computes_as_unrepaired(migration, entry, recipe, (3, 32, 32), fresh=True)
     assert entry.parity.status == "failed"
-    assert space.report.exit_status & 4
-    assert [finding.code for finding in space.report.findings if finding.severity == "error"] == ["PS513"]
+    assert migration.report.exit_status & 4
+    assert [finding.code for finding in migration.report.findings if finding.severity == "error"] == ["PS513"]
 
 
-def test_where_the_original_does_not_build_the_report_says_so(space):
-    (space.surveyed.root / "swin.py").write_text(SWIN.replace("from torch.autograd", "from torch.gone"))
-    space.fresh_tree()
-    recipe = {**resolve(space.surveyed).recipe, "root": str(space.tree)}
-    (entry,) = space.report.models
-    assert computes_as_unrepaired(space, entry, recipe, (3, 32, 32), fresh=True)
-    (finding,) = [finding for finding in space.report.findings if finding.code == "PS512"]
+def test_where_the_original_does_not_build_the_report_says_so(migration):
+    (migration.surveyed.root / "swin.py").write_text(SWIN.replace("from torch.autograd", "from torch.gone"))
+    migration.fresh_tree()
+    recipe = {**resolve(migration.surveyed).recipe, "root": str(migration.tree)}
+    (entry,) = migration.report.models
+    assert computes_as_unrepaired(migration, entry, recipe, (3, 32, 32), fresh=True)
+    (finding,) = [finding for finding in migration.report.findings if finding.code == "PS512"]
     assert "could not be checked" in finding.message
     assert "torch.gone" in finding.message
 
 
-def test_a_repaired_script_is_compared_with_its_own_construction(space):
+def test_a_repaired_script_is_compared_with_its_own_construction(migration):
     """Where the script that builds the model was repaired, the recipe of the repaired one would compare it with itself."""
-    repairs = [*space.repairs, Change("main.py", SCRIPT.encode(), SCRIPT.encode() + b"\n", ["PS101"], [])]
-    space = dataclasses.replace(space, repairs=repairs, unrepaired=None)
-    space.fresh_tree()
-    recipe = {**resolve(space.surveyed).recipe, "root": str(space.tree)}
-    (entry,) = space.report.models
-    assert computes_as_unrepaired(space, entry, recipe, (3, 32, 32), fresh=True)
-    assert "cannot be read from the script" in space.report.findings[-1].message
+    repairs = [*migration.repairs, Change("main.py", SCRIPT.encode(), SCRIPT.encode() + b"\n", ["PS101"], [])]
+    migration = dataclasses.replace(migration, repairs=repairs, unrepaired=None)
+    migration.fresh_tree()
+    recipe = {**resolve(migration.surveyed).recipe, "root": str(migration.tree)}
+    (entry,) = migration.report.models
+    assert computes_as_unrepaired(migration, entry, recipe, (3, 32, 32), fresh=True)
+    assert "cannot be read from the script" in migration.report.findings[-1].message

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import MigrateError
 from ..rewriting.rewrite import Change
-from .tree import MARKER, Copied, copy_tree
+from .copy_tree import MARKER, Copied, copy_tree
 
 MODELS_FOLDERS = ("models", "model_repository")
 

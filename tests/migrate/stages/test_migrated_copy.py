@@ -9,8 +9,8 @@ import pytest
 
 from headrace.errors import MigrateError
 from headrace.migrate.rewriting.rewrite import Change
-from headrace.migrate.stages.output import check_output, models_folder, write_output
-from headrace.migrate.stages.tree import Copied
+from headrace.migrate.stages.copy_tree import Copied
+from headrace.migrate.stages.migrated_copy import check_output, models_folder, write_output
 
 
 @pytest.fixture

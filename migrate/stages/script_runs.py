@@ -14,8 +14,8 @@ from ..reading.facts import Script
 from ..reporting.report import LossTrace, ScriptReport
 from ..resolving.resolved import Resolved
 from ..rewriting.rewrite import Change
-from .output import apply
-from .scratch import Workspace
+from .migrated_copy import apply
+from .migration import Migration
 
 TRAINING_RULES = frozenset(["PS301", "PS302"])
 _REFUSED = re.compile(r"error: (argument .*: )?(invalid|unrecognized|expected)\b")
@@ -27,96 +27,100 @@ Originals = Mapping[str, tuple[list[str], ScriptRun]]
 """Script path -> the arguments it was run with, and what it did."""
 
 
-def run_originals(space: Workspace, resolved: Resolved | None) -> Originals:
+def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
     """Run every rewritten script as it was; those that do not run here are left out, with the reason in the report."""
     originals: dict[str, tuple[list[str], ScriptRun]] = {}
-    if not space.wishes.verify:
-        space.remark("PS403", "the scripts were not run (--no-verify): that they compute the same is unproved", "note")
+    if not migration.options.verify:
+        migration.remark("PS403", "the scripts were not run (--no-verify): that they compute the same is unproved", "note")
         return originals
-    for script, entry in zip(space.surveyed.scripts, space.report.scripts, strict=True):
+    for script, entry in zip(migration.surveyed.scripts, migration.report.scripts, strict=True):
         if not entry.rewritten:
             entry.why = "nothing in it was rewritten"
             continue
-        loops = _trained(space, script, entry)
-        argv = _arguments(script, space, resolved, trains=bool(loops))
+        loops = _trained(migration, script, entry)
+        argv = _arguments(script, migration, resolved, trains=bool(loops))
         if isinstance(argv, str):
             entry.why = argv
             continue
-        space.stages.start(f"Running {'the first steps of ' if loops else ''}{script.path}")
-        argv, run = _first_run(space, resolved, script, argv, loops)
+        migration.stages.start(f"Running {'the first steps of ' if loops else ''}{script.path}")
+        argv, run = _first_run(migration, resolved, script, argv, loops)
         missing = [name for name in ("network", "filesystem") if not run.done.isolation.get(name)]
         if missing:
-            space.remark("PS507", f"this platform lets no process cut itself off from: {', '.join(missing)}", "note")
+            migration.remark("PS507", f"this platform lets no process cut itself off from: {', '.join(missing)}", "note")
         if run.done.ok and loops and not run.losses:
             entry.why = "the original took no training step here"
-            space.remark("PS402", f"{entry.why}; so the migrated loop could not be checked", "warning", script.path)
+            migration.remark("PS402", f"{entry.why}; so the migrated loop could not be checked", "warning", script.path)
         elif run.done.ok and not loops and not run.sites:
             entry.why = "the original ended without calling the model, so there was nothing to compare"
-            space.remark("PS402", entry.why, "warning", script.path)
+            migration.remark("PS402", entry.why, "warning", script.path)
         elif run.done.ok:
             originals[script.path] = (argv, run)
         else:
-            entry.why = space.plain(f"the original does not run here: {run.done.why}")
-            space.remark("PS402", f"{entry.why}; so the migrated script could not be checked", "warning", script.path)
-    if originals and space.repairs:
-        places = ", ".join(change.path for change in space.repairs)
+            entry.why = migration.plain(f"the original does not run here: {run.done.why}")
+            migration.remark("PS402", f"{entry.why}; so the migrated script could not be checked", "warning", script.path)
+    if originals and migration.repairs:
+        places = ", ".join(change.path for change in migration.repairs)
         message = (
             f"the scripts were run repaired ({places}) before the migrated ones were: the runs prove what was rewritten after"
         )
-        space.remark("PS404", message, "note")
+        migration.remark("PS404", message, "note")
     return originals
 
 
 def _first_run(
-    space: Workspace, resolved: Resolved | None, script: Script, argv: list[str], loops: Sequence[TracedLoop]
+    migration: Migration, resolved: Resolved | None, script: Script, argv: list[str], loops: Sequence[TracedLoop]
 ) -> tuple[list[str], ScriptRun]:
     """Run a script as it was; where its arguments stop it, again with others. The arguments last used, and what it did."""
-    run = _run(script, argv, space, loops, migrated=False)
-    space.fresh_tree()
+    run = _run(script, argv, migration, loops, migrated=False)
+    migration.fresh_tree()
     others: list[str] | str | None = None
     if resolved is not None and script != resolved.script and _REFUSED.search(run.done.why or ""):
-        others = _arguments(script, space, None, trains=bool(loops))  # what the model's script takes, this one may not
+        others = _arguments(script, migration, None, trains=bool(loops))  # what the model's script takes, this one may not
     if _NO_CUDA.search(run.done.why or ""):
         others = on_cpu(script, argv)
     if isinstance(others, list) and others != argv:
-        argv, run = others, _run(script, others, space, loops, migrated=False)
-        space.fresh_tree()
+        argv, run = others, _run(script, others, migration, loops, migrated=False)
+        migration.fresh_tree()
     return argv, run
 
 
-def run_migrated(space: Workspace, changes: Sequence[Change], originals: Originals) -> None:
+def run_migrated(migration: Migration, changes: Sequence[Change], originals: Originals) -> None:
     """Run the migrated form of each script that ran, with the same arguments in a fresh copy, and compare."""
-    for script, entry in zip(space.surveyed.scripts, space.report.scripts, strict=True):
+    for script, entry in zip(migration.surveyed.scripts, migration.report.scripts, strict=True):
         if script.path not in originals:
             continue
         argv, original = originals[script.path]
-        space.stages.start(f"Running the migrated {script.path}")
-        space.fresh_tree()
-        apply(changes, space.tree)
-        loops = _trained(space, script, entry)
-        run = _run(script, argv, space, loops, migrated=True)
+        migration.stages.start(f"Running the migrated {script.path}")
+        migration.fresh_tree()
+        apply(changes, migration.tree)
+        loops = _trained(migration, script, entry)
+        run = _run(script, argv, migration, loops, migrated=True)
         if loops:
-            _judge_losses(space, script, entry, argv, original, run, loops)
+            _judge_losses(migration, script, entry, argv, original, run, loops)
             continue
         verdict = compare(original, run)
-        space.report.agreements += agreements(script.path, original.sites, run.sites)
-        entry.executed, entry.why = verdict.status, space.plain(verdict.why) if verdict.why else None
-        space.report.parity_failed |= verdict.parity_failed
+        migration.report.agreements += agreements(script.path, original.sites, run.sites)
+        entry.executed, entry.why = verdict.status, migration.plain(verdict.why) if verdict.why else None
+        migration.report.parity_failed |= verdict.parity_failed
         if verdict.status == "failed":
             message = f"the migrated script does not do what the original does: {verdict.why}"
-            space.remark("PS401", message, "error", script.path)
+            migration.remark("PS401", message, "error", script.path)
 
 
-def _trained(space: Workspace, script: Script, entry: ScriptReport) -> list[TracedLoop]:
-    return rewritten_loops(space.surveyed, script) if any(code in TRAINING_RULES for code in entry.rules) else []
+def _trained(migration: Migration, script: Script, entry: ScriptReport) -> list[TracedLoop]:
+    return rewritten_loops(migration.surveyed, script) if any(code in TRAINING_RULES for code in entry.rules) else []
 
 
-def _run(script: Script, argv: list[str], space: Workspace, loops: Sequence[TracedLoop], *, migrated: bool) -> ScriptRun:
-    return run_training(script, argv, space.shop, loops, migrated=migrated) if loops else run_script(script, argv, space.shop)
+def _run(script: Script, argv: list[str], migration: Migration, loops: Sequence[TracedLoop], *, migrated: bool) -> ScriptRun:
+    return (
+        run_training(script, argv, migration.sandbox, loops, migrated=migrated)
+        if loops
+        else run_script(script, argv, migration.sandbox)
+    )
 
 
 def _judge_losses(
-    space: Workspace,
+    migration: Migration,
     script: Script,
     entry: ScriptReport,
     argv: list[str],
@@ -126,30 +130,30 @@ def _judge_losses(
 ) -> None:
     """Compare the losses; where they differ, the original runs once more: one that is drawn anew each time proves nothing."""
     if not run.done.ok:
-        entry.executed, entry.why = "failed", space.plain(f"the migrated script: {run.done.why}")
-        space.remark("PS401", f"the migrated script does not do what the original does: {entry.why}", "error", script.path)
+        entry.executed, entry.why = "failed", migration.plain(f"the migrated script: {run.done.why}")
+        migration.remark("PS401", f"the migrated script does not do what the original does: {entry.why}", "error", script.path)
         return
     steps, worst, tolerance, wrong = compare_losses(original.losses, run.losses, loops)
     if wrong is not None:
-        space.fresh_tree()
-        again = _run(script, argv, space, loops, migrated=False)
+        migration.fresh_tree()
+        again = _run(script, argv, migration, loops, migrated=False)
         if compare_losses(original.losses, again.losses, loops)[3] is not None:
             entry.why = "two runs of the original have different losses, though random numbers start alike"
-            space.remark("PS402", f"{entry.why}; so the migrated loop could not be checked", "warning", script.path)
+            migration.remark("PS402", f"{entry.why}; so the migrated loop could not be checked", "warning", script.path)
             return
-    space.report.losses += losses(script.path, original.losses, run.losses)
+    migration.report.losses += losses(script.path, original.losses, run.losses)
     entry.executed, entry.why = ("passed", None) if wrong is None else ("failed", wrong)
     entry.loss_trace = LossTrace(
         status=entry.executed, steps=steps, max_relative=worst if math.isfinite(worst) else None, tolerance=tolerance
     )
     if wrong is not None:
-        space.report.parity_failed = True
-        space.remark("PS401", f"the migrated script does not train as the original does: {wrong}", "error", script.path)
+        migration.report.parity_failed = True
+        migration.remark("PS401", f"the migrated script does not train as the original does: {wrong}", "error", script.path)
 
 
-def _arguments(script: Script, space: Workspace, resolved: Resolved | None, *, trains: bool) -> list[str] | str:
+def _arguments(script: Script, migration: Migration, resolved: Resolved | None, *, trains: bool) -> list[str] | str:
     known = list(resolved.recipe.get("argv", [])) if resolved is not None else []
-    argv = arguments(script, space.tree, known, data=space.wishes.data)
+    argv = arguments(script, migration.tree, known, data=migration.options.data)
     if trains or "train" not in script.roles or isinstance(argv, str):
         return argv
     return evaluating(script, argv) or _TRAINS

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.migrate.proving.sandbox import Completed, Limits, clean_environment, run
+from headrace.migrate.proving.confined_run import Completed, Limits, clean_environment, run
 
 
 def python(tmp_path: Path, code: str, **limits: float) -> Completed:

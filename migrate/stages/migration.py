@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..proving.sandbox import Limits
-from ..proving.scratch_folders import Workshop, isolates_files
-from ..proving.worker_pool import Crew
+from ..proving.confined_run import Limits
+from ..proving.sandbox import Sandbox, isolates_files
+from ..proving.worker_pool import WorkerPool
 from ..reading.facts import Survey
 from ..reading.finding import Finding, Severity
 from ..reporting.report import Report
 from ..resolving.resolved import Resolved
 from ..rewriting.rewrite import Change
-from .output import apply
+from .copy_tree import HUGE_BYTES, copy_tree
+from .migrated_copy import apply
 from .progress import Stages
-from .tree import HUGE_BYTES, copy_tree
 
 TRIAL_BYTES = 2**30
 """More data than this is linked, not copied, for a run that can only read what lies outside its own folders."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wishes:
+class Options:
     """What the caller asked for, as given to `migrate`."""
 
     input_size: tuple[int, int, int] | None = None
@@ -38,27 +38,21 @@ class Wishes:
     limits: Limits = field(default_factory=Limits)
 
 
-def workshop(scratch: Path, wishes: Wishes, crew: Crew | None = None) -> Workshop:
-    """Where the user's code of one migration runs."""
-    plain = Workshop(scratch=scratch, limits=wishes.limits, trusted=wishes.trusted)
-    return plain if crew is None else replace(plain, rooms=crew.folder, server=crew.answer)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Workspace:
+class Migration:
     """One migration: where it works, what it knows, where it reports. The user's code sees only the copy in `tree`."""
 
     scratch: Path
     surveyed: Survey
     report: Report
-    wishes: Wishes
+    options: Options
     stages: Stages
     leave_out: tuple[Path, ...] = ()
     repairs: Sequence[Change] = ()
     """What the copy has repaired, since the survey read it so."""
     unrepaired: Resolved | None = None
     """How the repository as it came builds the model, where there are repairs and it can be told."""
-    crew: Crew | None = None
+    pool: WorkerPool | None = None
     """Answers the worker's requests where there are many."""
     kept: dict[str, Any] = field(default_factory=dict)
     """What several models of one repository have in common, found once."""
@@ -68,8 +62,11 @@ class Workspace:
         return self.scratch / "repository"
 
     @property
-    def shop(self) -> Workshop:
-        return workshop(self.scratch, self.wishes, self.crew)
+    def sandbox(self) -> Sandbox:
+        """Where the user's code runs."""
+        if self.pool is not None:
+            return self.pool.sandbox
+        return Sandbox(scratch=self.scratch, limits=self.options.limits, trusted=self.options.trusted)
 
     def fresh_tree(self, title: str | None = None) -> None:
         """Copy the repository anew, whatever became of the copy before; always at the same path, which scripts may print."""

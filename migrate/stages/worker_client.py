@@ -15,11 +15,11 @@ import numpy as np
 
 from ...errors import SandboxError
 from ...specs import Preprocessing
-from ..proving.scratch_folders import Workshop
+from ..proving.sandbox import Sandbox
 from ..proving.trace_transform import PROBE
 from ..proving.verify import Recorded
 
-__all__ = ["Workshop", "ask", "class_names", "inspect", "model_name", "package", "smoke_test"]
+__all__ = ["Sandbox", "ask", "class_names", "inspect", "model_name", "package", "smoke_test"]
 WORKER = ("-P", "-m", "headrace.migrate.worker.worker")
 Progress = Callable[[float, str], None]
 # In a process of its own, in a folder of its own: nothing of the repository is on its path.
@@ -70,9 +70,9 @@ def model_name(name: str) -> str:
     return plain or "model"
 
 
-def inspect(recipe: Mapping[str, Any], row: tuple[int, int, int] | None, shop: Workshop) -> dict[str, Any]:
+def inspect(recipe: Mapping[str, Any], row: tuple[int, int, int] | None, sandbox: Sandbox) -> dict[str, Any]:
     """The worker's answer about the model: class, parameters, an input that works, number of classes, kind of output."""
-    return ask({"task": "inspect", "recipe": dict(recipe), "input": list(row) if row else None}, shop)
+    return ask({"task": "inspect", "recipe": dict(recipe), "input": list(row) if row else None}, sandbox)
 
 
 def package(
@@ -89,7 +89,7 @@ def package(
     tuning_seconds: float | None,
     fresh: bool,
     provenance: Mapping[str, Any],
-    shop: Workshop,
+    sandbox: Sandbox,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """The worker's answer to packaging the model as `scratch/models/<name>`.
@@ -100,20 +100,20 @@ def package(
     """
     images: Path | None = None
     if recorded is not None and recorded.inputs.ndim == 4:
-        images = shop.desk() / "images.npz"
+        images = sandbox.readable_folder() / "images.npz"
         arrays: dict[str, np.ndarray] = {"images": recorded.inputs.astype(np.float32)}
         if recorded.targets is not None:
             arrays["labels"] = recorded.targets
         if own_outputs and not fresh:
             arrays["outputs"] = recorded.outputs.astype(np.float32)
         np.savez(images, **arrays)  # type: ignore[arg-type]
-    room = shop.room()
-    (room / "models").mkdir()
+    writable = sandbox.writable_folder()
+    (writable / "models").mkdir()
     request = {
         "task": "package",
         "recipe": dict(recipe),
         "name": name,
-        "out": str(room / "models" / name),
+        "out": str(writable / "models" / name),
         "input": list(row),
         "images": str(images) if images else None,
         "labels": labels,
@@ -124,23 +124,23 @@ def package(
         "max_tuning_seconds": tuning_seconds,
         "provenance": dict(provenance),
     }
-    answer = ask(request, shop, progress, room=room)
+    answer = ask(request, sandbox, progress, writable=writable)
     if answer["ok"]:
-        if any(path.is_symlink() for path in (room / "models").rglob("*")):
+        if any(path.is_symlink() for path in (writable / "models").rglob("*")):
             return {"ok": False, "stage": "package", "error": "the package holds links, which no package of Headrace does"}
-        kept = shop.scratch / "models"  # out of reach of whatever runs later
+        kept = sandbox.scratch / "models"  # out of reach of whatever runs later
         kept.mkdir(exist_ok=True)
-        for folder in (room / "models").iterdir():
+        for folder in (writable / "models").iterdir():
             folder.rename(kept / folder.name)
     return answer
 
 
 def ask(
-    request: Mapping[str, Any], shop: Workshop, progress: Progress | None = None, *, room: Path | None = None
+    request: Mapping[str, Any], sandbox: Sandbox, progress: Progress | None = None, *, writable: Path | None = None
 ) -> dict[str, Any]:
     """One request to the worker. A worker that dies or breaks a limit is an answer too: {"ok": false, "error": ...}."""
-    room = room or shop.room()
-    asked, answered = shop.desk() / "request.json", room / "response.json"
+    writable = writable or sandbox.writable_folder()
+    asked, answered = sandbox.readable_folder() / "request.json", writable / "response.json"
     asked.write_text(json.dumps(request), encoding="utf-8")
 
     def on_line(line: str) -> None:
@@ -149,20 +149,20 @@ def ask(
         if word == "PROGRESS" and progress is not None and re.fullmatch(r"\d(\.\d+)?", fraction):
             progress(min(1.0, float(fraction)), text)
 
-    if shop.server is not None:
-        why = shop.server(asked, answered, on_line)
+    if sandbox.server is not None:
+        why = sandbox.server(asked, answered, on_line)
     else:
-        why = shop.run([*WORKER, str(asked), str(answered)], room, on_line=on_line).why
+        why = sandbox.run([*WORKER, str(asked), str(answered)], writable, on_line=on_line).why
     if not answered.exists():
         return {"ok": False, "stage": "build", "error": f"the worker left no answer: {why}"}
     answer: dict[str, Any] = json.loads(answered.read_text(encoding="utf-8"))
     return answer
 
 
-def smoke_tests(artifacts: Mapping[str, tuple[Path, tuple[int, int, int]]], shop: Workshop) -> dict[str, str | None]:
+def smoke_tests(artifacts: Mapping[str, tuple[Path, tuple[int, int, int]]], sandbox: Sandbox) -> dict[str, str | None]:
     """As `smoke_test`, for a whole repository of models in one fresh process, one after the other: the failures by name."""
     listed = [[name, str(path), list(row)] for name, (path, row) in artifacts.items()]
-    asked = shop.desk() / "artifacts.json"
+    asked = sandbox.readable_folder() / "artifacts.json"
     asked.write_text(json.dumps(listed), encoding="utf-8")
     found: dict[str, str | None] = {}
 
@@ -172,23 +172,23 @@ def smoke_tests(artifacts: Mapping[str, tuple[Path, tuple[int, int, int]]], shop
         if word == "SMOKE" and name in artifacts:
             found[name] = why or None
 
-    shop.run(["-P", "-c", SMOKE_ALL, str(asked)], shop.room(), on_line=on_line)
+    sandbox.run(["-P", "-c", SMOKE_ALL, str(asked)], sandbox.writable_folder(), on_line=on_line)
     # the process itself may have died over one of them: those that it did not come to are tried alone
-    return {name: found[name] if name in found else smoke_test(*place, shop) for name, place in artifacts.items()}
+    return {name: found[name] if name in found else smoke_test(*place, sandbox) for name, place in artifacts.items()}
 
 
-def smoke_test(artifact: Path, row: tuple[int, int, int], shop: Workshop) -> str | None:
+def smoke_test(artifact: Path, row: tuple[int, int, int], sandbox: Sandbox) -> str | None:
     """Load the package in a fresh process that knows nothing of the repository, and run one input: the failure, or None."""
-    return shop.run(["-P", "-c", SMOKE, str(artifact), json.dumps(list(row))], shop.room()).why
+    return sandbox.run(["-P", "-c", SMOKE, str(artifact), json.dumps(list(row))], sandbox.writable_folder()).why
 
 
-def class_names(recipe: Mapping[str, Any], shop: Workshop) -> list[str]:
+def class_names(recipe: Mapping[str, Any], sandbox: Sandbox) -> list[str]:
     """The class names that a piece of the user's code evaluates to. Raises SandboxError when it fails."""
-    room = shop.room()
-    asked, answered = shop.desk() / "request.json", room / "names.json"
+    writable = sandbox.writable_folder()
+    asked, answered = sandbox.readable_folder() / "request.json", writable / "names.json"
     request = {"recipe": dict(recipe), "here": str(PROBE.parent), "out": str(answered)}
     asked.write_text(json.dumps(request), encoding="utf-8")
-    done = shop.run(["-c", NAMES, str(asked)], room)
+    done = sandbox.run(["-c", NAMES, str(asked)], writable)
     if not done.ok:
         raise SandboxError(f"the class names could not be computed: {done.why}", output=done.stderr)
     names: list[str] = json.loads(answered.read_text(encoding="utf-8"))

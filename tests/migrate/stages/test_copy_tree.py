@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.migrate.stages.tree import copy_tree
+from headrace.migrate.stages.copy_tree import copy_tree
 
 
 def make(root: Path, **files: bytes) -> Path:

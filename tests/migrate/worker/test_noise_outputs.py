@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from headrace.errors import SandboxError
-from headrace.migrate.worker.answers import answers
+from headrace.migrate.worker.noise_outputs import answers
 
 
 class Pair(nn.Module):

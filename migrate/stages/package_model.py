@@ -19,10 +19,10 @@ from ..reporting.report import ModelReport, Parity, PreprocessingReport, Speedup
 from ..resolving.mismatch import trained_otherwise
 from ..resolving.resolved import Resolved
 from ..survey.survey import knowledge
-from .package import class_names, inspect, model_name, package, smoke_tests
+from .migration import Migration
 from .repair_parity import computes_as_unrepaired
-from .scratch import Workspace
-from .trials import Originals
+from .script_runs import Originals
+from .worker_client import class_names, inspect, model_name, package, smoke_tests
 
 Row = tuple[int, int, int]
 _UNSEEN = re.compile(r"safetensors|safe_open")  # reads files without Python's knowledge
@@ -38,10 +38,10 @@ class _Evidence:
     recorded: Recorded | None
     own: bool
 
-    def rows(self, space: Workspace, resolved: Resolved) -> list[Row]:
+    def rows(self, migration: Migration, resolved: Resolved) -> list[Row]:
         """Inputs (channels, height, width) to try, of the strongest evidence only: asked for, fed, transformed to, stated."""
-        if space.wishes.input_size is not None:
-            return [space.wishes.input_size]
+        if migration.options.input_size is not None:
+            return [migration.options.input_size]
         fed: list[Row] = []
         if self.recorded is not None and self.recorded.inputs.ndim == 4:
             _, channels, height, width = self.recorded.inputs.shape
@@ -66,7 +66,7 @@ class _Built:
 
 
 def package_model(
-    space: Workspace, resolved: Resolved, originals: Originals, models_folder: str, *, entry: ModelReport | None = None
+    migration: Migration, resolved: Resolved, originals: Originals, models_folder: str, *, entry: ModelReport | None = None
 ) -> bool:
     """Package the resolved model as `scratch/models/<name>`; false when that failed. `entry` is one of the report's models, by
     default the first.
@@ -74,19 +74,19 @@ def package_model(
     What went wrong is in the report. Raises AmbiguousError when several input sizes work and nothing says which is meant.
     """
     several = entry is not None
-    entry = entry or space.report.models[0]
-    recorded, own = _recorded(space, resolved, originals)
-    evidence = _Evidence(traced=_trace(space, resolved), recorded=recorded, own=own)
-    space.stages.start("Building the model")
-    built = _build(space, resolved, evidence, entry)
-    if entry is space.report.models[0]:
-        report_checkpoints(space.report, space.surveyed, resolved, loaded=built is not None and _has_weights(built))
+    entry = entry or migration.report.models[0]
+    recorded, own = _recorded(migration, resolved, originals)
+    evidence = _Evidence(traced=_trace(migration, resolved), recorded=recorded, own=own)
+    migration.stages.start("Building the model")
+    built = _build(migration, resolved, evidence, entry)
+    if entry is migration.report.models[0]:
+        report_checkpoints(migration.report, migration.surveyed, resolved, loaded=built is not None and _has_weights(built))
     if built is None:
         return False
     entry.name = model_name(resolved.name or built.answer["class"])
     entry.built, entry.input, entry.classes = True, list(built.row), built.answer["classes"]
     entry.factory = entry.factory or built.answer.get("factory")
-    if not computes_as_unrepaired(space, entry, built.recipe, built.row, fresh=built.fresh):
+    if not computes_as_unrepaired(migration, entry, built.recipe, built.row, fresh=built.fresh):
         return False
     made = package(
         built.recipe,
@@ -94,43 +94,43 @@ def package_model(
         row=built.row,
         recorded=recorded if recorded is not None and recorded.inputs.shape[1:] == built.row else None,
         own_outputs=own,
-        labels=_labels(space, resolved, recorded, built.answer["classes"]),
-        preprocessing=_preprocessing(space, resolved, evidence.traced, built.row, entry),
-        precision=space.wishes.precision,
-        device=space.wishes.device,
-        tuning_seconds=space.wishes.tuning_seconds,
+        labels=_labels(migration, resolved, recorded, built.answer["classes"]),
+        preprocessing=_preprocessing(migration, resolved, evidence.traced, built.row, entry),
+        precision=migration.options.precision,
+        device=migration.options.device,
+        tuning_seconds=migration.options.tuning_seconds,
         fresh=not _has_weights(built),
-        provenance=_provenance(space, resolved),
-        shop=space.shop,
-        progress=space.stages.start("Capturing, proving and measuring the model"),
+        provenance=_provenance(migration, resolved),
+        sandbox=migration.sandbox,
+        progress=migration.stages.start("Capturing, proving and measuring the model"),
     )
     if not made["ok"]:
-        _refused(space, entry, made)
+        _refused(migration, entry, made)
         return False
     parity = made["parity"]
     entry.captured, entry.artifact = True, f"{models_folder}/{entry.name}"
     entry.parity = Parity(**{key: parity[key] for key in ("status", "max_abs", "top1_agreement", "batches", "why")})
     won, compared = faster(made.get("plan") or {})
-    space.report.faster = (space.report.faster[0] + won, space.report.faster[1] + compared)
-    space.report.speeds += speeds(entry.name, made.get("plan") or {})
+    migration.report.faster = (migration.report.faster[0] + won, migration.report.faster[1] + compared)
+    migration.report.speeds += speeds(entry.name, made.get("plan") or {})
     entry.speed = speed(made.get("plan") or {})
     if not several:
-        serve(space, [entry])
+        serve(migration, [entry])
     return True
 
 
-def serve(space: Workspace, entries: Sequence[ModelReport]) -> None:
+def serve(migration: Migration, entries: Sequence[ModelReport]) -> None:
     """Load the packages in a fresh process that has nothing of the repository, and note which of them answer."""
-    space.stages.start(
+    migration.stages.start(
         "Loading the package in a fresh process" if len(entries) == 1 else "Loading the packages in a fresh process"
     )
-    places = {entry.name: (space.scratch / "models" / entry.name, _row(entry)) for entry in entries}
-    failures = smoke_tests(places, space.shop)
+    places = {entry.name: (migration.scratch / "models" / entry.name, _row(entry)) for entry in entries}
+    failures = smoke_tests(places, migration.sandbox)
     for entry in entries:
         failure = failures[entry.name]
         entry.served = failure is None
         if failure is not None:
-            space.remark("PS508", f"the package of {entry.name} does not work without the repository: {failure}", "error")
+            migration.remark("PS508", f"the package of {entry.name} does not work without the repository: {failure}", "error")
 
 
 def _row(entry: ModelReport) -> Row:
@@ -139,37 +139,37 @@ def _row(entry: ModelReport) -> Row:
     return channels, height, width
 
 
-def _trace(space: Workspace, resolved: Resolved) -> Traced:
+def _trace(migration: Migration, resolved: Resolved) -> Traced:
     if resolved.transform_recipe is None:
         return Traced(why="no evaluation transform was found in the scripts")
-    recipe = {**resolved.transform_recipe, "root": str(space.tree)}
+    recipe = {**resolved.transform_recipe, "root": str(migration.tree)}
     key = "preprocessing " + json.dumps(recipe, sort_keys=True)
-    if key not in space.kept:
-        space.stages.start("Recovering the preprocessing")
-        space.kept[key] = trace(recipe, space.shop)
-    traced: Traced = space.kept[key]
+    if key not in migration.kept:
+        migration.stages.start("Recovering the preprocessing")
+        migration.kept[key] = trace(recipe, migration.sandbox)
+    traced: Traced = migration.kept[key]
     return traced
 
 
-def _recorded(space: Workspace, resolved: Resolved, originals: Originals) -> tuple[Recorded | None, bool]:
+def _recorded(migration: Migration, resolved: Resolved, originals: Originals) -> tuple[Recorded | None, bool]:
     """Images that the scripts fed a model, and whether it was this one: its own call if it saw several, else an evaluation."""
     own = site_of(resolved.loop) if resolved.loop is not None else ""
     sites = {site: recorded for _, run in originals.values() for site, recorded in run.sites.items()}
-    evaluations = sorted({site_of(loop) for loop in space.surveyed.loops if loop.kind == "evaluate"} & sites.keys())
+    evaluations = sorted({site_of(loop) for loop in migration.surveyed.loops if loop.kind == "evaluate"} & sites.keys())
     if own in sites and (len(sites[own].inputs) > 1 or not evaluations):
         return sites[own], True
     return (sites[evaluations[0]], False) if evaluations else (None, False)
 
 
-def _build(space: Workspace, resolved: Resolved, evidence: _Evidence, entry: ModelReport) -> _Built | None:
+def _build(migration: Migration, resolved: Resolved, evidence: _Evidence, entry: ModelReport) -> _Built | None:
     """Build with the checkpoint, else without it, which is reported; None when neither works."""
     first: Mapping[str, Any] | None = None
     last: Mapping[str, Any] | None = None
     for recipe, fresh in ((resolved.recipe, False), (resolved.fallback_recipe, True)):
         if recipe is None:
             continue
-        local = {**recipe, "root": str(space.tree)}
-        answer, row = _inspect(space, resolved, local, evidence)
+        local = {**recipe, "root": str(migration.tree)}
+        answer, row = _inspect(migration, resolved, local, evidence)
         if not answer["ok"]:
             first, last = first or answer, answer
             continue
@@ -179,17 +179,17 @@ def _build(space: Workspace, resolved: Resolved, evidence: _Evidence, entry: Mod
             raise AmbiguousError(message, candidates=candidates or _SIZES, flag="--input-size")
         if first is not None:
             message = f"packaged with freshly built weights, because the model does not build with its own: {first['error']}"
-            space.remark("PS503", message, "warning", first.get("where") or resolved.recipe["script"])
+            migration.remark("PS503", message, "warning", first.get("where") or resolved.recipe["script"])
         for note in answer.get("notes", ()):
-            space.remark("PS514", note, "note", resolved.recipe["script"])
+            migration.remark("PS514", note, "note", resolved.recipe["script"])
         return _Built(recipe=local, fresh=fresh, row=row, answer=answer)
     assert first is not None
     assert last is not None
     message = f"the model could not be built: {first['error']}"
     if last["error"] != first["error"]:
         message += f"; nor without its weights: {last['error']}"
-    entry.parity = Parity(why=space.plain(message))
-    space.remark("PS501", f"{resolved.name}: {message}", "error", first.get("where") or resolved.recipe["script"])
+    entry.parity = Parity(why=migration.plain(message))
+    migration.remark("PS501", f"{resolved.name}: {message}", "error", first.get("where") or resolved.recipe["script"])
     return None
 
 
@@ -199,48 +199,52 @@ def _has_weights(built: _Built) -> bool:
 
 
 def _inspect(
-    space: Workspace, resolved: Resolved, recipe: Mapping[str, Any], evidence: _Evidence
+    migration: Migration, resolved: Resolved, recipe: Mapping[str, Any], evidence: _Evidence
 ) -> tuple[Mapping[str, Any], Row | None]:
     """The worker's answer for the first input that works; without evidence the worker may find the only one that does."""
     refusals = []
-    for row in evidence.rows(space, resolved):
-        answer = inspect(recipe, row, space.shop)
+    for row in evidence.rows(migration, resolved):
+        answer = inspect(recipe, row, migration.sandbox)
         if answer["ok"]:
             return answer, row
         refusals.append(answer)
     if refusals:
         return refusals[0], None
-    answer = inspect(recipe, None, space.shop)
+    answer = inspect(recipe, None, migration.sandbox)
     found = answer.get("input")
     return answer, (found[0], found[1], found[2]) if found else None
 
 
-def _preprocessing(space: Workspace, resolved: Resolved, traced: Traced, row: Row, entry: ModelReport) -> Preprocessing | None:
+def _preprocessing(
+    migration: Migration, resolved: Resolved, traced: Traced, row: Row, entry: ModelReport
+) -> Preprocessing | None:
     """The recovered preprocessing that ends in the model's input, noted in the report; None, with a finding, when none does."""
     for candidate in traced.candidates:
         fits = row_shape(candidate)
         if fits == row or (fits is None and len(candidate.mean) == row[0]):
             steps = candidate.to_json()["steps"]
-            same = [item for item in space.report.preprocessing if (item.source, item.steps) == (candidate.source, steps)]
+            same = [item for item in migration.report.preprocessing if (item.source, item.steps) == (candidate.source, steps)]
             if same:
                 same[0].for_models.append(entry.name)
             else:
                 made = PreprocessingReport(source=candidate.source, for_models=[entry.name], steps=steps)
-                space.report.preprocessing.append(made)
+                migration.report.preprocessing.append(made)
             for note in traced.notes:
-                space.remark("PS509", note, "note", candidate.source)
-            _compare_with_training(space, resolved, candidate)
+                migration.remark("PS509", note, "note", candidate.source)
+            _compare_with_training(migration, resolved, candidate)
             return candidate
     sizes = ", ".join("x".join(map(str, row_shape(candidate) or ())) or "any size" for candidate in traced.candidates)
     why = traced.why or f"the transform gives {sizes}, the model takes {'x'.join(map(str, row))}"
     source = (resolved.transform_recipe or {}).get("source_at") or ""
-    space.remark("PS504", f"packaged without preprocessing, so the model takes tensors, not images: {why}", "warning", source)
+    migration.remark(
+        "PS504", f"packaged without preprocessing, so the model takes tensors, not images: {why}", "warning", source
+    )
     return None
 
 
-def _compare_with_training(space: Workspace, resolved: Resolved, made: Preprocessing) -> None:
+def _compare_with_training(migration: Migration, resolved: Resolved, made: Preprocessing) -> None:
     """Remark when the training transform of the same file or script states another mean or standard deviation."""
-    modules = knowledge(space.surveyed).repository.modules
+    modules = knowledge(migration.surveyed).repository.modules
     paths = [made.source.rpartition(":")[0], resolved.script.path if resolved.script is not None else ""]
     near = [modules[path] for path in dict.fromkeys(paths) if path in modules]
     per_pixel = made.scale * 255  # transforms state their numbers for pixels between 0 and 1
@@ -252,10 +256,10 @@ def _compare_with_training(space: Workspace, resolved: Resolved, made: Preproces
             f"training normalises with mean {mean} and std {std}, evaluation ({made.source}) with other numbers; "
             "the package does what evaluation does"
         )
-        space.remark("PS530", message, "warning", f"{path}:{line}")
+        migration.remark("PS530", message, "warning", f"{path}:{line}")
 
 
-def _labels(space: Workspace, resolved: Resolved, recorded: Recorded | None, classes: int) -> list[str] | None:
+def _labels(migration: Migration, resolved: Resolved, recorded: Recorded | None, classes: int) -> list[str] | None:
     """Class names where the repository states as many as the model has outputs; nothing is invented."""
     found: dict[str, Sequence[str]] = {}
     if recorded is not None and recorded.classes is not None:
@@ -264,31 +268,31 @@ def _labels(space: Workspace, resolved: Resolved, recorded: Recorded | None, cla
         found["the source"] = resolved.class_names
     elif resolved.class_names_recipe is not None:
         try:
-            found["the source"] = class_names({**resolved.class_names_recipe, "root": str(space.tree)}, space.shop)
+            found["the source"] = class_names({**resolved.class_names_recipe, "root": str(migration.tree)}, migration.sandbox)
         except SandboxError as error:
-            space.remark("PS505", str(error), "note", resolved.recipe["script"])
+            migration.remark("PS505", str(error), "note", resolved.recipe["script"])
     for names in found.values():
         if len(names) == classes and all(name and "\n" not in name and "\r" not in name for name in names):
             return list(names)
     counts = " and ".join(f"{len(names)} in {where}" for where, names in found.items()) or "none"
-    space.remark("PS505", f"packaged without labels: the model has {classes} outputs; class names found: {counts}", "note")
+    migration.remark("PS505", f"packaged without labels: the model has {classes} outputs; class names found: {counts}", "note")
     return None
 
 
-def _provenance(space: Workspace, resolved: Resolved) -> dict[str, Any]:
+def _provenance(migration: Migration, resolved: Resolved) -> dict[str, Any]:
     chain = [f"{step.kind} {step.path}:{step.line} {step.text}" for step in resolved.chain]
-    return {"repository": space.surveyed.root.name, "script": resolved.recipe["script"], "chain": chain}
+    return {"repository": migration.surveyed.root.name, "script": resolved.recipe["script"], "chain": chain}
 
 
-def _refused(space: Workspace, entry: ModelReport, made: Mapping[str, Any]) -> None:
+def _refused(migration: Migration, entry: ModelReport, made: Mapping[str, Any]) -> None:
     stage = made.get("stage", "package")
     entry.captured = stage in ("parity", "package")
-    entry.parity = Parity(status="failed" if stage == "parity" else "not-run", why=space.plain(made["error"]))
+    entry.parity = Parity(status="failed" if stage == "parity" else "not-run", why=migration.plain(made["error"]))
     summary = str(made["error"]).splitlines()[0]
-    space.remark("PS502", f"{entry.name} could not be packaged, it failed at {stage}: {summary}", "error")
+    migration.remark("PS502", f"{entry.name} could not be packaged, it failed at {stage}: {summary}", "error")
     for obstacle in made.get("obstacles") or []:
         where = f"{obstacle['path']}:{obstacle['line']}" if obstacle.get("path") else ""
-        space.remark(obstacle["code"], obstacle["message"], "error", where)
+        migration.remark(obstacle["code"], obstacle["message"], "error", where)
 
 
 def faster(plan: Mapping[str, Any]) -> tuple[int, int]:

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import AmbiguousError
-from headrace.migrate.proving.sandbox import Limits
+from headrace.migrate.proving.confined_run import Limits
 from headrace.migrate.reading.facts import CheckpointSite, Survey
 from headrace.migrate.reporting.report import ModelReport, Report
 from headrace.migrate.resolving.resolved import Resolved
-from headrace.migrate.stages.model import package_model
-from headrace.migrate.stages.package import model_name
+from headrace.migrate.stages.migration import Migration, Options
+from headrace.migrate.stages.package_model import package_model
 from headrace.migrate.stages.progress import Stages
-from headrace.migrate.stages.scratch import Wishes, Workspace
+from headrace.migrate.stages.worker_client import model_name
 
 NET = """
 import torch
@@ -38,7 +38,7 @@ def transform(image):
 
 
 @pytest.fixture
-def space(tmp_path: Path) -> Workspace:
+def migration(tmp_path: Path) -> Migration:
     root = tmp_path / "repository"
     root.mkdir()
     (root / "net.py").write_text(NET)
@@ -46,8 +46,8 @@ def space(tmp_path: Path) -> Workspace:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     report = Report(repository=str(root), models=[ModelReport(name="Net")])
-    wishes = Wishes(limits=Limits(timeout=200), tuning_seconds=2)
-    made = Workspace(scratch=scratch, surveyed=Survey(root=root), report=report, wishes=wishes, stages=Stages(None))
+    options = Options(limits=Limits(timeout=200), tuning_seconds=2)
+    made = Migration(scratch=scratch, surveyed=Survey(root=root), report=report, options=options, stages=Stages(None))
     made.fresh_tree("copy")
     return made
 
@@ -71,61 +71,61 @@ TRANSFORM = {
 NAMES = {key: value for key, value in TRANSFORM.items() if key in ("root", "directory", "script", "argv", "source")}
 
 
-def codes(space: Workspace) -> dict[str, str]:
-    return {finding.code: finding.message for finding in space.report.findings}
+def codes(migration: Migration) -> dict[str, str]:
+    return {finding.code: finding.message for finding in migration.report.findings}
 
 
-def test_a_model_with_transform_and_names_is_packaged_without_findings(space: Workspace) -> None:
+def test_a_model_with_transform_and_names_is_packaged_without_findings(migration: Migration) -> None:
     resolved = Resolved(
         name="my net!", recipe=recipe(), transform_recipe=TRANSFORM, class_names_recipe={**NAMES, "names": "net.NAMES"}
     )
-    assert package_model(space, resolved, {}, "models"), space.report.findings
-    (entry,) = space.report.models
+    assert package_model(migration, resolved, {}, "models"), migration.report.findings
+    (entry,) = migration.report.models
     assert (entry.name, entry.input, entry.classes, entry.artifact) == ("my_net", [3, 16, 16], 3, "models/my_net")
     assert (entry.built, entry.captured, entry.served, entry.parity.status) == (True, True, True, "passed")
     assert entry.factory == "net.py:6"
-    assert space.report.findings == []
-    folder = space.scratch / "models/my_net"
+    assert migration.report.findings == []
+    folder = migration.scratch / "models/my_net"
     assert (folder / "labels.txt").read_text().split() == ["cat", "dog", "owl"]
     facts = json.loads((folder / "1/headrace.json").read_text())
     assert facts["preprocessing"]["steps"][1]["size"] == [16, 16]
-    assert (space.scratch / "models/my_net_classify/config.pbtxt").exists()
-    assert space.report.preprocessing[0].to_json()["for"] == ["my_net"]
+    assert (migration.scratch / "models/my_net_classify/config.pbtxt").exists()
+    assert migration.report.preprocessing[0].to_json()["for"] == ["my_net"]
 
 
-def test_without_its_checkpoint_the_model_is_packaged_with_fresh_weights_and_a_warning(space: Workspace) -> None:
+def test_without_its_checkpoint_the_model_is_packaged_with_fresh_weights_and_a_warning(migration: Migration) -> None:
     load = "from net import Net\nimport torch\nmodel = Net(pooled=False)\nmodel.load_state_dict(torch.load('gone.pth'))\n"
     site = CheckpointSite(path="evaluate.py", line=7, expression="'gone.pth'")
-    space = replace(space, surveyed=replace(space.surveyed, checkpoints=(site,)))
+    migration = replace(migration, surveyed=replace(migration.surveyed, checkpoints=(site,)))
     resolved = Resolved(
         name="Net", recipe=recipe(load), fallback_recipe=recipe("from net import Net\nmodel = Net(False)\n"),
         checkpoints=(site,), input_size=(3, 4, 4),
     )  # fmt: skip
-    assert package_model(space, resolved, {}, "models"), space.report.findings
-    assert "gone.pth" in codes(space)["PS503"]
-    assert "no evaluation transform" in codes(space)["PS504"]
-    assert "class names found: none" in codes(space)["PS505"]
-    (checkpoint,) = space.report.checkpoints
+    assert package_model(migration, resolved, {}, "models"), migration.report.findings
+    assert "gone.pth" in codes(migration)["PS503"]
+    assert "no evaluation transform" in codes(migration)["PS504"]
+    assert "class names found: none" in codes(migration)["PS505"]
+    (checkpoint,) = migration.report.checkpoints
     assert (checkpoint.path, checkpoint.loaded, checkpoint.why) == ("gone.pth", False, "file not in the repository")
-    assert space.report.models[0].parity.status == "passed"
-    assert space.report.exit_status == 1
+    assert migration.report.models[0].parity.status == "passed"
+    assert migration.report.exit_status == 1
 
 
 @pytest.mark.slow
-def test_several_sizes_are_a_choice_and_one_is_not(space: Workspace) -> None:
+def test_several_sizes_are_a_choice_and_one_is_not(migration: Migration) -> None:
     with pytest.raises(AmbiguousError, match="--input-size 3,224,224"):
-        package_model(space, Resolved(name="Net", recipe=recipe()), {}, "models")
+        package_model(migration, Resolved(name="Net", recipe=recipe()), {}, "models")
     only_one = Resolved(name="Net", recipe=recipe("from net import Net\nmodel = Net(pooled=False)\n"))
-    chosen = replace(space, wishes=replace(space.wishes, input_size=(3, 4, 4)))
+    chosen = replace(migration, options=replace(migration.options, input_size=(3, 4, 4)))
     assert package_model(chosen, only_one, {}, "models")
     assert chosen.report.models[0].input == [3, 4, 4]
 
 
 @pytest.mark.slow
-def test_a_transform_of_another_size_is_not_served(space: Workspace) -> None:
-    asked = replace(space, wishes=replace(space.wishes, input_size=(3, 20, 20)))
+def test_a_transform_of_another_size_is_not_served(migration: Migration) -> None:
+    asked = replace(migration, options=replace(migration.options, input_size=(3, 20, 20)))
     assert package_model(asked, Resolved(name="Net", recipe=recipe(), transform_recipe=TRANSFORM), {}, "models")
-    assert codes(space)["PS504"].endswith("the transform gives 3x16x16, the model takes 3x20x20")
+    assert codes(migration)["PS504"].endswith("the transform gives 3x16x16, the model takes 3x20x20")
 
 
 @pytest.mark.parametrize(
@@ -138,29 +138,30 @@ def test_a_transform_of_another_size_is_not_served(space: Workspace) -> None:
         ("import os\nos.kill(os.getpid(), 9)\n", "137"),
     ],
 )
-def test_code_that_does_not_build_a_model_is_a_finding(space: Workspace, source: str, reason: str) -> None:
+def test_code_that_does_not_build_a_model_is_a_finding(migration: Migration, source: str, reason: str) -> None:
     bounded = replace(
-        space, wishes=replace(space.wishes, limits=Limits(timeout=20 if "while" in source else 100, memory_bytes=2 * 10**9))
+        migration,
+        options=replace(migration.options, limits=Limits(timeout=20 if "while" in source else 100, memory_bytes=2 * 10**9)),
     )
     assert not package_model(bounded, Resolved(name="Net", recipe=recipe(source)), {}, "models")
-    assert reason in codes(space)["PS501"]
-    assert space.report.exit_status == 2
-    assert space.report.models[0].parity.why is not None
+    assert reason in codes(migration)["PS501"]
+    assert migration.report.exit_status == 2
+    assert migration.report.models[0].parity.why is not None
 
 
-def test_a_model_that_cannot_be_captured_says_where(space: Workspace) -> None:
-    (space.tree / "odd.py").write_text(
+def test_a_model_that_cannot_be_captured_says_where(migration: Migration) -> None:
+    (migration.tree / "odd.py").write_text(
         "import torch\nclass Odd(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.fc = torch.nn.Linear(48, 3)\n    def forward(self, x):\n        y = self.fc(x.flatten(1))\n"
         "        if y.sum().item() > 0:\n            return y * 2\n        return y\n"
     )
     resolved = Resolved(name="Odd", recipe=recipe("from odd import Odd\nmodel = Odd()\n"), input_size=(3, 4, 4))
-    assert not package_model(space, resolved, {}, "models")
-    (entry,) = space.report.models
+    assert not package_model(migration, resolved, {}, "models")
+    (entry,) = migration.report.models
     assert (entry.built, entry.captured, entry.parity.status) == (True, False, "not-run")
-    assert [(finding.path, finding.line) for finding in space.report.findings if finding.path == "odd.py"] == [("odd.py", 8)], (
-        space.report.findings
-    )
+    assert [(finding.path, finding.line) for finding in migration.report.findings if finding.path == "odd.py"] == [
+        ("odd.py", 8)
+    ], migration.report.findings
 
 
 def test_names_fit_for_a_model_repository() -> None:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from ...errors import AmbiguousError, MigrateError
-from ..proving.sandbox import Limits
-from ..proving.scratch_folders import Workshop
-from .package import ask, inspect, model_name
+from ..proving.confined_run import Limits
+from ..proving.sandbox import Sandbox
 from .progress import Stages
+from .worker_client import ask, inspect, model_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,9 +76,9 @@ def compile_reference(reference: str, config: CompileConfig, *, console: Console
     out.mkdir(parents=True, exist_ok=True)
     limits = Limits(timeout=config.timeout, memory_bytes=psutil.virtual_memory().total * 3 // 4)
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch, Stages(console) as stages:
-        shop = Workshop(scratch=Path(scratch), limits=limits, trusted=config.trust_checkpoint, results=out)
+        sandbox = Sandbox(scratch=Path(scratch), limits=limits, trusted=config.trust_checkpoint, results=out)
         stages.start("Building the model")
-        seen = _checked(reference, inspect(recipe, config.input_size, shop))
+        seen = _checked(reference, inspect(recipe, config.input_size, sandbox))
         row = config.input_size or _only_size(seen)
         name = config.name or model_name(seen["class"])
         request = {
@@ -96,7 +96,7 @@ def compile_reference(reference: str, config: CompileConfig, *, console: Console
             "max_tuning_seconds": config.max_tuning_seconds,
             "provenance": {"reference": reference, "checkpoint": str(config.checkpoint) if config.checkpoint else None},
         }
-        return _checked(reference, ask(request, shop, stages.start("Capturing, tuning, proving")))
+        return _checked(reference, ask(request, sandbox, stages.start("Capturing, tuning, proving")))
 
 
 def recipe_of(reference: str, checkpoint: Path | None) -> dict[str, Any]:

@@ -1,0 +1,265 @@
+"""Run the user's code: a subprocess with a timeout, a memory bound, no network, a clean environment and bounded output.
+
+`run` never raises for what the program does: a crash, a timeout or a broken limit is a `Completed` value that says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Literal
+
+import psutil
+
+from .disk_use import DiskUse
+from .silent_terminal import silent_terminal
+
+GIBIBYTE = 2**30
+# Names that programs need and that carry no secret; everything else of the caller's environment stays out.
+PASSED_ON = (
+    "PATH", "LANG", "LANGUAGE", "TZ", "TERM", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX",
+    "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+)  # fmt: skip
+CONFINE = Path(__file__).with_name("confine.py")
+Stopped = Literal["timeout", "memory", "processes", "output", "disk"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completed:
+    """How a program ended. `exit` is its status (128 + n for signal n); `stopped` names the limit it broke, if any."""
+
+    argv: tuple[str, ...]
+    exit: int
+    stdout: str
+    stderr: str
+    stopped: Stopped | None
+    seconds: float
+    isolation: Mapping[str, bool]
+
+    @property
+    def ok(self) -> bool:
+        return self.exit == 0 and self.stopped is None
+
+    @property
+    def why(self) -> str | None:
+        """One sentence about a failure, ending in what the program itself said last; None when all went well."""
+        if self.ok:
+            return None
+        if self.stopped is not None:
+            return {
+                "timeout": f"stopped after {self.seconds:.0f} s, the time limit",
+                "memory": "stopped: it used more memory than the limit",
+                "processes": "stopped: it started more processes than the limit",
+                "output": "stopped: it printed without end",
+                "disk": "stopped: it wrote more to disk than the limit",
+            }[self.stopped]
+        said = [line.strip() for line in self.stderr.splitlines() if line.strip()]
+        return said[-1][:500] if said else f"ended with exit status {self.exit}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds on one run: seconds of wall clock, bytes of memory over all its processes, and so on."""
+
+    timeout: float = 600.0
+    memory_bytes: int = 8 * GIBIBYTE
+    file_bytes: int = 16 * GIBIBYTE
+    disk_bytes: int = 16 * GIBIBYTE
+    """What all its files together may grow by."""
+    processes: int = 256
+    output_bytes: int = 64 * 2**20
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "memory_bytes", "file_bytes", "disk_bytes", "processes", "output_bytes"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"sandbox limit {name} must be positive, got {getattr(self, name)}")
+
+
+def clean_environment(scratch: Path, *, trusted: bool = False, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An environment without the caller's secrets, whose home, caches and temporary files lie inside `scratch`."""
+    environment = {name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith("LC_")}
+    for name, folder in (("HOME", "home"), ("TMPDIR", "tmp")):
+        (scratch / folder).mkdir(parents=True, exist_ok=True)
+        environment[name] = str(scratch / folder)
+    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", "MPLBACKEND": "Agg"}
+    if not trusted:  # torch.load then refuses pickles that could run code, whatever the script asks for
+        environment["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+    return environment | dict(extra or {})
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    writable: Iterable[Path],
+    limits: Limits | None = None,
+    on_line: Callable[[str], None] | None = None,
+    stop: threading.Event | None = None,
+) -> Completed:
+    """Run `argv` in `cwd` at a terminal where nobody types, and end all when it ends, breaks a limit, or `stop` is set.
+
+    Only the folders in `writable` can be written, and the network is cut off, where the platform allows;
+    `Completed.isolation` says whether it did. `on_line` sees each line of standard output, on another thread.
+    """
+    limits = limits or Limits()
+    writable = [folder.resolve() for folder in writable]
+    disk = DiskUse(writable)
+    limits = replace(limits, disk_bytes=max(1, disk.allowance(limits.disk_bytes)))
+    status_read, status_write = os.pipe()
+    settings = {
+        "status_fd": status_write,
+        "memory_bytes": limits.memory_bytes + 2 * GIBIBYTE,  # per process; the sum over all is watched below
+        "file_bytes": limits.file_bytes,
+        "tasks": 8192,
+        "processes": limits.processes,
+        "shared_memory_bytes": limits.memory_bytes // 2,
+        "network": False,
+        "writable": [str(folder) for folder in writable],
+    }
+    command = [sys.executable, "-I", str(CONFINE), json.dumps(settings), *argv]
+    started = time.monotonic()
+    stopped: Stopped | None = None
+    with silent_terminal() as terminal:
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=dict(environment),
+            stdin=terminal,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            pass_fds=(status_write,),
+        )
+        os.close(status_write)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        readers = [_Reader(process.stdout, limits.output_bytes, on_line), _Reader(process.stderr, limits.output_bytes, None)]
+        watch = _Watch(process.pid)
+        try:
+            while stopped is None and process.poll() is None and not (stop is not None and stop.is_set()):
+                stopped = _broken_limit(limits, started, watch, readers, disk)
+                if stopped is None:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(timeout=0.1)
+        finally:
+            _end(process, watch)
+            for reader in readers:
+                reader.join()
+            with open(status_read, encoding="utf-8") as file:
+                status, *told = file.read().splitlines() or [""]
+    if told == ["processes"]:
+        stopped = "processes"
+    if stopped is None and disk.growth((), now=True) > limits.disk_bytes:  # it was done before it was counted
+        stopped = "disk"
+    return Completed(
+        argv=tuple(argv),
+        exit=process.returncode if process.returncode >= 0 else 128 - process.returncode,
+        stdout=readers[0].text(),
+        stderr=readers[1].text(),
+        stopped=stopped,
+        seconds=time.monotonic() - started,
+        isolation=json.loads(status) if status.strip() else {},
+    )
+
+
+class _Reader(threading.Thread):
+    """Drains one pipe for ever, but keeps only the first and the last part of what came."""
+
+    KEPT = 512 * 1024
+
+    def __init__(self, pipe: IO[bytes], limit: int, on_line: Callable[[str], None] | None) -> None:
+        super().__init__(daemon=True)
+        self._pipe, self._limit, self._on_line = pipe, limit, on_line
+        self._head, self._tail, self._line = bytearray(), bytearray(), bytearray()
+        self.count = 0
+        self.start()
+
+    def run(self) -> None:
+        with self._pipe:
+            while chunk := os.read(self._pipe.fileno(), 65536):
+                self.count += len(chunk)
+                free = self.KEPT - len(self._head)
+                self._head += chunk[:free]
+                self._tail = (self._tail + chunk[free:])[-self.KEPT :] if free < len(chunk) else self._tail
+                if self._on_line is not None:
+                    self._lines(chunk, self._on_line)
+
+    def _lines(self, chunk: bytes, on_line: Callable[[str], None]) -> None:
+        *lines, rest = (bytes(self._line) + chunk).split(b"\n")
+        self._line = bytearray(rest[-65536:])
+        for line in lines:
+            on_line(line.decode("utf-8", "replace").rstrip("\r"))
+
+    @property
+    def overflown(self) -> bool:
+        return self.count > self._limit
+
+    def text(self) -> str:
+        dropped = self.count - len(self._head) - len(self._tail)
+        gap = f"\n... {dropped} bytes not kept ...\n".encode() if dropped > 0 else b""
+        return bytes(self._head + gap + self._tail).decode("utf-8", "replace")
+
+
+class _Watch:
+    """The processes below one process, remembered, so that those that changed their parent are found again."""
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self.seen: set[psutil.Process] = set()
+
+    def look(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.Error):
+            self.seen.update(self._root.children(recursive=True))
+        self.seen = {process for process in self.seen if process.is_running()}
+        return list(self.seen)
+
+
+def _broken_limit(limits: Limits, started: float, watch: _Watch, readers: list[_Reader], disk: DiskUse) -> Stopped | None:
+    if time.monotonic() - started > limits.timeout:
+        return "timeout"
+    if any(reader.overflown for reader in readers):
+        return "output"
+    processes = watch.look()
+    if len(processes) > limits.processes:
+        return "processes"
+    if disk.growth(processes) > limits.disk_bytes:
+        return "disk"
+    if _memory(processes, exact=False) > limits.memory_bytes and _memory(processes, exact=True) > limits.memory_bytes:
+        return "memory"
+    return None
+
+
+def _memory(processes: list[psutil.Process], *, exact: bool) -> int:
+    """Resident bytes; `exact` shares out pages that several processes map, which takes the kernel longer to count.
+
+    Counting ends after half a second: while programs fork without end it would take for ever, and they must be stopped.
+    """
+    total = 0
+    deadline = time.monotonic() + 0.5
+    for process in processes:
+        if time.monotonic() > deadline:
+            break
+        with contextlib.suppress(psutil.Error):
+            total += process.memory_full_info().pss if exact else process.memory_info().rss
+    return total
+
+
+def _end(process: subprocess.Popen[bytes], watch: _Watch) -> None:
+    """Kill whatever is left: the process group, and every descendant that was ever seen."""
+    survivors = watch.look()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for survivor in survivors:
+        with contextlib.suppress(psutil.Error):
+            survivor.kill()
+    process.wait()
