@@ -19,7 +19,7 @@ from ..base.config import GraphConfig
 from ..base.lock import alone
 from ..capture.capture import CapturedGraph, capture, input_names
 from ..inspect.journal import Journal, measurements_text, operations_text, passes_text, plan_text
-from ..lowering.uint8_input import as_rows, fold_preprocessing
+from ..lowering.uint8_input import as_rows, with_preprocessing
 from ..passes import PassRecord, run_passes
 from ..tuning.autotuner import Progress, tune
 from ..tuning.cache import Cached, cache_key, look_up, store
@@ -98,7 +98,7 @@ class Compiler:
                 captured = capture(computation, inputs, names=names)
             else:
                 rows = [as_rows(value, inside) for value in inputs]
-                captured = fold_preprocessing(capture(computation, rows, names=names), inside)
+                captured = with_preprocessing(capture(computation, rows, names=names), inside)
         self.journal.say(1, f"captured in {time.perf_counter() - begin:.2f} s")
         if self.journal.level >= 3:
             self.journal.say(3, f"operations captured:\n{operations_text(captured.program.graph.nodes)}")

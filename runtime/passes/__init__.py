@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -40,7 +40,7 @@ class Pass(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PassRecord:
-    """What became of one pass: "applied", "unchanged" or "rejected".
+    """What became of one pass: "applied", "unchanged", "rejected" or "disabled".
 
     `difference` is the largest one in float64, as a share of the outputs' range.
     """
@@ -65,11 +65,16 @@ def discover() -> tuple[Pass, ...]:
     return tuple(sorted(found, key=lambda item: (item.order, item.name)))
 
 
-def run_passes(captured: CapturedGraph, passes: Sequence[Pass] | None = None) -> tuple[CapturedGraph, tuple[PassRecord, ...]]:
+def run_passes(
+    captured: CapturedGraph, passes: Sequence[Pass] | None = None, *, disabled: Collection[str] = ()
+) -> tuple[CapturedGraph, tuple[PassRecord, ...]]:
     """Apply the passes in order, keeping each result only if it is proved. A pass that fails leaves the graph as it was."""
     records = []
     for item in discover() if passes is None else passes:
-        captured, record = _run(item, captured)
+        if item.name in disabled:
+            record = PassRecord(name=item.name, status="disabled")
+        else:
+            captured, record = _run(item, captured)
         records.append(record)
     return captured, tuple(records)
 

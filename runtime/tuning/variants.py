@@ -40,7 +40,7 @@ from ..capture.programs import on_device
 from ..images.preprocessing import ImageError, Preprocessor
 from ..lowering.layout import channels_last
 from ..lowering.portable import ONNX_FILE
-from ..lowering.uint8_input import fold_preprocessing
+from ..lowering.uint8_input import with_preprocessing
 from ..passes import run_passes
 from .randomize import device_of, noise
 
@@ -172,7 +172,7 @@ class _Writer:
             return Variant(form="pixels", why="the model has no recorded preprocessing")
         if not self._choices:
             return Variant(form="pixels", why="the plan has no compiled form to change")
-        folded = fold_preprocessing(self._captured, preprocessing)
+        folded = with_preprocessing(self._captured, preprocessing)
         files = self._scratch / "pixels"
         files.mkdir()
         choices = {bucket: replace(choice, files=()) for bucket, choice in self._choices.items()}

@@ -20,7 +20,7 @@ from headrace.runtime.base.config import GraphConfig
 from headrace.runtime.base.fingerprint import fingerprint
 from headrace.runtime.base.session import Target
 from headrace.runtime.capture.capture import capture
-from headrace.runtime.lowering.uint8_input import fold_preprocessing
+from headrace.runtime.lowering.uint8_input import with_preprocessing
 from headrace.runtime.passes import run_passes
 from headrace.runtime.tuning import variants
 from headrace.runtime.tuning.variants import FORMS, _held_to, _why_not, write_variants
@@ -152,9 +152,9 @@ def test_a_form_that_answers_something_else_is_none(conv_net, packaged, tmp_path
     """As OpenVINO once did: int8 of pixels with other answers than the packaged model's."""
 
     def dark(captured, preprocessing):
-        return fold_preprocessing(captured, replace(preprocessing, mean=(2.5, -1.4, 1.3)))
+        return with_preprocessing(captured, replace(preprocessing, mean=(2.5, -1.4, 1.3)))
 
-    monkeypatch.setattr(variants, "fold_preprocessing", dark)
+    monkeypatch.setattr(variants, "with_preprocessing", dark)
     made = {
         variant.form: variant for variant in write_variants(conv_net, packaged, tmp_path / "out", images=images(tmp_path, 12))
     }
