@@ -12,14 +12,14 @@ from .errors import HeadraceError
 from .migrate.cli import compile_, migrate, rules, run, undo
 from .runtime.cli import doctor, tune
 from .serving.bench.cli import bench
-from .serving.cli import serve
+from .serving.cli import GroupedCommand, serve
 from .serving.offline.cli import classify
 from .serving.triton.cli import app as triton
 
 app = typer.Typer(
     name="headrace",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="A PyTorch image-classification repository, migrated to graph mode, compiled, served, and proved.",
@@ -55,7 +55,7 @@ app.command()(rules)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False})(run)
 app.command("compile")(compile_)
 app.command()(tune)
-app.command()(serve)
+app.command(cls=GroupedCommand)(serve)
 app.command()(bench)
 app.command()(classify)
 app.add_typer(triton)

@@ -1,142 +1,48 @@
-"""`headrace serve`: its options, here and on a Ray cluster."""
+"""`headrace serve`: its options are those of ServeConfig and RayConfig, from the command line, the environment and a file."""
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+from .config import GROUPS, ServeConfig
+from .options import Option, options_of
+from .ray.config import RayConfig, check_options
+
+_NOTHING = inspect.Parameter.empty
+_MODELS = Option(
+    field="models", name="models", kind=Path, default=_NOTHING, help="A model repository, as migrate and compile write it."
+)
+_CONFIG = Option(
+    field="config", name="config", kind=Path, default=None, help="A TOML file with options, named as here without the dashes."
+)
+_RAY = Option(
+    field="ray", name="ray", kind=bool, default=False, help="On a Ray cluster, by Ray Serve; the options below are for it."
+)
+_SERVING = [one for group in GROUPS.values() for one in options_of(group)]
+_IN_FILES = {bool: "true or false", int: "a whole number", float: "a number", list[str]: "a list of texts"}
 
 
-def serve(
-    context: typer.Context,
-    models: Annotated[Path, typer.Argument(help="A model repository, as migrate and compile write it.")],
-    host: Annotated[str, typer.Option(help="The address to bind.")] = "127.0.0.1",
-    http_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
-    grpc_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8001,
-    metrics_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8002,
-    ready_file: Annotated[Path | None, typer.Option(help="Written as JSON with the ports once ready.")] = None,
-    instances: Annotated[
-        int | None, typer.Option(help="Sessions side by side per model (and GPU); by default what warm-up finds.")
-    ] = None,
-    devices: Annotated[
-        str, typer.Option(help="GPUs for models that were planned on one, as in 0,1; all: those it sees.")
-    ] = "all",
-    threads: Annotated[int | None, typer.Option(help="CPU threads of each session; by default as the plan measured.")] = None,
-    max_queue: Annotated[int, typer.Option(help="Requests that may wait, per model, before new ones are refused.")] = 256,
-    timeout: Annotated[float, typer.Option(help="Deadline in seconds of a request that names none.")] = 30.0,
-    frontends: Annotated[
-        int | None,
-        typer.Option(help="Processes that take requests and decode images; 0 is one process for all. By default by the cores."),
-    ] = None,
-    ring_mib: Annotated[int, typer.Option(help="Shared memory of each front end for requests on their way, in MiB.")] = 256,
-    allowed_host: Annotated[
-        list[str] | None, typer.Option(help="A name by which it may be called, besides localhost and addresses. Repeatable.")
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(help="TOML or JSON with lists of bearer tokens under infer, admin and metrics.")
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate chain; all ports then speak TLS only.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its PEM key, unencrypted.")] = None,
-    tls_client_ca: Annotated[Path | None, typer.Option(help="Clients must show a certificate of this authority.")] = None,
-    shared_memory: Annotated[
-        bool, typer.Option("--shared-memory", help="Let clients on this machine pass tensors in shared memory.")
-    ] = False,
-    allow_settings: Annotated[
-        bool, typer.Option("--allow-settings", help="Let clients change log settings over the network.")
-    ] = False,
-    log_format: Annotated[str, typer.Option(help="text or json; the log goes to stderr.")] = "text",
-    access_log: Annotated[bool, typer.Option("--access-log", help="Log a line per request.")] = False,
-    trace_otlp: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Send OpenTelemetry traces to this OTLP/HTTP collector, as in http://localhost:4318."),
-    ] = None,
-    model_control_mode: Annotated[
-        str, typer.Option(help="none: fixed at the start; explicit: clients load and unload; poll: the folder is followed.")
-    ] = "none",
-    load_model: Annotated[
-        list[str] | None, typer.Option(help="Under explicit control, loaded at the start; '*' is all. Repeatable.")
-    ] = None,
-    rate_limit: Annotated[
-        float | None, typer.Option(help="Inference requests a second that one client may send; by default any number.")
-    ] = None,
-    response_cache_bytes: Annotated[
-        int, typer.Option(help="Memory for outputs that are given again when the same input comes again; 0 keeps none.")
-    ] = 0,
-    repository_poll_secs: Annotated[float, typer.Option(help="Seconds between two looks at the folder in poll mode.")] = 15.0,
-    decoding: Annotated[
-        str,
-        typer.Option(help="exact: as Pillow; fast: JPEG within 2 of 255; scaled: large JPEGs decoded smaller; gpu: on a GPU."),
-    ] = "fast",
-    ray: Annotated[bool, typer.Option("--ray", help="On a Ray cluster, by Ray Serve; the options below are for it.")] = False,
-    ray_address: Annotated[
-        str | None, typer.Option(help="The cluster; by default that of RAY_ADDRESS, or the one this machine belongs to.")
-    ] = None,
-    min_replicas: Annotated[int, typer.Option(help="Data planes that always run.")] = 1,
-    max_replicas: Annotated[int, typer.Option(help="Data planes that run under load.")] = 4,
-    cpus_per_replica: Annotated[float, typer.Option(help="Cores of a node that each takes.")] = 1.0,
-    gpus_per_replica: Annotated[float, typer.Option(help="GPUs of a node that each takes.")] = 0.0,
-    models_per_replica: Annotated[
-        int | None, typer.Option(help="Models that each holds at a time; others wait to be asked for. By default all.")
-    ] = None,
-    target_requests: Annotated[int, typer.Option(help="Requests under way per replica, above which one is added.")] = 16,
-    upscale_secs: Annotated[float, typer.Option(help="Seconds of such load before a replica is added.")] = 10.0,
-    downscale_secs: Annotated[float, typer.Option(help="Seconds without it before one is taken away.")] = 300.0,
-) -> None:
-    """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM."""
-    from .config import ServeConfig, parse_devices
-    from .ray.config import RayConfig, check_options
+def serve(context: typer.Context, **values: Any) -> None:
+    """Serve a model repository over the Open Inference Protocol, HTTP and gRPC, until SIGTERM.
 
-    given = [name for name in context.params if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
+    What is not given here is taken from the environment (--max-queue from HEADRACE_SERVE_MAX_QUEUE), then from the file of
+    --config (max-queue = 512).
+    """
+    given = {name for name in values if getattr(context.get_parameter_source(name), "name", "DEFAULT") != "DEFAULT"}
     try:
-        check_options(given, ray=ray)
-        if ray and decoding == "gpu":
+        check_options(given, ray=values["ray"])
+        if values["ray"] and values["decoding"] == "gpu":
             raise ValueError("--decoding gpu does not go with --ray: replicas decode on their cores; see --cpus-per-replica")
-        cluster = RayConfig(
-            address=ray_address,
-            min_replicas=min_replicas,
-            max_replicas=max_replicas,
-            cpus_per_replica=cpus_per_replica,
-            gpus_per_replica=gpus_per_replica,
-            models_per_replica=models_per_replica,
-            target_requests=target_requests,
-            upscale_seconds=upscale_secs,
-            downscale_seconds=downscale_secs,
-        )
-        config = ServeConfig.of(
-            models=models,
-            host=host,
-            http_port=http_port,
-            grpc_port=grpc_port,
-            metrics_port=metrics_port,
-            ready_file=ready_file,
-            instances=instances,
-            devices=parse_devices(devices),
-            threads=threads,
-            max_queue=max_queue,
-            default_timeout_seconds=timeout,
-            frontends=frontends,
-            ring_mib=ring_mib,
-            allowed_hosts=tuple(allowed_host or ()),
-            token_file=token_file,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            tls_client_ca=tls_client_ca,
-            shared_memory=shared_memory,
-            allow_settings=allow_settings,
-            log_format=log_format,
-            access_log=access_log,
-            trace_otlp=trace_otlp,
-            model_control_mode=model_control_mode,
-            load_models=tuple(load_model or ()),
-            repository_poll_seconds=repository_poll_secs,
-            response_cache_bytes=response_cache_bytes,
-            rate_limit=rate_limit,
-            decoding=decoding,
-        )
+        cluster = RayConfig(**{one.field: one.value(values[one.parameter]) for one in options_of(RayConfig)})
+        config = ServeConfig.of(models=values["models"], **{one.field: one.value(values[one.parameter]) for one in _SERVING})
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    if ray:
+    if values["ray"]:
         from .ray.deploy import serve_on_ray
 
         serve_on_ray(config, cluster)
@@ -144,3 +50,73 @@ def serve(
     from .server import serve as run
 
     run(config)
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help lists its options by their groups."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """By typer's own name for a group, which typer heeds itself only where rich prints the help."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                group = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                groups.setdefault(getattr(parameter, "rich_help_panel", None) or group, []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def _read_file(context: typer.Context, path: Path | None) -> Path | None:
+    """Make the options of a TOML file the defaults of this call."""
+    if path is None:
+        return None
+    import difflib
+    import tomllib
+
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"cannot read {path}: {error}") from None
+    known = {one.name: one for one in (_MODELS, *_SERVING, _RAY, *options_of(RayConfig))}
+    for name, value in content.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else "options are named as on the command line, without the dashes"
+            raise typer.BadParameter(f"{path}: {name} is no option of headrace serve; {hint}")
+        if not _is(value, known[name].taken):
+            raise typer.BadParameter(f"{path}: {name} must be {_IN_FILES.get(known[name].taken, 'a text')}, got {value!r}")
+    context.default_map = {known[name].parameter: value for name, value in content.items()}
+    return path
+
+
+def _is(value: Any, kind: Any) -> bool:
+    if kind == list[str]:
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+    return isinstance(value, bool if kind is bool else str)
+
+
+def _parameter(one: Option, group: str | None = None) -> inspect.Parameter:
+    """What the command takes for an option, for typer."""
+    about: dict[str, Any] = {"help": one.description, "envvar": one.variable, "show_envvar": False, "metavar": one.metavar}
+    if one is _MODELS:
+        info = typer.Argument(**about)
+    elif one is _CONFIG:
+        info = typer.Option(is_eager=True, callback=_read_file, **about)
+    else:
+        info = typer.Option(rich_help_panel=group, show_default=one.kind is not bool, **about)
+    default = None if one.default == () else one.default
+    kind = Annotated[one.taken | None if default is None else one.taken, info]  # type: ignore[valid-type]
+    return inspect.Parameter(one.parameter, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+serve.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [
+        inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+        *map(_parameter, (_MODELS, _CONFIG)),
+        *(_parameter(one, group.title) for group in GROUPS.values() for one in options_of(group)),
+        *(_parameter(one, RayConfig.title) for one in (_RAY, *options_of(RayConfig))),
+    ]
+)

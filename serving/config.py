@@ -24,6 +24,7 @@ _HOST = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _GPUS = re.compile(r"\d+(,\d+)*")
 
 _TLS_WITH_RAY = "Ray Serve's proxies take HTTP; end TLS at the load balancer before them"
+_HEADS_WITH_RAY = "Ray Serve's proxies read the heads of requests"
 _LOADING_WITH_RAY = "replicas load models as they are asked for"
 _FOLDER_WITH_RAY = f"{_LOADING_WITH_RAY}; start the command again after the folder changed"
 
@@ -35,13 +36,13 @@ class Addresses(OptionGroup):
     title = "Addresses"
 
     host: str = option("127.0.0.1", "The address to bind.")
-    http_port: int = option(8000, "0 takes a free one.", least=0, most=65535)
+    http_port: int = option(8000, "The port of HTTP; 0 takes a free one.", least=0, most=65535)
     grpc_port: int | None = option(
-        8001, "0 takes a free one.", least=0, most=65535,
+        8001, "The port of gRPC; 0 takes a free one.", least=0, most=65535,
         not_with_ray="gRPC is not offered there; clients speak HTTP, or to a server without --ray",
     )  # fmt: skip
     metrics_port: int | None = option(
-        8002, "0 takes a free one.", least=0, most=65535,
+        8002, "The port of Prometheus metrics; 0 takes a free one.", least=0, most=65535,
         not_with_ray="every node of a Ray cluster exports its own metrics; see docs/ray.md",
     )  # fmt: skip
     ready_file: Path | None = option(None, "Written as JSON with the ports once every model was tried.")
@@ -63,7 +64,10 @@ class Security(OptionGroup):
     title = "Security"
 
     allowed_hosts: tuple[str, ...] = option(
-        (), "A name by which the server may be called, besides localhost and addresses. Repeatable.", name="allowed-host"
+        (),
+        "A name by which the server may be called, besides localhost and addresses. Repeatable.",
+        name="allowed-host",
+        metavar="NAME",
     )
     token_file: Path | None = option(None, "TOML or JSON with lists of bearer tokens under infer, admin and metrics.")
     tls_cert: Path | None = option(None, "PEM certificate chain; all ports then speak TLS only.", not_with_ray=_TLS_WITH_RAY)
@@ -119,7 +123,7 @@ class ModelControl(OptionGroup):
         not_with_ray=_FOLDER_WITH_RAY,
     )  # fmt: skip
     load_models: tuple[str, ...] = option(
-        (), "Under explicit control, loaded at the start; '*' is all. Repeatable.", name="load-model",
+        (), "A model to load at the start under explicit control; '*' is all. Repeatable.", name="load-model", metavar="NAME",
         not_with_ray=_LOADING_WITH_RAY,
     )  # fmt: skip
     repository_poll_seconds: float = option(
@@ -154,13 +158,15 @@ class Limits(OptionGroup):
 
     title = "Limits"
 
-    max_body_bytes: int = option(64 * MIB, "Bytes of a request's body, and of a gRPC message.", least=1)
-    max_decompressed_bytes: int = option(128 * MIB, "Bytes of a compressed body once it is decompressed.", least=1)
-    max_header_bytes: int = option(64 * 1024, "Bytes of a request's head.", least=1)
-    max_json_depth: int = option(32, "Levels of nested lists and objects in a request's JSON.", least=1)
-    max_inflight_bytes: int = option(512 * MIB, "Bytes of all bodies under way together.", least=1)
-    max_pixels: int = option(50_000_000, "Pixels of an image.", least=1)
-    head_timeout_seconds: float = option(20.0, "Seconds in which a request's head must arrive.", above=0)
+    max_body_bytes: int = option(64 * MIB, "The most bytes of a request's body, and of a gRPC message.", least=1)
+    max_decompressed_bytes: int = option(128 * MIB, "The most bytes of a compressed body once it is decompressed.", least=1)
+    max_header_bytes: int = option(64 * 1024, "The most bytes of a request's head.", least=1, not_with_ray=_HEADS_WITH_RAY)
+    max_json_depth: int = option(32, "The most levels of nested lists and objects in a request's JSON.", least=1)
+    max_inflight_bytes: int = option(512 * MIB, "The most bytes of all bodies under way together.", least=1)
+    max_pixels: int = option(50_000_000, "The most pixels of an image.", least=1)
+    head_timeout_seconds: float = option(
+        20.0, "Seconds in which a request's head must arrive.", above=0, not_with_ray=_HEADS_WITH_RAY
+    )
     body_timeout_seconds: float = option(
         60.0, "Seconds in which a request's body must arrive, and in which a client must take its answer.", above=0
     )
@@ -218,13 +224,13 @@ class Processes(OptionGroup):
 
     instances: int | None = option(None, "Sessions side by side per model (and GPU).", least=1, unset="what warm-up finds")
     devices: tuple[int, ...] | None = option(
-        None, "GPUs for models that were planned on one, as in 0,1; all: those that the server sees.",
+        None, "GPUs for models that were planned on one, as in 0,1; all are those that the server sees.",
         metavar="all|N,N", parse=parse_devices, unset="all",
         not_with_ray="a replica uses the GPUs that Ray gives it; see --gpus-per-replica",
     )  # fmt: skip
     threads: int | None = option(None, "CPU threads of each session.", least=1, unset="as the plan measured")
     frontends: int | None = option(
-        None, "Processes that take requests and decode images; 0 is one process for all.",
+        None, "Processes that take requests and decode images, where 0 is one process for all.",
         least=0, most=_MAX_FRONTENDS, unset="by the cores",
         not_with_ray="Ray Serve's proxies are the front ends, one per node",
     )  # fmt: skip

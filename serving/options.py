@@ -24,8 +24,8 @@ class Option:
     name: str
     help: str
     kind: Any
-    optional: bool
     default: Any
+    optional: bool = False
     least: float | None = None
     above: float | None = None
     most: float | None = None
@@ -46,6 +46,21 @@ class Option:
     def variable(self) -> str:
         """The environment variable that sets it."""
         return f"HEADRACE_SERVE_{self.parameter.upper()}"
+
+    @property
+    def description(self) -> str:
+        return self.help if self.unset is None else f"{self.help.removesuffix('.')}; by default {self.unset}."
+
+    @property
+    def taken(self) -> Any:
+        """The type that the command line takes, before `value` makes it the option's."""
+        return list[str] if self.default == () else str if self.parse else self.kind
+
+    def value(self, given: Any) -> Any:
+        """The value of what the command line took. Raises ValueError."""
+        if given is not None and self.parse:
+            return self.parse(given)
+        return tuple(given or ()) if self.default == () else given
 
     def check(self, value: Any) -> None:
         """Raises ValueError where a choice or a number is not one that the option takes."""
