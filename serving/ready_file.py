@@ -1,4 +1,4 @@
-"""What the server tells whoever started it: lines on stdout, and a file with its ports."""
+"""What the server reports to whoever started it: lines on stdout, and a file with its ports."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 from .config import ServeConfig
 
-__all__ = ["say", "serving_line", "write_ready"]
+__all__ = ["report", "serving_line", "write_ready"]
 
 _PATHS = {"metrics": "/metrics"}
 
 
-def say(line: str) -> None:
+def report(line: str) -> None:
     """One line on stdout, at once."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -21,7 +21,7 @@ from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait, servi
 from .staging import Staging
 from .statistics import BatchTimes, ModelStatistics, failure
 
-__all__ = ["Batcher", "Runner", "Ticket"]
+__all__ = ["Batcher", "Instance", "Runner", "Ticket", "close"]
 
 log = logging.getLogger("headrace.serving")
 
@@ -33,6 +33,16 @@ class Runner(Protocol):
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]: ...
     def close(self) -> None: ...
+
+
+Instance = Mapping[int, Runner]
+"""The session of every bucket; buckets may share one."""
+
+
+def close(instance: Instance) -> None:
+    """Close every session of an instance once."""
+    for session in {id(session): session for session in instance.values()}.values():
+        session.close()
 
 
 class Ticket:
@@ -75,7 +85,7 @@ class Batcher:
 
     def __init__(
         self,
-        instances: Sequence[Mapping[int, Runner]],
+        instances: Sequence[Instance],
         table: LatencyTable,
         *,
         name: str = "model",
@@ -114,11 +124,6 @@ class Batcher:
         """Requests that were admitted and do not run yet."""
         return len(self._queue) + len(self._coming)
 
-    @property
-    def running(self) -> int:
-        """Requests in the batches that run now."""
-        return sum(self._running)
-
     def load(self) -> tuple[int, int, int]:
         """Requests whose tensors are still on their way here (images being decoded), that wait in the queue, and that run."""
         with self._changed:
@@ -137,20 +142,20 @@ class Batcher:
         arrived = now if arrived is None else arrived
         ticket = Ticket(rows, arrived + timeout, priority or DEFAULT_PRIORITY, arrived, next(self._serial))
         with self._changed:
-            refusal = self._refusal(ticket, now)
-            if refusal is None:
+            rejection = self._rejection(ticket, now)
+            if rejection is None:
                 self._coming[ticket] = None
-        if refusal is not None:
-            self.statistics.failed(0, failure(refusal))
-            raise refusal
+        if rejection is not None:
+            self.statistics.failed(0, failure(rejection))
+            raise rejection
         ticket.future.add_done_callback(lambda _: self._withdraw(ticket))
         return ticket
 
-    def _refusal(self, ticket: Ticket, now: float) -> OverloadedError | None:
+    def _rejection(self, ticket: Ticket, now: float) -> OverloadedError | None:
         if self._closing:
             return OverloadedError("the server is shutting down")
         ahead = [other for other in (*self._queue, *self._coming) if other.order < ticket.order]
-        refusal = self._policy.admit(
+        rejection = self._policy.admit(
             now,
             rows=ticket.rows,
             deadline=ticket.deadline,
@@ -160,16 +165,16 @@ class Batcher:
             busy_until=self._busy_until,
             table=self.table,
         )
-        if refusal is None:
+        if rejection is None:
             return None
-        retry = max(1, round(refusal.seconds))
-        if refusal.full:
+        retry = max(1, round(rejection.seconds))
+        if rejection.full:
             return OverloadedError(
                 f"the queue of model '{self._name}' is full ({self._max_queue} requests); try again later", retry_after=retry
             )
         return OverloadedError(
             f"model '{self._name}' cannot answer within {ticket.deadline - now:.3f} s, "
-            f"about {refusal.seconds:.3f} s are needed; allow more time or try again later",
+            f"about {rejection.seconds:.3f} s are needed; allow more time or try again later",
             retry_after=retry,
         )
 
@@ -203,16 +208,16 @@ class Batcher:
             self._changed.notify()
 
     def expire(self, ticket: Ticket) -> None:
-        """For when a request's deadline has passed: refuse it unless it runs already."""
+        """For when a request's deadline has passed: reject it unless it runs already."""
         if self._give_up(ticket, OverloadedError(f"the deadline passed before model '{self._name}' could run the request")):
             self.table.settle(in_time=False)
 
-    def refuse(self, ticket: Ticket, error: HeadraceError) -> None:
+    def reject(self, ticket: Ticket, error: HeadraceError) -> None:
         """Answer with an error, unless the request already runs or was answered."""
         self._give_up(ticket, error)
 
     def _give_up(self, ticket: Ticket, error: HeadraceError) -> bool:
-        """As `refuse`; says whether it waited still."""
+        """As `reject`; whether it waited still."""
         with self._changed:
             waiting = ticket.state in ("coming", "queued")
             self._remove(ticket)
@@ -228,14 +233,12 @@ class Batcher:
             for ticket in dropped:
                 self._remove(ticket)
             self._changed.notify_all()
-        self._fail(
-            [t for t in dropped if t.future.set_running_or_notify_cancel()], OverloadedError("the server is shutting down")
-        )
+        waiting = [ticket for ticket in dropped if ticket.future.set_running_or_notify_cancel()]
+        self._fail(waiting, OverloadedError("the server is shutting down"))
         for thread in self._threads:
             thread.join()
-        for sessions in self._instances:
-            for session in {id(session): session for session in sessions.values()}.values():
-                session.close()
+        for instance in self._instances:
+            close(instance)
 
     def _withdraw(self, ticket: Ticket) -> None:
         if ticket.future.cancelled():

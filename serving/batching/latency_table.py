@@ -14,7 +14,7 @@ _SMOOTHING, _OUTLIER = 0.1, 2.0
 # The smallest bucket that serves this share of the most rows per second is as good as the best.
 _EFFICIENT = 0.95
 # Of the requests that are admitted, this share may be late; each late one adds the step to the caution, up to the bound. In the
-# simulator a larger step refuses too much after a burst, and a smaller share refuses what could have been answered.
+# simulator a larger step rejects too much after a burst, and a smaller share rejects what could have been answered.
 _LATE, _STEP, _MOST_CAUTION = 0.02, 0.003, 2.0
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from .latency_table import LatencyTable
 
-__all__ = ["DEFAULT_PRIORITY", "BatchPolicy", "Decision", "Dispatch", "Refusal", "Reject", "Wait", "Waiting", "service_order"]
+__all__ = ["DEFAULT_PRIORITY", "BatchPolicy", "Decision", "Dispatch", "Reject", "Rejection", "Wait", "Waiting", "service_order"]
 
 # Where a request ranks that names no priority; 1 is served first.
 DEFAULT_PRIORITY = 100
@@ -54,7 +54,7 @@ Decision = Dispatch | Wait | Reject
 
 
 @dataclass(frozen=True)
-class Refusal:
+class Rejection:
     """A request that is not taken, because the queue is `full` or, if it is not, because the answer would be late.
 
     `seconds` is how long the answer would take.
@@ -175,7 +175,7 @@ class BatchPolicy:
         limit: int,
         busy_until: Sequence[float],
         table: LatencyTable,
-    ) -> Refusal | None:
+    ) -> Rejection | None:
         """Whether to take a request that arrives now; None takes it.
 
         `ahead` are the admitted requests that are served before it, `waiting` counts all that do not run yet, of which there
@@ -184,7 +184,7 @@ class BatchPolicy:
         allowed = deadline - now
         finish = self.finish_estimate(now, sum(other.rows for other in ahead), rows, busy_until, table, allowed=allowed)
         if waiting >= limit:
-            return Refusal(True, finish - now)
+            return Rejection(True, finish - now)
         if (finish - now) * table.caution <= allowed:
             return None
         # Those that will be given up, since they cannot join a full batch, take no time.
@@ -193,7 +193,7 @@ class BatchPolicy:
         lasting = sum(other.rows for other in ahead if other.deadline >= first)
         finish = self.finish_estimate(now, lasting, rows, busy_until, table, allowed=allowed)
         needed = (finish - now) * table.caution
-        return Refusal(False, needed) if needed > allowed else None
+        return Rejection(False, needed) if needed > allowed else None
 
     def _steady_size(self, rows: int, table: LatencyTable, allowed: float, instances: int) -> int:
         return max(min(table.efficient, table.steady_batch(table.largest, allowed, instances)), table.bucket_for(rows))

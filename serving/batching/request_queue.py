@@ -17,7 +17,7 @@ __all__ = ["RequestQueue"]
 class RequestQueue(Protocol):
     """One model's queue: `Batcher` itself, or a front end's view of the engine's. Any thread may call any method.
 
-    A ticket's future resolves to the outputs' rows, or to a RequestError; a refusal may also come that way, after `admit` has
+    A ticket's future resolves to the outputs' rows, or to a RequestError; a rejection may also come that way, after `admit` has
     returned, since a front end does not wait for the engine's word before it decodes.
     """
 
@@ -44,10 +44,10 @@ class RequestQueue(Protocol):
         ...
 
     def expire(self, ticket: Ticket) -> None:
-        """Its deadline has passed: refuse it unless it runs already."""
+        """Its deadline has passed: reject it unless it runs already."""
         ...
 
-    def refuse(self, ticket: Ticket, error: HeadraceError) -> None:
+    def reject(self, ticket: Ticket, error: HeadraceError) -> None:
         """Answer with an error, unless the request already runs or was answered."""
         ...
 

@@ -13,7 +13,7 @@ from ...errors import ExecutionError, OverloadedError
 
 __all__ = ["FAILURES", "LATENCY_BOUNDS", "SLACK_BOUNDS", "BatchTimes", "ModelStatistics", "failure"]
 
-# Why requests fail, in the words of Triton's metric: refused or too late; given up by the caller; failed by the model; wrong.
+# Why requests fail, in the words of Triton's metric: rejected or too late; given up by the caller; failed by the model; wrong.
 FAILURES = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
 # Upper bounds, in seconds, of the latency histogram: ten per decade, the preferred numbers R10 of ISO 3, from 0.1 ms to 100 s.

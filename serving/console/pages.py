@@ -61,7 +61,7 @@ def add_console(app: FastAPI, plane: DataPlane) -> None:
     @app.get("/v1/figures", tags=["server"])
     async def figures() -> Response:
         """Counters, latency histograms and queues of all models, as the console draws them: rates are their changes."""
-        return JSONResponse(await plane.figures())
+        return JSONResponse(await plane.live_stats())
 
 
 def _read(path: Path) -> _File:

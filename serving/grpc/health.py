@@ -51,7 +51,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         loop, changed, said = asyncio.get_running_loop(), asyncio.Event(), None
         self._watchers.add(changed)
         try:
-            with self._repository.changes.listening(lambda: loop.call_soon_threadsafe(changed.set)):
+            with self._repository.notifications.listening(lambda: loop.call_soon_threadsafe(changed.set)):
                 while True:
                     changed.clear()
                     status = self._status(request.service)

@@ -10,19 +10,18 @@ import functools
 import io
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from PIL import Image, JpegImagePlugin
 
 from ...runtime.images.preprocessing import MAX_PIXELS, Preprocessor, crop_box, resized
 
-__all__ = ["DECODINGS", "Decoding", "FastPreprocessor", "make_preprocessor"]
+__all__ = ["DECODINGS", "FastPreprocessor", "make_preprocessor"]
 
 log = logging.getLogger("headrace.serving")
 
-Decoding = Literal["exact", "fast", "scaled"]
-DECODINGS: tuple[str, ...] = get_args(Decoding)
+DECODINGS = ("exact", "fast", "scaled")
 
 _SUBSAMPLINGS = ("444", "422", "420", "Gray")
 
@@ -49,7 +48,7 @@ class FastPreprocessor(Preprocessor):
     """A `Preprocessor` whose 8-bit values of JPEG images may differ by `resample.BOUND` after its first resize.
 
     With `scaled`, images at least twice as large as they are needed, and that twice over, are decoded at 1/2, 1/4 or 1/8 in
-    the frequency domain, which reads less and averages differently; docs/serve.md has the differences.
+    the frequency domain, which reads less and averages differently; docs/decoding.md has the differences.
     """
 
     def __init__(

@@ -15,17 +15,15 @@ import numpy as np
 from PIL import JpegImagePlugin
 
 from ...runtime.images.preprocessing import MAX_PIXELS, ImageError, Preprocessor
-from .fast_preprocessing import DECODINGS, make_preprocessor
+from .fast_preprocessing import make_preprocessor
 from .gather import Gatherer
 
 if TYPE_CHECKING:
     from ...runtime.images.gpu_images import GpuImages
 
-__all__ = ["ALL_DECODINGS", "GPU_BATCH", "GpuPreprocessor", "check_gpu_decoding", "make_gpu_preprocessor"]
+__all__ = ["GPU_BATCH", "GpuPreprocessor", "check_gpu_decoding", "make_gpu_preprocessor"]
 
 log = logging.getLogger("headrace.serving")
-
-ALL_DECODINGS = (*DECODINGS, "gpu")
 
 GPU_BATCH = 64
 """Images that are decoded together at most."""

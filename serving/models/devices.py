@@ -8,7 +8,7 @@ from functools import partial
 from ...errors import BackendError
 from ...runtime.artifact.plan import Plan
 from ...runtime.base.session import visible_gpus
-from .warmup import Instance
+from ..batching.batcher import Instance
 
 __all__ = ["each_device"]
 

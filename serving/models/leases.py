@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
-__all__ = ["Uses", "in_use"]
+__all__ = ["Leases", "leased"]
 
 
-class Uses:
+class Leases:
     """Counts the requests that use one model version. Any thread may call any method."""
 
     def __init__(self) -> None:
@@ -19,15 +19,15 @@ class Uses:
         self._count = 0
         self._retired = False
 
-    def enter(self) -> bool:
-        """Begin one use, to be ended by `leave`; False, and nothing to end, once the version is retired."""
+    def acquire(self) -> bool:
+        """Begin one use, to be ended by `release`; False, and nothing to end, once the version is retired."""
         with self._changed:
             if self._retired:
                 return False
             self._count += 1
             return True
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """End one use."""
         with self._changed:
             self._count -= 1
@@ -44,24 +44,24 @@ class Uses:
             return not self._count
 
 
-class _Used(Protocol):
+class _Leasable(Protocol):
     @property
-    def uses(self) -> Uses: ...
+    def leases(self) -> Leases: ...
 
 
-M = TypeVar("M", bound=_Used)
+M = TypeVar("M", bound=_Leasable)
 
 
 @contextlib.contextmanager
-def in_use(look_up: Callable[[], M]) -> Iterator[M]:
+def leased(look_up: Callable[[], M]) -> Iterator[M]:
     """What `look_up` finds, kept from being closed until the block ends, whatever is loaded or unloaded meanwhile.
 
     Whoever retires a model must have put another in its place before, or nothing, so that looking it up again ends.
     """
     model = look_up()
-    while not model.uses.enter():  # it was exchanged between the two
+    while not model.leases.acquire():  # it was exchanged between the two
         model = look_up()
     try:
         yield model
     finally:
-        model.uses.leave()
+        model.leases.release()

@@ -9,12 +9,12 @@ from ..batching.batcher import Batcher
 from ..batching.statistics import LATENCY_BOUNDS
 from ..config import ServeConfig
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
-from .repository_protocol import Repository
+from .repository_protocol import RepositoryProtocol
 
-__all__ = ["model_figures", "server_figures"]
+__all__ = ["model_live_stats", "server_live_stats"]
 
 
-def model_figures(model: Model) -> dict[str, Any]:
+def model_live_stats(model: Model) -> dict[str, Any]:
     """What a model has counted since it was loaded, and its queue now, where it has one in this process.
 
     Whoever asks twice sees what happened between: rates, batch sizes, and quantiles by `LATENCY_BOUNDS`.
@@ -40,10 +40,10 @@ def model_figures(model: Model) -> dict[str, Any]:
     return figures
 
 
-async def server_figures(repository: Repository, config: ServeConfig) -> dict[str, Any]:
+async def server_live_stats(repository: RepositoryProtocol, config: ServeConfig) -> dict[str, Any]:
     """The figures of every model that serves, summed over all front ends. Raises OverloadedError while there is no engine."""
     models = repository.ready_models()
-    figures = await repository.figures(models)
+    figures = await repository.live_stats(models)
     return {
         "time": time.time(),
         "ready": repository.ready,

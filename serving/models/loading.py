@@ -15,7 +15,7 @@ from ...runtime.artifact.model_config import ModelConfig, check_config, read_con
 from ...runtime.artifact.plan import Choice, Plan
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
-from ..batching.batcher import Batcher, Runner
+from ..batching.batcher import Batcher, Runner, close
 from ..batching.policy import BatchPolicy
 from ..batching.staging import Staging
 from ..batching.statistics import ModelStatistics
@@ -25,7 +25,7 @@ from ..images.gpu_preprocessing import make_gpu_preprocessor
 from .devices import each_device
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .response_cache import ResponseCache
-from .warmup import close, warm_up
+from .warmup import warm_up
 
 __all__ = ["companion_target", "load_companion", "load_tensor_model", "max_delay", "open_instance", "preprocessor_of"]
 
@@ -118,7 +118,7 @@ def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> M
         target = _target(folder.name.removesuffix("_decode"), targets, folder.name)
         _one_image_input(declared, folder.name)
         return DecodeModel(
-            name=folder.name, version=version, config=declared, target=target, uses=target.uses, statistics=target.decoding
+            name=folder.name, version=version, config=declared, target=target, leases=target.leases, statistics=target.decoding
         )
     steps = declared.message.get("ensemble_scheduling", {}).get("step", [])
     if len(steps) != 2 or not str(steps[0].get("model_name", "")).endswith("_decode"):
@@ -141,7 +141,7 @@ def load_companion(folder: Path, targets: Mapping[str, TensorModel | None]) -> M
         config=declared,
         labels=target.labels,
         target=target,
-        uses=target.uses,
+        leases=target.leases,
         outputs={tensor.name: outputs[tensor.name] for tensor in declared.outputs},
     )
 

@@ -15,10 +15,10 @@ from ..config import ServeConfig
 from .loading import load_companion, load_tensor_model
 from .models import Model, TensorModel
 from .response_cache import ResponseCache
-from .snapshots import Key, Members, Published, rows
+from .snapshots import Key, Members, Snapshot, rows
 from .versions import VersionPolicy, version_signature
 
-__all__ = ["Family"]
+__all__ = ["ModelGroup"]
 
 log = logging.getLogger("headrace.serving")
 
@@ -32,10 +32,10 @@ class _Loaded:
     signature: str
 
 
-class Family:
-    """Brings what serves in line with the folders and with what is asked for. `published` may be read at any time.
+class ModelGroup:
+    """Brings what serves in line with the folders and with what is asked for. `snapshot` may be read at any time.
 
-    Changes take turns. A version is opened, warmed up and tried out while the old ones serve; then `published` is replaced, so
+    Changes take turns. A version is opened, warmed up and tried out while the old ones serve; then `snapshot` is replaced, so
     that new requests find it, and versions that are no longer there are closed in the background once their last request is
     answered. What cannot be loaded stays out with its reason, and what served before goes on.
     """
@@ -45,16 +45,16 @@ class Family:
         name: str,
         root: Path,
         config: ServeConfig,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         *,
         cache: ResponseCache | None = None,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
-        self.published = Published()
+        self.snapshot = Snapshot()
         self._root = root
         self._config = config
-        self._say = say
+        self._report = report
         self._cache = cache
         self._on_change = on_change
         self._turn = threading.Lock()
@@ -71,12 +71,12 @@ class Family:
         self._loading: set[Key] = set()
         self._draining: dict[int, tuple[TensorModel, threading.Thread]] = {}
 
-    def announce(self, members: Members, wanted: set[str]) -> None:
+    def expect(self, members: Members, wanted: set[str]) -> None:
         """List the folders before anything of them is loaded; those that are wanted as being loaded."""
         with self._guard:
             self._members = members
             self._loading = {(name, "") for name in wanted}
-        self._publish()
+        self._renew()
 
     def load(
         self, members: Members, names: set[str], *, configure: bool = True, override: ModelConfig | None = None
@@ -196,13 +196,13 @@ class Family:
         key = (self.name, str(number))
         with self._guard:
             self._loading.add(key)
-        self._publish()
+        self._renew()
         try:
             serving = before.model if before else None
             return load_tensor_model(
                 folder,
                 self._config,
-                self._say,
+                self._report,
                 version=number,
                 override=self._override,
                 before=serving,
@@ -240,33 +240,33 @@ class Family:
             self._loading = set()
             for model, thread in zip(retired, drains, strict=True):
                 self._draining[id(model)] = (model, thread)
-        self._publish()  # from here on no request finds what is retired
+        self._renew()  # from here on no request finds what is retired
         for thread in drains:
             thread.start()
 
     def _drain(self, model: TensorModel) -> None:
-        if not model.uses.retire(self._config.processes.drain_seconds):
+        if not model.leases.retire(self._config.processes.drain_seconds):
             log.warning(
                 "%s version %s is still in use after %g s", model.name, model.version, self._config.processes.drain_seconds
             )
         model.close()
         with self._guard:
             del self._draining[id(model)]
-        self._publish()
-        self._say(f"{model.name}: the former version {model.version} has answered its last request and is closed")
+        self._renew()
+        self._report(f"{model.name}: the former version {model.version} has answered its last request and is closed")
 
     def _reject(self, version: str, error: Exception, *, name: str = "") -> None:
         name = name or self.name
         reason = self._reason(error)
         with self._guard:
             self._reasons[name, version] = reason
-        self._say(f"{name}: {f'version {version} is ' if version else ''}not served: {reason}")
+        self._report(f"{name}: {f'version {version} is ' if version else ''}not served: {reason}")
 
     def _reason(self, error: Exception) -> str:
         """An error's message; callers see it, so it names files inside the repository only."""
         return str(error).replace(f"{self._root}/", "").replace(str(self._root), ".")
 
-    def _publish(self) -> None:
+    def _renew(self) -> None:
         with self._guard:
             members = self._members
             models: dict[str, Mapping[str, Model]] = {
@@ -286,5 +286,5 @@ class Family:
                     reasons=self._reasons,
                     idle="the version policy leaves it out" if name in self._wanted else "not loaded",
                 )
-            self.published = Published(models=models, entries=tuple(entries))
+            self.snapshot = Snapshot(models=models, entries=tuple(entries))
         self._on_change()

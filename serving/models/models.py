@@ -12,7 +12,7 @@ from ...specs import Preprocessing, Signature
 from ..batching.request_queue import RequestQueue
 from ..batching.statistics import ModelStatistics
 from ..protocol.messages import InferenceRequest, Tensor
-from .leases import Uses
+from .leases import Leases
 from .response_cache import ModelCache
 
 __all__ = ["ClassifyModel", "DecodeModel", "Model", "TensorModel"]
@@ -22,7 +22,7 @@ __all__ = ["ClassifyModel", "DecodeModel", "Model", "TensorModel"]
 class Model:
     """One version of a model. `config` declares its tensors; `labels` name the entries of its first output.
 
-    Whoever sends it a request does so between `uses.enter()` and `uses.leave()`, as `ModelRepository.use` does.
+    Whoever sends it a request does so between `leases.acquire()` and `leases.release()`, as `ModelRepository.use` does.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Model:
     config: ModelConfig
     labels: tuple[str, ...] = ()
     statistics: ModelStatistics = field(default_factory=ModelStatistics)
-    uses: Uses = field(default_factory=Uses, repr=False)
+    leases: Leases = field(default_factory=Leases, repr=False)
 
     def check_inputs(self, request: InferenceRequest) -> tuple[list[Tensor], int]:
         """The request's tensors in the config's order, and how many rows they have; raises InputError on what does not fit."""

@@ -1,4 +1,4 @@
-"""Telling those who wait that what serves has changed."""
+"""For those who wait until what serves has changed."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-__all__ = ["Changes"]
+__all__ = ["Notifications"]
 
 Listener = Callable[[], object]
 
 
-class Changes:
-    """Listeners that are called, one after the other in the thread that `tell`s, and should be quick. Any thread may call."""
+class Notifications:
+    """Listeners that are called, one after the other in the thread that `notify`s, and should be quick. Any thread may call."""
 
     def __init__(self, *listeners: Listener) -> None:
         self._lock = threading.Lock()
         self._listeners: dict[object, Listener] = {object(): listener for listener in listeners}
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Something has changed."""
         with self._lock:
             listeners = list(self._listeners.values())

@@ -15,11 +15,11 @@ from ...errors import ArtifactError, InputError, NotFoundError, OverloadedError,
 from ...runtime.artifact.model_config import parse_config_json
 from ..config import ServeConfig
 from .folder_watch import FolderWatch
-from .leases import in_use
-from .live_stats import model_figures
-from .model_group import Family
+from .leases import leased
+from .live_stats import model_live_stats
+from .model_group import ModelGroup
 from .models import Model
-from .notifications import Changes
+from .notifications import Notifications
 from .response_cache import ResponseCache
 from .scan import scan
 from .snapshots import Entry, Members
@@ -40,20 +40,20 @@ class ModelRepository:
     "none": what is there at the start. "explicit": `start_load` and `start_unload`. "poll": the folder is looked at again and
     again, and followed. Names in requests are only ever compared with the names that were found, so none can lead out of the
     folder. Any thread may call any method; only `load` and `close` take long. `on_change` is called, in any thread, whenever
-    something begins or ceases to serve or the index changes; what is retired then is not closed before its `uses` are over.
+    something begins or ceases to serve or the index changes; what is retired is not closed before its `leases` are released.
     """
 
     def __init__(self, config: ServeConfig, on_change: Callable[[], None] = lambda: None) -> None:
         self._config = config
-        self.changes = Changes(on_change)
+        self.notifications = Notifications(on_change)
         self._root = config.models.resolve()
         self._mode = config.control.model_control_mode
         self._loaded = threading.Event()
         self._draining = threading.Event()
         self._scanning = threading.Lock()
-        self._families: dict[str, Family] = {}
-        self._by_name: Mapping[str, Family] = {}
-        self._say: Callable[[str], None] = _log
+        self._groups: dict[str, ModelGroup] = {}
+        self._by_name: Mapping[str, ModelGroup] = {}
+        self._progress: Callable[[str], None] = partial(log.info, "%s")
         self.cache = ResponseCache(config.batching.response_cache_bytes) if config.batching.response_cache_bytes else None
         self._control = ThreadPoolExecutor(_CONTROL_THREADS, thread_name_prefix="headrace-control")
         self._poller: threading.Thread | None = None
@@ -62,22 +62,22 @@ class ModelRepository:
                 f"{config.models} is not a folder; give the models folder that headrace migrate or compile wrote"
             )
         members = self._rescan()
-        names = {name for family, found in members.items() for name in found.names(family)}
+        names = {name for group, found in members.items() for name in found.names(group)}
         if not names and self._mode == "none":
             raise ArtifactError(f"{config.models} holds no models; write one with headrace migrate or headrace compile")
         if unknown := sorted(set(config.control.load_models) - names - {"*"}):
             raise ArtifactError(
                 f"{config.models} holds no model {unknown[0]!r} to load; it has {', '.join(sorted(names)) or 'none'}"
             )
-        for name, family in self._families.items():
-            family.announce(members[name], self._wanted_at_start(name, members[name]))
+        for name, group in self._groups.items():
+            group.expect(members[name], self._wanted_at_start(name, members[name]))
 
     def load(self, progress: Callable[[str], None] = lambda _: None) -> None:
         """Load what is to serve from the start, one model after another; one that fails stays out with its reason.
 
         In poll mode the folder is followed from then on. Raises ArtifactError when none of those to load can be served.
         """
-        self._say = progress
+        self._progress = progress
         watch = FolderWatch(self._root)
         members = self._rescan()
         wanted = {name: self._wanted_at_start(name, found) for name, found in members.items()}
@@ -85,39 +85,39 @@ class ModelRepository:
             if self._draining.is_set():
                 return
             if names:
-                self._families[name].load(members[name], names)
+                self._groups[name].load(members[name], names)
         if self._mode == "poll":
             self._poller = threading.Thread(target=self._poll, args=(watch,), name="headrace-poll", daemon=True)
             self._poller.start()
         self._loaded.set()
-        self.changes.tell()
+        self.notifications.notify()
         if any(wanted.values()) and self._mode != "poll" and not self.ready_models() and not self._draining.is_set():
             reasons = "\n".join(f"  {entry.name}: {entry.reason}" for entry in self.entries)
             raise ArtifactError(f"none of the models in {self._config.models} can be served:\n{reasons}")
 
-    def _wanted_at_start(self, family: str, members: Members) -> set[str]:
-        names = set(members.names(family))
+    def _wanted_at_start(self, group: str, members: Members) -> set[str]:
+        names = set(members.names(group))
         if self._mode != "explicit" or "*" in self._config.control.load_models:
             return names
         asked = names & set(self._config.control.load_models)
-        return _with_companions(family, asked, names)
+        return _with_companions(group, asked, names)
 
     @property
     def ready(self) -> bool:
         """The first loading is done, the server is not shutting down, and something serves; under explicit control, whoever
         unloads the last model is not told that the server is broken."""
-        serving = self._mode == "explicit" or any(family.published.models for family in self._by_name.values())
+        serving = self._mode == "explicit" or any(group.snapshot.models for group in self._by_name.values())
         return self._loaded.is_set() and not self._draining.is_set() and serving
 
     @property
     def entries(self) -> list[Entry]:
         """Every version of every model with its state, sorted by name."""
-        families = dict.fromkeys(self._by_name.values())
-        return sorted((entry for family in families for entry in family.published.entries), key=lambda entry: entry.name)
+        groups = dict.fromkeys(self._by_name.values())
+        return sorted((entry for group in groups for entry in group.snapshot.entries), key=lambda entry: entry.name)
 
     def ready_models(self) -> list[Model]:
         """The models that serve, every version of them."""
-        named = {name: family.published.models.get(name, {}) for name, family in sorted(self._by_name.items())}
+        named = {name: group.snapshot.models.get(name, {}) for name, group in sorted(self._by_name.items())}
         return [model for versions in named.values() for model in versions.values()]
 
     def get(self, name: str, version: str = "") -> Model:
@@ -125,14 +125,14 @@ class ModelRepository:
 
         Raises NotFoundError, or OverloadedError while it is still loading.
         """
-        family = self._by_name.get(name)
-        if family is None:
+        group = self._by_name.get(name)
+        if group is None:
             raise NotFoundError(f"unknown model '{name[:100]}'; POST /v2/repository/index lists what is served")
-        published = family.published
-        versions = published.models.get(name, {})
+        snapshot = group.snapshot
+        versions = snapshot.models.get(name, {})
         if model := versions.get(version) if version else next(iter(versions.values()), None):
             return model
-        own = [entry for entry in published.entries if entry.name == name]
+        own = [entry for entry in snapshot.entries if entry.name == name]
         if any(entry.state == "LOADING" and (not version or entry.version in ("", version)) for entry in own):
             raise OverloadedError(f"model '{name}' is still loading; try again soon", retry_after=5)
         if versions:
@@ -143,12 +143,12 @@ class ModelRepository:
 
     def use(self, name: str, version: str = "") -> contextlib.AbstractContextManager[Model]:
         """The model that `get` gives, which is not closed before the block ends, whatever is loaded or unloaded meanwhile."""
-        return in_use(lambda: self.get(name, version))
+        return leased(lambda: self.get(name, version))
 
     def versions(self, name: str) -> list[str]:
         """The versions of a model that serve, newest first."""
         self.get(name)
-        return list(self._by_name[name].published.models.get(name, {}))
+        return list(self._by_name[name].snapshot.models.get(name, {}))
 
     def index(self, *, ready_only: bool = False) -> list[dict[str, str]]:
         """The repository extension's list."""
@@ -162,9 +162,9 @@ class ModelRepository:
         """What each of the models has counted, in the form of the statistics extension."""
         return [model.statistics.snapshot() for model in models]
 
-    async def figures(self, models: Sequence[Model]) -> list[dict[str, Any]]:
+    async def live_stats(self, models: Sequence[Model]) -> list[dict[str, Any]]:
         """What each of the models does right now."""
-        return [model_figures(model) for model in models]
+        return [model_live_stats(model) for model in models]
 
     async def load_model(self, name: str, config: str | None = None) -> None:
         """`start_load`, to its end; when this is cancelled, loading goes on."""
@@ -201,20 +201,20 @@ class ModelRepository:
         return self._control.submit(work)
 
     def _load_model(self, name: str, config: str | None) -> None:
-        family, members = self._find(name)
-        names = set(members.names(family.name))
+        group, members = self._find(name)
+        names = set(members.names(group.name))
         override = None
         if config is not None:
-            if name != family.name:
-                raise UnsupportedError(f"'{name}' has no configuration of its own; give one when loading '{family.name}'")
+            if name != group.name:
+                raise UnsupportedError(f"'{name}' has no configuration of its own; give one when loading '{group.name}'")
             try:
                 override = parse_config_json(config, where="parameter 'config'")
             except ArtifactError as error:
                 raise InputError(f"failed to load '{name}': {error}") from error
-        reasons = family.load(
-            members, _with_companions(family.name, {name}, names), configure=name == family.name, override=override
+        reasons = group.load(
+            members, _with_companions(group.name, {name}, names), configure=name == group.name, override=override
         )
-        concerned = {key: reason for key, reason in reasons.items() if key[0] in (name, family.name)}
+        concerned = {key: reason for key, reason in reasons.items() if key[0] in (name, group.name)}
         if concerned:
             listed = "; ".join(
                 f"{f'version {version}: ' if version else ''}{reason}" for (_, version), reason in concerned.items()
@@ -222,37 +222,42 @@ class ModelRepository:
             raise InputError(f"failed to load '{name}': {listed}")
 
     def _unload_model(self, name: str, dependents: bool) -> None:
-        family, members = self._find(name, gone=True)
-        whole = dependents or name == family.name or not members.tensor
-        family.unload(members, {name, family.name, *members.companions} if whole else {name})
+        group, members = self._find(name, gone=True)
+        whole = dependents or name == group.name or not members.tensor
+        group.unload(members, {name, group.name, *members.companions} if whole else {name})
 
-    def _find(self, name: str, *, gone: bool = False) -> tuple[Family, Members]:
-        """The family of a name in the folder or, with `gone`, of one that serves though its folder went away."""
+    def _find(self, name: str, *, gone: bool = False) -> tuple[ModelGroup, Members]:
+        """The group of a name in the folder or, with `gone`, of one that serves though its folder went away."""
         members = self._rescan()
-        for family, found in members.items():
-            if name in found.names(family):
-                return self._families[family], found
+        for group, found in members.items():
+            if name in found.names(group):
+                return self._groups[group], found
         if gone and name in self._by_name:
             return self._by_name[name], Members(tensor=False)
         raise NotFoundError(f"unknown model '{name[:100]}'; POST /v2/repository/index lists the models of the repository")
 
     def _rescan(self) -> Mapping[str, Members]:
-        """Look at the folder again. Families that went from it stay as long as they serve."""
+        """Look at the folder again. Groups that went from it stay as long as they serve."""
         with self._scanning:
             members = scan(self._root)
             for name in members:
-                if name not in self._families:
-                    self._families[name] = Family(
-                        name, self._root, self._config, self._tell, cache=self.cache, on_change=self.changes.tell
+                if name not in self._groups:
+                    self._groups[name] = ModelGroup(
+                        name,
+                        self._root,
+                        self._config,
+                        self._report,
+                        cache=self.cache,
+                        on_change=self.notifications.notify,
                     )
-                    self._families[name].announce(members[name], set())
-            by_name = {served: family for family in self._families.values() for served in family.published.models}
-            by_name |= {name: self._families[family] for family, found in members.items() for name in found.names(family)}
+                    self._groups[name].expect(members[name], set())
+            by_name = {served: group for group in self._groups.values() for served in group.snapshot.models}
+            by_name |= {name: self._groups[group] for group, found in members.items() for name in found.names(group)}
             self._by_name = by_name
             return members
 
-    def _tell(self, line: str) -> None:
-        self._say(line)
+    def _report(self, line: str) -> None:
+        self._progress(line)
 
     def _poll(self, watch: FolderWatch) -> None:
         while not self._draining.wait(self._config.control.repository_poll_seconds):
@@ -262,28 +267,28 @@ class ModelRepository:
                 log.error("the models folder cannot be followed", exc_info=error)
 
     def _follow(self, watch: FolderWatch) -> None:
-        """Bring the families in line whose folders changed."""
+        """Bring the groups in line whose folders changed."""
         pause = min(_SETTLE_SECONDS, self._config.control.repository_poll_seconds / 2)
         changed, restless = watch.changes(lambda: self._draining.wait(pause))
         if not changed:
             return
         before = self._by_name
         members = self._rescan()
-        for name, family in list(self._families.items()):
+        for name, group in list(self._groups.items()):
             own = members.get(name, Members(tensor=False))
-            names = {*own.names(name), *(known for known, of in before.items() if of is family)}
+            names = {*own.names(name), *(known for known, of in before.items() if of is group)}
             if names & changed and not names & restless:
-                family.follow(own)
+                group.follow(own)
         self._rescan()
 
     def drain(self) -> None:
         """Say "not ready" from now on, so that nobody sends more; what arrives is still answered."""
         first = not self._draining.is_set()
         self._draining.set()
-        for family in list(self._families.values()):
-            family.stop()
+        for group in list(self._groups.values()):
+            group.stop()
         if first:
-            self.changes.tell()
+            self.notifications.notify()
 
     def close(self, *, drain: bool = True) -> None:
         """Answer what was admitted, then end every thread."""
@@ -291,16 +296,12 @@ class ModelRepository:
         self._control.shutdown(cancel_futures=True)
         if self._poller is not None:
             self._poller.join()
-        for family in self._families.values():
-            family.close(drain=drain)
+        for group in self._groups.values():
+            group.close(drain=drain)
 
 
-def _log(line: str) -> None:
-    log.info("%s", line)
-
-
-def _with_companions(family: str, asked: set[str], names: set[str]) -> set[str]:
+def _with_companions(group: str, asked: set[str], names: set[str]) -> set[str]:
     """What loading these names means: a tensor model brings its companions, a companion its target."""
     if not asked:
         return set()
-    return names if family in asked else asked | {family} & names
+    return names if group in asked else asked | {group} & names

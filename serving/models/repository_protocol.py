@@ -7,17 +7,17 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from .models import Model
-from .notifications import Changes
+from .notifications import Notifications
 
-__all__ = ["Repository"]
+__all__ = ["RepositoryProtocol"]
 
 
-class Repository(Protocol):
+class RepositoryProtocol(Protocol):
     """Models by name: `ModelRepository`, or in a front end the engine's models as it last described them."""
 
     @property
-    def changes(self) -> Changes:
-        """Told, in any thread, whenever something begins or ceases to serve, or `ready` or the index changes."""
+    def notifications(self) -> Notifications:
+        """Notified, in any thread, whenever something begins or ceases to serve, or `ready` or the index changes."""
         ...
 
     @property
@@ -57,6 +57,6 @@ class Repository(Protocol):
         """What each of the models has counted, in the form of the statistics extension."""
         ...
 
-    async def figures(self, models: Sequence[Model]) -> list[dict[str, Any]]:
-        """What each of the models does right now; see `figures.model_figures`."""
+    async def live_stats(self, models: Sequence[Model]) -> list[dict[str, Any]]:
+        """What each of the models does right now; see `model_live_stats`."""
         ...

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .models import Model
 
-__all__ = ["Entry", "Members", "Published", "rows"]
+__all__ = ["Entry", "Members", "Snapshot", "rows"]
 
 Key = tuple[str, str]  # a model's name and version, the latter "" where none is known
 
@@ -28,7 +28,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Members:
-    """The folders of a family: whether the tensor model's own is there, and its companions' names."""
+    """The folders of a group: whether the tensor model's own is there, and its companions' names."""
 
     tensor: bool
     companions: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Members:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class Snapshot:
     """`models` has each name's versions that serve, newest first; `entries` are the rows of the index."""
 
     models: Mapping[str, Mapping[str, Model]] = field(default_factory=dict)

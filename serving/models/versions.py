@@ -28,12 +28,12 @@ class VersionPolicy:
     @classmethod
     def of(cls, config: ModelConfig) -> VersionPolicy:
         """What a config says; the newest version alone where it says nothing."""
-        said = config.message.get("version_policy", {})
-        if "specific" in said:
-            return cls(specific=tuple(int(version) for version in said["specific"].get("versions", ())))
-        if "all" in said:
+        declared = config.message.get("version_policy", {})
+        if "specific" in declared:
+            return cls(specific=tuple(int(version) for version in declared["specific"].get("versions", ())))
+        if "all" in declared:
             return cls(latest=None)
-        return cls(latest=max(1, int(said.get("latest", {}).get("num_versions", 1))))
+        return cls(latest=max(1, int(declared.get("latest", {}).get("num_versions", 1))))
 
     def candidates(self, found: Iterable[int]) -> list[int]:
         """The versions to try, newest first."""
@@ -53,8 +53,8 @@ def version_signature(folder: Path, version: int, config: ModelConfig) -> str:
 
     Contents are not read: loading compares them with their digests. Which versions serve is no matter of one version.
     """
-    said = {name: value for name, value in config.message.items() if name != "version_policy"}
-    total = hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16)
+    declared = {name: value for name, value in config.message.items() if name != "version_policy"}
+    total = hashlib.blake2b(json.dumps(declared, sort_keys=True).encode(), digest_size=16)
     beside = [path for path in sorted(folder.glob("*")) if path.name != FILE and not path.name.isdecimal()]
     for path in (folder / str(version), *beside):
         total.update(tree_signature(path).encode())

@@ -5,17 +5,17 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from ...errors import BackendError
 from ...specs import Signature, TensorSpec
-from ..batching.batcher import Runner
+from ..batching.batcher import Instance, Runner, close
 from ..batching.latency_table import LatencyTable
 
-__all__ = ["Instance", "close", "sample_inputs", "warm_up"]
+__all__ = ["sample_inputs", "warm_up"]
 
 _RUNS = 5
 # Slow batches are not run more often than this allows: the table needs the order of magnitude, plans were measured with care.
@@ -26,8 +26,6 @@ _SECONDS_PER_BUCKET = 0.6
 # size, so it is measured there too.
 _WORTH_A_SECOND = 1.15
 _SLICE_SECONDS, _AGREEING = 0.25, 3
-
-Instance = Mapping[int, Runner]
 
 
 def sample_inputs(signature: Signature, rows: int) -> list[np.ndarray]:
@@ -85,12 +83,6 @@ def warm_up(
     return instances, table
 
 
-def close(instance: Instance) -> None:
-    """Close every session of an instance once; buckets may share them."""
-    for session in {id(session): session for session in instance.values()}.values():
-        session.close()
-
-
 def _heat(instance: Instance, signature: Signature) -> None:
     for bucket, session in instance.items():
         try:
@@ -130,10 +122,10 @@ def _two_serve_more(instances: Sequence[Instance], signature: Signature, table: 
             done = list(pool.map(lambda instance: _runs_until(instance[bucket], inputs, end), used))
             return sum(done) / (time.perf_counter() - begin)
 
-        said: Counter[bool] = Counter()
-        while max(said.values(), default=0) < _AGREEING:
-            said[rate(instances) >= _WORTH_A_SECOND * rate(instances[:1])] += 1
-    return said[True] > said[False]
+        votes: Counter[bool] = Counter()
+        while max(votes.values(), default=0) < _AGREEING:
+            votes[rate(instances) >= _WORTH_A_SECOND * rate(instances[:1])] += 1
+    return votes[True] > votes[False]
 
 
 def _runs_until(session: Runner, inputs: Sequence[np.ndarray], end: float) -> int:

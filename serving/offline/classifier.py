@@ -16,11 +16,12 @@ import numpy as np
 from ...errors import AmbiguousError, ArtifactError, BackendError, ClassifyError, InputError
 from ...runtime.artifact.artifact import Artifact, load_artifact, model_names
 from ...runtime.artifact.model_config import read_config
+from ..batching.batcher import close
 from ..config import ServeConfig
 from ..images.decode_pool import decode_rows
 from ..models.devices import each_device
 from ..models.loading import companion_target, open_instance, preprocessor_of
-from ..models.warmup import close, warm_up
+from ..models.warmup import warm_up
 from ..protocol.results import top_labels
 from .config import ClassifyConfig
 from .images import Image

@@ -23,9 +23,9 @@ from ..config import ServeConfig
 from ..guard.byte_budget import ByteBudget
 from ..guard.rate_limit import RateLimiter
 from ..images.decode_pool import DecodePool, decode_rows
-from ..models.live_stats import server_figures
+from ..models.live_stats import server_live_stats
 from ..models.models import ClassifyModel, DecodeModel, Model, TensorModel
-from ..models.repository_protocol import Repository
+from ..models.repository_protocol import RepositoryProtocol
 from ..models.response_cache import fingerprint
 from ..observe.stages import Stage, note_batch, stages
 from ..protocol.codec import binary_to_tensor
@@ -53,7 +53,7 @@ class DataPlane:
     """All of the protocol's meaning over one repository. Coroutines run on the front ends' event loop and never block it."""
 
     def __init__(
-        self, repository: Repository, decoder: DecodePool, config: ServeConfig, *, settings: Settings | None = None
+        self, repository: RepositoryProtocol, decoder: DecodePool, config: ServeConfig, *, settings: Settings | None = None
     ) -> None:
         self.repository = repository
         self.decoder = decoder
@@ -127,9 +127,9 @@ class DataPlane:
             ],
         }
 
-    async def figures(self) -> dict[str, Any]:
+    async def live_stats(self) -> dict[str, Any]:
         """What every model does right now, for the console. Raises OverloadedError while there is no engine."""
-        return await server_figures(self.repository, self.config)
+        return await server_live_stats(self.repository, self.config)
 
     async def load_model(self, name: str, parameters: Mapping[str, Any]) -> None:
         """Load or renew a model; `parameters` may hold "config", JSON to use instead of its `config.pbtxt`.
@@ -327,14 +327,14 @@ class DataPlane:
                         noted.append(Stage("decode", begin, time.monotonic(), {}))
                 batcher.submit(ticket, [rows])
             except InputError as error:
-                batcher.refuse(ticket, error)
+                batcher.reject(ticket, error)
             else:
                 model.decoding.composed(len(images), int((time.monotonic() - begin) * 1e9))
 
         try:
             work = self.decoder.submit(decode)
         except OverloadedError as error:
-            batcher.refuse(ticket, error)
+            batcher.reject(ticket, error)
         else:
             ticket.future.add_done_callback(lambda _: work.cancel())
             work.add_done_callback(lambda done: _refuse_crashed(batcher, ticket, done))
@@ -358,7 +358,7 @@ def _refuse_crashed(batcher: RequestQueue, ticket: Ticket, done: Future[None]) -
     error = None if done.cancelled() else done.exception()
     if error is not None:
         log.error("decoding an image failed", exc_info=error)
-        batcher.refuse(ticket, ExecutionError("the image could not be decoded; the server's log says why"))
+        batcher.reject(ticket, ExecutionError("the image could not be decoded; the server's log says why"))
 
 
 def _tensor_metadata(tensor: ConfigTensor) -> dict[str, Any]:

@@ -138,13 +138,13 @@ class Connection:
                 ticket.queued = time.monotonic()
                 self.channel.send(Submit(ticket.number))
         if not fits:
-            self.refuse(ticket, InputError(f"the inputs must have the shapes {[list(shape) for shape in shapes]}"))
+            self.reject(ticket, InputError(f"the inputs must have the shapes {[list(shape) for shape in shapes]}"))
 
     def expire(self, ticket: RemoteTicket) -> None:
         """Have the engine refuse it unless it runs; the answer comes through the ticket."""
         self.channel.send(Expire(ticket.number))
 
-    def refuse(self, ticket: RemoteTicket, error: HeadraceError) -> None:
+    def reject(self, ticket: RemoteTicket, error: HeadraceError) -> None:
         """Answer with an error here, and give up the place there."""
         if self._claim(ticket):
             self.channel.send(Refuse(ticket.number))

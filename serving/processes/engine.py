@@ -16,12 +16,12 @@ import uvloop
 from ...errors import ArtifactError, ExecutionError, HeadraceError, OverloadedError, RequestError
 from ..batching.batcher import Batcher
 from ..config import ServeConfig
-from ..models.live_stats import model_figures
+from ..models.live_stats import model_live_stats
 from ..models.models import Model, TensorModel
 from ..models.repository import ModelRepository
 from ..observe.logs import log_output
 from ..observe.metrics import metrics_app
-from ..ready_file import say
+from ..ready_file import report
 from .arena import BlockLayout, map_memory
 from .child import begin, config_from_json, orphaned
 from .control import ControlLink
@@ -68,7 +68,7 @@ class Engine:
         try:
             failure = ""
             try:
-                await self._loop.run_in_executor(None, self._repository.load, say)
+                await self._loop.run_in_executor(None, self._repository.load, report)
             except HeadraceError as error:
                 failure = str(error)
             self._loaded = True
@@ -124,10 +124,10 @@ class Engine:
         self._tidy()
 
     def _tidy(self) -> None:
-        """Let go of the versions that nobody uses any more, and notice when every front end has seen the last catalogue."""
+        """Let go of the versions that nobody leases any more, and notice when every front end has seen the last catalogue."""
         used = {*self._current, *(number for desk in self._desks for number in desk.held)}
         for number in self._served.keys() - used:
-            self._served.pop(number).model.uses.leave()
+            self._served.pop(number).model.leases.release()
         if all(desk.seen == self._serial for desk in self._desks):
             self._seen_by_all.set()
 
@@ -162,7 +162,7 @@ class Engine:
             served = Served(model, model.batcher, layout)
         else:
             served = Served(model)
-        if not model.uses.enter():  # it was exchanged a moment ago, of which the next announcement tells
+        if not model.leases.acquire():  # it was exchanged a moment ago, of which the next announcement tells
             raise ArtifactError("it is being exchanged for another version")
         number = next(self._numbers)
         self._served[number] = served
@@ -171,7 +171,7 @@ class Engine:
     def _statistics(self) -> str:
         return json.dumps(
             {
-                number: {"statistics": served.model.statistics.snapshot(), "figures": model_figures(served.model)}
+                number: {"statistics": served.model.statistics.snapshot(), "figures": model_live_stats(served.model)}
                 for number, served in self._served.items()
             }
         )

@@ -45,7 +45,7 @@ log = logging.getLogger("headrace.serving")
 class Served(NamedTuple):
     """A model under the number by which front ends call it; companions have no batcher and no layout, they are only counted.
 
-    It is in use, by its `uses`, for as long as it has a number.
+    It is in use, by its `leases`, for as long as it has a number.
     """
 
     model: Model
@@ -110,7 +110,7 @@ class Desk:
                     job.batcher.expire(job.ticket)
             case Refuse(number):
                 if job := self._jobs.get(number):
-                    job.batcher.refuse(job.ticket, HeadraceError("the front end refused it"))
+                    job.batcher.reject(job.ticket, HeadraceError("the front end refused it"))
             case Count(number, what, rows, ns):
                 if served := self._models.get(number):
                     _count(served.model, what, rows, ns)

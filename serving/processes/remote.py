@@ -16,9 +16,9 @@ from typing import Any
 from ...errors import NotFoundError, OverloadedError
 from ..batching.statistics import ModelStatistics
 from ..config import ServeConfig
-from ..models.live_stats import model_figures
+from ..models.live_stats import model_live_stats
 from ..models.models import Model, TensorModel
-from ..models.notifications import Changes
+from ..models.notifications import Notifications
 from ..models.response_cache import ResponseCache
 from .connection import Connection, engine_gone, error_of
 from .description import model_of
@@ -52,7 +52,7 @@ class RemoteRepository:
 
     def __init__(self, config: ServeConfig, on_change: Callable[[], None] = lambda: None) -> None:
         self._config = config
-        self.changes = Changes(on_change)
+        self.notifications = Notifications(on_change)
         self._cache = ResponseCache(config.batching.response_cache_bytes) if config.batching.response_cache_bytes else None
         self._connection: Connection | None = None
         self._index: list[dict[str, str]] = []
@@ -71,7 +71,7 @@ class RemoteRepository:
         # Numbers are one engine's; the models stay known until this one describes its own, and refuse until then.
         self._known = {}
         self._loaded = self._serves = False
-        self.changes.tell()
+        self.notifications.notify()
 
     @property
     def loaded(self) -> bool:
@@ -146,10 +146,10 @@ class RemoteRepository:
         """What each of the models has counted. Raises OverloadedError when the engine does not say."""
         return [said["statistics"] if said else ModelStatistics().snapshot() for said in await self._counted(models)]
 
-    async def figures(self, models: Sequence[Model]) -> list[dict[str, Any]]:
+    async def live_stats(self, models: Sequence[Model]) -> list[dict[str, Any]]:
         """What each of the models does right now, in the engine. Raises OverloadedError when the engine does not say."""
         return [
-            said["figures"] if said else model_figures(model)
+            said["figures"] if said else model_live_stats(model)
             for model, said in zip(models, await self._counted(models), strict=True)
         ]
 
@@ -167,7 +167,7 @@ class RemoteRepository:
     def drain(self) -> None:
         """Say "not ready" from now on; what arrives is still answered."""
         self._draining = True
-        self.changes.tell()
+        self.notifications.notify()
 
     def close(self) -> None:
         """End the connection."""
@@ -195,7 +195,7 @@ class RemoteRepository:
             case Catalogue(serial, text):
                 self._update(json.loads(text))
                 self._send(Seen(serial))
-                self.changes.tell()
+                self.notifications.notify()
             case Statistics() | Settled():
                 if (answer := self._questions.get(message.question)) and not answer.done():
                     answer.set_result(message)
@@ -256,4 +256,4 @@ class RemoteRepository:
             for answer in self._questions.values():
                 if not answer.done():
                     answer.set_exception(engine_gone())
-            self.changes.tell()
+            self.notifications.notify()

@@ -54,10 +54,10 @@ class RemoteQueue:
         assert isinstance(ticket, RemoteTicket)
         self._connection.expire(ticket)
 
-    def refuse(self, ticket: Ticket, error: HeadraceError) -> None:
-        """See `RequestQueue.refuse`."""
+    def reject(self, ticket: Ticket, error: HeadraceError) -> None:
+        """See `RequestQueue.reject`."""
         assert isinstance(ticket, RemoteTicket)
-        self._connection.refuse(ticket, error)
+        self._connection.reject(ticket, error)
 
     def close(self, *, drain: bool = True) -> None:
         """Nothing: the queue is the engine's to close."""

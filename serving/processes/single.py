@@ -15,7 +15,7 @@ from ..observe.metrics import metrics_app
 from ..observe.telemetry import Telemetry
 from ..plane.data_plane import DataPlane
 from ..plane.settings import Settings
-from ..ready_file import say, serving_line, write_ready
+from ..ready_file import report, serving_line, write_ready
 from .endpoints import Endpoints, listen
 
 __all__ = ["SingleProcess"]
@@ -73,20 +73,20 @@ class SingleProcess:
 
     async def _load(self) -> None:
         loop = asyncio.get_running_loop()
-        loading = loop.run_in_executor(None, self._repository.load, say)
+        loading = loop.run_in_executor(None, self._repository.load, report)
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait((loading, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         await loading
         if self._stop.is_set():
             return
-        say(serving_line((model.name for model in self._repository.ready_models()), self._config, self._ports))
+        report(serving_line((model.name for model in self._repository.ready_models()), self._config, self._ports))
         if self._config.addresses.ready_file is not None:
             write_ready(self._config.addresses.ready_file, {**self._ports, "pid": os.getpid()})
 
     def _on_signal(self, number: int) -> None:
         if self._stop.is_set():
             os._exit(128 + number)
-        say("draining: no new requests are taken, accepted ones are answered; a second signal ends at once")
+        report("draining: no new requests are taken, accepted ones are answered; a second signal ends at once")
         self._repository.drain()
         self._stop.set()

@@ -17,7 +17,7 @@ from ..config import ServeConfig
 from ..guard.access import load_access
 from ..guard.tls import load_tls
 from ..observe.telemetry import check_installed
-from ..ready_file import say, serving_line, write_ready
+from ..ready_file import report, serving_line, write_ready
 from .arena import create_memory
 from .child import config_to_json
 from .control import ControlLink
@@ -120,7 +120,7 @@ class Supervisor:
                 return
             settled = time.monotonic() - begin > _SETTLED_SECONDS
             delay = 0.0 if settled else min(_LONGEST_DELAY, max(_FIRST_DELAY, 2 * delay))
-            say(f"{name} has ended ({_ended(status)}); it is started again" + (f" in {delay:.1f} s" if delay else ""))
+            report(f"{name} has ended ({_ended(status)}); it is started again" + (f" in {delay:.1f} s" if delay else ""))
             await asyncio.wait([asyncio.ensure_future(self._stop.wait())], timeout=delay)
 
     async def _start(self, name: str) -> _Process:
@@ -174,7 +174,7 @@ class Supervisor:
 
     def _announce(self) -> None:
         assert self._loaded is not None
-        say(serving_line(self._loaded["models"], self._config, self._ports.numbers))
+        report(serving_line(self._loaded["models"], self._config, self._ports.numbers))
         if self._config.addresses.ready_file is not None:
             write_ready(self._config.addresses.ready_file, {**self._ports.numbers, "pid": os.getpid()})
 
@@ -196,7 +196,7 @@ class Supervisor:
             async with asyncio.timeout(self._config.processes.drain_seconds + _MARGIN_SECONDS):
                 await process.running.wait()
         except TimeoutError:
-            say(f"{process.name} did not end in time and is ended")
+            report(f"{process.name} did not end in time and is ended")
             process.running.kill()
             await process.running.wait()
 
@@ -205,7 +205,7 @@ class Supervisor:
             for process in self._processes.values():
                 process.running.kill()
             os._exit(128 + number)
-        say("draining: no new requests are taken, accepted ones are answered; a second signal ends at once")
+        report("draining: no new requests are taken, accepted ones are answered; a second signal ends at once")
         self._stop.set()
 
 

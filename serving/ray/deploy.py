@@ -13,7 +13,7 @@ from ...errors import ClusterError
 from ..config import ServeConfig
 from ..guard.access import Access, load_access
 from ..guard.hosts import is_loopback
-from ..ready_file import say, serving_line, write_ready
+from ..ready_file import report, serving_line, write_ready
 from .cluster import Cluster, reason_of
 from .config import RayConfig, replica_config
 from .engine import Engine
@@ -53,7 +53,7 @@ def serve_on_ray(config: ServeConfig, ray: RayConfig) -> None:
             deployed.announce()
             deployed.watch()
         except StoppedError:
-            say("draining: no new requests are taken, accepted ones are answered; a second signal ends at once")
+            report("draining: no new requests are taken, accepted ones are answered; a second signal ends at once")
         finally:
             signals.hold()
             deployed.remove()
@@ -87,7 +87,9 @@ class _Deployed:
         own = replica_config(config, self._ray)
         tensor_models = len(set(self._families.values()))
         capacity = min(self._ray.models_per_replica or tensor_models, tensor_models)
-        say(f"starting {self._ray.min_replicas} to {self._ray.max_replicas} replicas of {self._ray.cpus_per_replica:g} cores")
+        report(
+            f"starting {self._ray.min_replicas} to {self._ray.max_replicas} replicas of {self._ray.cpus_per_replica:g} cores"
+        )
         self._engines = self._run(_ENGINES, self._engine().bind(own, self._families, capacity), None)
         self._run(_INGRESS, self._ingress().bind(own, self._access, self._families, _ENGINES), "/")
 
@@ -149,7 +151,7 @@ class _Deployed:
             with suppress(self._cluster.ray.exceptions.RayError):
                 while not done.wait(_STILL_SECONDS):
                     if text := self._cluster.trouble(name):
-                        say(f"still waiting: {reason_of(text).splitlines()[0]}")
+                        report(f"still waiting: {reason_of(text).splitlines()[0]}")
 
         thread = threading.Thread(target=tell, name="headrace-waiting", daemon=True)
         thread.start()
@@ -170,10 +172,10 @@ class _Deployed:
         # A model that waits to be asked for is served; one that was tried in vain is not.
         out = [row for row in rows if row["state"] == "UNAVAILABLE" and row["reason"] != "not loaded"]
         for row in out:
-            say(f"{row['name']}: not served: {row['reason']}")
+            report(f"{row['name']}: not served: {row['reason']}")
         served = sorted(set(self._families) - {row["name"] for row in out} | {r["name"] for r in rows if r["state"] == "READY"})
         ports = {"http": self._config.addresses.http_port}
-        say(serving_line(served, self._config, ports))
+        report(serving_line(served, self._config, ports))
         if self._config.addresses.ready_file is not None:
             write_ready(self._config.addresses.ready_file, {**ports, "pid": os.getpid()})
 
@@ -192,7 +194,7 @@ class _Deployed:
                 continue
             seen = time.monotonic()
             if running != known:
-                say(f"replicas: {running}")
+                report(f"replicas: {running}")
                 known = running
 
     def remove(self) -> None:

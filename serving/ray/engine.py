@@ -80,13 +80,13 @@ class Engine:
 
         family = serve.get_multiplexed_model_id()
         resident = await self._find(family) if family else None
-        while resident is not None and not resident.uses.enter():  # it was dropped between the two
+        while resident is not None and not resident.leases.acquire():  # it was dropped between the two
             resident = await self._find(family)
         try:
             reply = await respond(self._app, call)
         finally:
             if resident is not None:
-                resident.uses.leave()
+                resident.leases.release()
         return reply._replace(headers=[*reply.headers, (b"headrace-replica", self._replica)])
 
     async def index(self) -> list[dict[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..models.leases import Uses
+from ..models.leases import Leases
 from ..models.repository import ModelRepository
 
 __all__ = ["Resident"]
@@ -14,7 +14,7 @@ log = logging.getLogger("headrace.serving")
 
 
 class Resident:
-    """A tensor model with its companions. A request uses it between `uses.enter()` and `uses.leave()`.
+    """A tensor model with its companions. A request uses it between `leases.acquire()` and `leases.release()`.
 
     Ray Serve awaits `__del__` of what it drops. Here that is an attribute, and no method of the class, so that Python does not
     call it another time when the object goes away.
@@ -22,13 +22,13 @@ class Resident:
 
     def __init__(self, family: str, repository: ModelRepository, drain_seconds: float) -> None:
         self.family = family
-        self.uses = Uses()
+        self.leases = Leases()
         self._repository = repository
         self._drain_seconds = drain_seconds
         self.__del__ = self.leave
 
     async def leave(self) -> None:
         """Wait for the requests that use the model, for `drain_seconds` at most, and unload it."""
-        if not await asyncio.to_thread(self.uses.retire, self._drain_seconds):
+        if not await asyncio.to_thread(self.leases.retire, self._drain_seconds):
             log.warning("%s is dropped while it is in use after %g s", self.family, self._drain_seconds)
         await self._repository.unload_model(self.family)

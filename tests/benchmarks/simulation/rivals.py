@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from headrace.serving.batching.latency_table import LatencyTable
-from headrace.serving.batching.policy import Decision, Dispatch, Refusal, Reject, Wait, Waiting
+from headrace.serving.batching.policy import Decision, Dispatch, Reject, Rejection, Wait, Waiting
 
 __all__ = ["AdditiveIncrease", "EarlyDrop", "FixedWindow"]
 
@@ -26,8 +26,8 @@ class _TakesAll:
         limit: int,
         busy_until: Sequence[float],
         table: LatencyTable,
-    ) -> Refusal | None:
-        return Refusal(True, 0.0) if waiting >= limit else None
+    ) -> Rejection | None:
+        return Rejection(True, 0.0) if waiting >= limit else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,8 @@ from .virtual import Dropped, Policy, Started, VirtualBatcher
 
 __all__ = ["Batch", "Machine", "Policy", "Request", "Simulation", "simulate"]
 
-# What became of a request: answered; refused on arrival because the queue was full or the answer would have been late; given up
-# by the policy (dropped); or still waiting when its deadline passed.
+# What became of a request: answered; rejected on arrival because the queue was full or the answer would have been late; given
+# up by the policy (dropped); or still waiting when its deadline passed.
 Outcome = Literal["waiting", "answered", "full", "late", "dropped", "expired"]
 
 
@@ -101,7 +101,7 @@ class Simulation:
 
     @property
     def on_time_share(self) -> float:
-        """The share of all requests, refused ones included, that were answered by their deadlines."""
+        """The share of all requests, rejected ones included, that were answered by their deadlines."""
         return sum(request.on_time for request in self.requests) / len(self.requests) if self.requests else math.nan
 
     @property
@@ -202,9 +202,9 @@ class _Run:
         order = service_order(arrival.priority, deadline, len(self._requests))
         request = Request(arrival.rows, deadline, self._now, order[0], order)
         self._requests.append(request)
-        refusal = self._batcher.admit(self._now, request)
-        if refusal is not None:
-            self._end(request, "full" if refusal.full else "late")
+        rejection = self._batcher.admit(self._now, request)
+        if rejection is not None:
+            self._end(request, "full" if rejection.full else "late")
             return
         if math.isfinite(deadline):
             self._at(deadline, self._expire, request)

@@ -137,7 +137,7 @@ def test_overload_costs_no_goodput(table, load, instances):
     else:
         assert done.idle_share < 0.03  # the device is always busy,
         assert done.goodput > 0.9 * machine.rows_per_second  # with batches about as good as they can be,
-        assert done.outcomes["late"] > 0.9 * (3000 - done.outcomes["answered"])  # and the rest is refused on arrival
+        assert done.outcomes["late"] > 0.9 * (3000 - done.outcomes["answered"])  # and the rest is rejected on arrival
 
 
 @pytest.mark.parametrize("allowed", [2.5, 3, 4, 8])

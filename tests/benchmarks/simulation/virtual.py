@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from headrace.serving.batching.latency_table import LatencyTable
-from headrace.serving.batching.policy import Decision, Dispatch, Refusal, Reject, Waiting
+from headrace.serving.batching.policy import Decision, Dispatch, Reject, Rejection, Waiting
 
 __all__ = ["Dropped", "Entry", "Idle", "Policy", "Started", "VirtualBatcher"]
 
@@ -27,7 +27,7 @@ class Policy(Protocol):
         limit: int,
         busy_until: Sequence[float],
         table: LatencyTable,
-    ) -> Refusal | None: ...
+    ) -> Rejection | None: ...
 
     def decide(
         self,
@@ -100,9 +100,9 @@ class VirtualBatcher(Generic[T]):
         """Whether no request is coming or waits."""
         return not self._queue and not self._coming
 
-    def admit(self, now: float, request: T) -> Refusal | None:
+    def admit(self, now: float, request: T) -> Rejection | None:
         """Take a request that arrives, or say why not; its rows come with `submit`."""
-        refusal = self._policy.admit(
+        rejection = self._policy.admit(
             now,
             rows=request.rows,
             deadline=request.deadline,
@@ -112,9 +112,9 @@ class VirtualBatcher(Generic[T]):
             busy_until=self._busy_until,
             table=self.table,
         )
-        if refusal is None:
+        if rejection is None:
             self._coming[request] = None
-        return refusal
+        return rejection
 
     def is_coming(self, request: T) -> bool:
         """Whether its rows are awaited still."""

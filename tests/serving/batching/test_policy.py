@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.serving.batching.latency_table import LatencyTable
-from headrace.serving.batching.policy import BatchPolicy, Dispatch, Refusal, Reject, Wait, service_order
+from headrace.serving.batching.policy import BatchPolicy, Dispatch, Reject, Rejection, Wait, service_order
 
 # A GPU-like table, where larger batches are far more efficient, and a CPU-like one, where they are not.
 STEEP = LatencyTable({1: 0.010, 2: 0.011, 4: 0.012, 8: 0.014, 16: 0.020})
@@ -57,7 +57,7 @@ def test_admission_grows_cautious_until_few_are_late():
         table.settle(in_time=in_time)
         late.append(not in_time)
     assert 0.01 < np.mean(late[5000:]) < 0.03
-    assert _admit(0.0101, 0, table=table) == Refusal(False, pytest.approx(0.01 * table.caution))
+    assert _admit(0.0101, 0, table=table) == Rejection(False, pytest.approx(0.01 * table.caution))
     assert _admit(0.0101 * table.caution, 0, table=table) is None
     for _ in range(200_000):
         table.settle(in_time=True)
@@ -145,13 +145,13 @@ def _admit(deadline: float, ahead: int, *, waiting=0, busy=(0.0,), others=100.0,
 
 def test_admission():
     assert _admit(0.0101, 0) is None
-    assert _admit(0.0099, 0) == Refusal(False, pytest.approx(0.010))
-    assert _admit(10.0, 0, waiting=256) == Refusal(True, pytest.approx(0.010))
+    assert _admit(0.0099, 0) == Rejection(False, pytest.approx(0.010))
+    assert _admit(10.0, 0, waiting=256) == Rejection(True, pytest.approx(0.010))
     # Two full batches are before it.
-    assert _admit(0.0499, 32) == Refusal(False, pytest.approx(0.050))
+    assert _admit(0.0499, 32) == Rejection(False, pytest.approx(0.050))
     assert _admit(0.0501, 32) is None
     # With two instances that end at different moments, the third batch is the second of the one that ends first.
-    assert _admit(0.0399, 32, busy=(0.010, 0.012)) == Refusal(False, pytest.approx(0.040))
+    assert _admit(0.0399, 32, busy=(0.010, 0.012)) == Rejection(False, pytest.approx(0.040))
     assert _admit(0.0401, 32, busy=(0.010, 0.012)) is None
     # Those before it that cannot be answered in time themselves take no time.
     assert _admit(0.0499, 32, busy=(0.02,), others=0.03) is None
@@ -162,9 +162,9 @@ def test_admission_expects_batches_as_large_as_they_were_of_late():
     for _ in range(50):
         table.observe(16, 0.020)
     assert table.recent == pytest.approx(16, rel=0.01)
-    assert _admit(0.0599, 32, table=table) == Refusal(False, pytest.approx(0.060))
+    assert _admit(0.0599, 32, table=table) == Rejection(False, pytest.approx(0.060))
     # Requests that allow so little are served in batches of 8, which take 14 ms.
-    assert _admit(0.0239, 3, busy=(0.010,), table=table) == Refusal(False, pytest.approx(0.024))
+    assert _admit(0.0239, 3, busy=(0.010,), table=table) == Rejection(False, pytest.approx(0.024))
     assert _admit(0.0241, 3, busy=(0.010,), table=table) is None
     assert _admit(0.0121, 3, table=table) is None  # nothing runs, so it goes with those that wait
 

@@ -158,7 +158,7 @@ def test_a_place_that_is_still_written_is_nobody_elses(batcher_of):
     batcher = batcher_of(Doubler(ring), ring)
     slow = batcher.admit(8, timeout=10)
     with batcher.slot(slow) as slot:
-        batcher.refuse(slow, OverloadedError("given up"))
+        batcher.reject(slow, OverloadedError("given up"))
         for _ in range(40):
             other = batcher.admit(8, timeout=10)
             write(batcher, other, 1)

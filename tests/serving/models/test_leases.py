@@ -2,46 +2,46 @@
 
 import threading
 
-from headrace.serving.models.leases import Uses
+from headrace.serving.models.leases import Leases
 
 
 def test_retiring_waits_for_the_last_one_and_lets_nobody_in():
-    uses, retired = Uses(), []
-    assert uses.enter()
-    assert uses.enter()
-    thread = threading.Thread(target=lambda: retired.append(uses.retire(30)))
+    leases, retired = Leases(), []
+    assert leases.acquire()
+    assert leases.acquire()
+    thread = threading.Thread(target=lambda: retired.append(leases.retire(30)))
     thread.start()
-    while uses.enter():  # until the thread has retired it
-        uses.leave()
-    uses.leave()
+    while leases.acquire():  # until the thread has retired it
+        leases.release()
+    leases.release()
     assert not retired
-    uses.leave()
+    leases.release()
     thread.join()
     assert retired == [True]
-    assert not uses.enter()
+    assert not leases.acquire()
 
 
 def test_retiring_gives_up_waiting():
-    uses = Uses()
-    assert uses.enter()
-    assert not uses.retire(0.01)
-    uses.leave()
-    assert uses.retire(0.01)
+    leases = Leases()
+    assert leases.acquire()
+    assert not leases.retire(0.01)
+    leases.release()
+    assert leases.retire(0.01)
 
 
 def test_many_threads():
-    uses, inside, seen = Uses(), [], []
+    leases, inside, seen = Leases(), [], []
 
     def work() -> None:
-        while uses.enter():
+        while leases.acquire():
             inside.append(1)
             inside.pop()
-            uses.leave()
+            leases.release()
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
-    seen.append(uses.retire(30))
+    seen.append(leases.retire(30))
     assert not inside
     for thread in threads:
         thread.join()

@@ -4,22 +4,22 @@ import threading
 
 import pytest
 
-from headrace.serving.models.notifications import Changes
+from headrace.serving.models.notifications import Notifications
 
 
 def test_listeners_hear_while_they_listen():
     heard = []
-    changes = Changes(lambda: heard.append("first"))
-    with changes.listening(lambda: heard.append("second")):
-        changes.tell()
-        with pytest.raises(ZeroDivisionError), changes.listening(lambda: heard.append("third")):
+    notifications = Notifications(lambda: heard.append("first"))
+    with notifications.listening(lambda: heard.append("second")):
+        notifications.notify()
+        with pytest.raises(ZeroDivisionError), notifications.listening(lambda: heard.append("third")):
             raise ZeroDivisionError
-    changes.tell()
+    notifications.notify()
     assert heard == ["first", "second", "first"]
 
 
 def test_from_many_threads():
-    changes = Changes()
+    notifications = Notifications()
     counts = [0] * 8
 
     def listen(number: int) -> None:
@@ -27,8 +27,8 @@ def test_from_many_threads():
             counts[number] += 1
 
         for _ in range(200):
-            with changes.listening(count):
-                changes.tell()
+            with notifications.listening(count):
+                notifications.notify()
 
     threads = [threading.Thread(target=listen, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -37,5 +37,5 @@ def test_from_many_threads():
         thread.join()
     before = list(counts)
     assert min(before) >= 200
-    changes.tell()
+    notifications.notify()
     assert counts == before

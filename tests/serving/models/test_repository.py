@@ -66,7 +66,7 @@ def test_whoever_comes_between_look_up_and_switch_gets_the_new_one(opened, repos
             found.append(model)
             repository.add("tiny", 2, scale=2)
             models.start_load("tiny").result(60)
-            _until(lambda: not model.uses.enter())
+            _until(lambda: not model.leases.acquire())
         return model
 
     models.get = slow_get

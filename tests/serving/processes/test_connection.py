@@ -199,7 +199,7 @@ async def test_the_time_to_the_engine_counts(pair):
     assert ticket.deadline == arrived + 60
     with pytest.raises(OverloadedError):
         pair.batcher.admit(1, timeout=9, arrived=arrived)
-    pair.batcher.refuse(ticket, OverloadedError(""))
+    pair.batcher.reject(ticket, OverloadedError(""))
 
 
 @with_pair()
@@ -260,7 +260,7 @@ async def test_cancelling_expiring_and_refusing_take_a_request_out_of_the_queue(
     await _until(lambda: pair.batcher.depth == 3)
     cancelled.future.cancel()
     pair.connection.expire(expired)
-    pair.connection.refuse(refused, InputError("no image"))
+    pair.connection.reject(refused, InputError("no image"))
     with pytest.raises(InputError, match="no image"):
         await asyncio.wrap_future(refused.future)
     with pytest.raises(OverloadedError, match="deadline"):
@@ -297,7 +297,7 @@ async def test_the_end_of_a_front_end_gives_its_places_up(pair):
     pair.connection.channel.close()
     await _until(lambda: pair.batcher.depth == 0)
     pair.session.gate.set()
-    await _until(lambda: pair.batcher.running == 0)
+    await _until(lambda: pair.batcher.load()[2] == 0)
     assert pair.ended == ["connection", "desk"]
 
 
@@ -334,7 +334,7 @@ async def test_many_threads_and_a_socket_that_fills_up(pair):
             elif number % 2:
                 ticket.future.cancel()
             else:
-                pair.connection.refuse(ticket, InputError(""))
+                pair.connection.reject(ticket, InputError(""))
 
     pair.batcher._max_queue = 10_000
     threads = [threading.Thread(target=work) for _ in range(4)]

@@ -154,13 +154,13 @@ def test_a_model_is_dropped_after_its_last_request(repository):
     async def work():
         await held.load_model("one")
         resident = Resident("one", held, drain_seconds=20)
-        assert resident.uses.enter()
+        assert resident.leases.acquire()
         dropping = asyncio.create_task(resident.__del__())
         await asyncio.sleep(0.2)
         assert not dropping.done()
-        assert not resident.uses.enter()
+        assert not resident.leases.acquire()
         assert held.get("one").name == "one"
-        resident.uses.leave()
+        resident.leases.release()
         await dropping
         assert held.ready_models() == []
 
