@@ -17,8 +17,7 @@ from ..reading.facts import Script, Survey
 from ..reading.scopes import Module, Repository, dotted
 from ..reading.source import SourceFile, parse_source
 from ..rewriting.rule import Context
-from ..rewriting.training_edits import step_edits, training_sites
-from ..rewriting.training_loops import LoopStep
+from ..rewriting.training_edits import training_calls
 from ..survey.loops import TRAINING_STEP
 from ..survey.survey import knowledge
 from .instrument import MODULE
@@ -58,8 +57,9 @@ def rewritten_loops(surveyed: Survey, script: Script) -> list[TracedLoop]:
             continue
         context = Context(module, surveyed, known, Positions(module.file.text), sites)
         counts: dict[str, int] = {}
-        for site, step, whole in training_sites(context):
-            if not isinstance(step, LoopStep) or not isinstance(step_edits(context, step, whole), list):
+        for call in training_calls(context):
+            site, step = call.site, call.step
+            if step is None:
                 continue
             function = site.fact.function or ""
             counts[function] = counts.get(function, 0) + 1

@@ -23,6 +23,7 @@ class Positions:
     """Character offsets of `ast` positions in one text."""
 
     def __init__(self, text: str) -> None:
+        self.text = text
         self.lines = split_lines(text)
         self.starts = [0]
         for line in self.lines:
@@ -38,7 +39,7 @@ class Positions:
         line = max(1, min(bisect.bisect_right(self.starts, offset), len(self.lines) or 1))
         return line, offset - self.starts[line - 1]
 
-    def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+    def span(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias | ast.arg) -> tuple[int, int]:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from functools import cached_property
 
-from .scopes import Function, Module, dotted, parameters
+from .nodes import inside
+from .scopes import Function, Module, dotted, last_name, parameters
 
 _DIMENSION_TAKERS = frozenset(["view", "reshape", "expand", "repeat", "new_zeros", "new_empty", "unflatten", "range"])
-_COUNTS = frozenset(["numel", "dim", "ndimension", "size"])
 
 
 class Integers:
@@ -22,36 +22,26 @@ class Integers:
     def _assigned(self) -> dict[str, list[tuple[ast.expr, int | None]]]:
         """Name -> the values assigned to it, with the index where it is one name of an unpacked tuple."""
         found: dict[str, list[tuple[ast.expr, int | None]]] = {}
-        for node in ast.walk(self.function):
-            targets = node.targets if isinstance(node, ast.Assign) else []
-            for target in targets:
-                if isinstance(target, ast.Name):
-                    found.setdefault(target.id, []).append((node.value, None))  # type: ignore[attr-defined]
-                elif isinstance(target, ast.Tuple | ast.List):
-                    for index, element in enumerate(target.elts):
-                        if isinstance(element, ast.Name):
-                            found.setdefault(element.id, []).append((node.value, index))  # type: ignore[attr-defined]
+        for node in inside(self.function, ast.Assign):
+            for target in node.targets:
+                unpacked = isinstance(target, ast.Tuple | ast.List)
+                for index, element in enumerate(target.elts if isinstance(target, ast.Tuple | ast.List) else [target]):
+                    if isinstance(element, ast.Name):
+                        found.setdefault(element.id, []).append((node.value, index if unpacked else None))
         return found
 
     @cached_property
     def _as_dimension(self) -> set[str]:
         """Names and attributes that the function passes on as sizes, which only integers can be."""
         found: set[str] = set()
-        for node in ast.walk(self.function):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
-                name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-                if name in _DIMENSION_TAKERS:
-                    found |= {text for value in node.args for item in _plain(value) if (text := dotted(item)) is not None}
+        for call in inside(self.function, ast.Call):
+            if last_name(call.func) in _DIMENSION_TAKERS:
+                found |= {text for value in call.args for item in _plain(value) if (text := dotted(item)) is not None}
         return found
 
     @cached_property
     def _annotated(self) -> set[str]:
-        arguments = [argument for argument in parameters(self.function) if isinstance(argument.annotation, ast.Name)]
-        return {
-            argument.arg
-            for argument in arguments
-            if isinstance(argument.annotation, ast.Name) and argument.annotation.id == "int"
-        }
+        return {argument.arg for argument in parameters(self.function) if dotted(argument.annotation) == "int"}
 
     def certain(self, node: ast.expr, _seen: frozenset[str] = frozenset()) -> bool:
         """Whether the expression is an integer whenever the function runs through."""
@@ -60,9 +50,7 @@ class Integers:
         if isinstance(node, ast.BinOp):
             kept = isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Mod)
             return kept and self.certain(node.left, _seen) and self.certain(node.right, _seen)
-        if is_shape_item(node) or (
-            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("len", "int")
-        ):
+        if is_shape_item(node) or (isinstance(node, ast.Call) and dotted(node.func) in ("len", "int")):
             return True
         text = dotted(node)
         if text is None or text in _seen:
@@ -87,11 +75,9 @@ class Integers:
     def of_batch(self, node: ast.expr) -> bool:
         """Whether it is computed from the first dimension of some tensor."""
         for item in ast.walk(node):
-            if isinstance(item, ast.Subscript) and is_shape_item(item) and _first(item.slice):
+            if isinstance(item, ast.expr) and self._is_first(item):
                 return True
-            if isinstance(item, ast.Call) and is_shape_item(item) and _first(item.args[0]):
-                return True
-            if isinstance(item, ast.Call) and isinstance(item.func, ast.Name) and item.func.id == "len":
+            if isinstance(item, ast.Call) and dotted(item.func) == "len":
                 return True
             if isinstance(item, ast.Name) and any(
                 (index == 0 and is_shape(value)) or (index is None and value is not node and self._is_first(value))
@@ -130,12 +116,11 @@ def is_shape(node: ast.expr) -> bool:
 
 
 def is_shape_item(node: ast.expr) -> bool:
-    """`x.shape[0]`, `x.size(0)`, `x.size()[0]`, `x.numel()`."""
+    """`x.shape[0]`, `x.size(0)`, `x.size()[0]`."""
     if isinstance(node, ast.Subscript):
         return not isinstance(node.slice, ast.Slice) and is_shape(node.value)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _COUNTS:
-        return node.func.attr == "size" and len(node.args) == 1
-    return False
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "size"
+    return called and len(node.args) == 1  # type: ignore[attr-defined]
 
 
 def _first(node: ast.expr) -> bool:

@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 
 from .edits import Edit, Positions
+from .nodes import is_docstring, is_future_import
 from .scopes import Module, bound_names, import_module, local_names, root_of
+from .statements import blocks
 
 _RESCUES = frozenset(["ImportError", "ModuleNotFoundError", "AttributeError", "NameError"])
 _BROAD = _RESCUES | {"Exception", "BaseException"}
@@ -86,47 +88,37 @@ def remove_import(module: Module, positions: Positions, statement: ast.Import | 
     start, end = positions.span(statement)
     if kept:
         return Edit(start, end, _with_names(positions, statement, kept))
-    if not positions.starts_line(statement) or _alone(module, statement):
+    if not positions.starts_line(statement) or is_alone(module, statement):
         return Edit(start, end, "pass")
     line = positions.starts[statement.lineno - 1]
     after = positions.starts[statement.end_lineno or statement.lineno]
-    rest = "".join(positions.lines)[end:after]
-    if rest.strip():  # a comment, or another statement on the line
+    if positions.text[end:after].strip():  # a comment, or another statement on the line
         return Edit(start, end, "pass")
     return Edit(line, after, "")
 
 
 def _with_names(positions: Positions, statement: ast.Import | ast.ImportFrom, kept: list[ast.alias]) -> str:
-    text = "".join(positions.lines)
     start, end = positions.span(statement)
-    first = positions.offset(statement.names[0].lineno, statement.names[0].col_offset)
-    last = statement.names[-1]
-    assert last.end_lineno is not None
-    assert last.end_col_offset is not None
-    tail = text[positions.offset(last.end_lineno, last.end_col_offset) : end]
+    first, last = positions.span(statement.names[0])[0], positions.span(statement.names[-1])[1]
     names = ", ".join(f"{alias.name} as {alias.asname}" if alias.asname else alias.name for alias in kept)
-    return text[start:first] + names + tail
+    return positions.text[start:first] + names + positions.text[last:end]
 
 
-def _alone(module: Module, statement: ast.stmt) -> bool:
+def is_alone(module: Module, statement: ast.stmt) -> bool:
+    """Whether a statement is the only one of its block, which cannot be empty, as a file can."""
     parent = module.parents[statement]
-    blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
-    return not isinstance(parent, ast.Module) and any(block == [statement] for block in blocks if isinstance(block, list))
+    return not isinstance(parent, ast.Module) and [statement] in blocks(parent)
 
 
 def importing(module: Module, name: str) -> Iterator[tuple[ast.Import | ast.ImportFrom, ast.alias]]:
     """The import statements that bring in a dotted name as such, with their part for it."""
-    for node in module.by_kind.get(ast.ImportFrom, []):
-        assert isinstance(node, ast.ImportFrom)
+    for node in module.of_kind(ast.ImportFrom):
         source = import_module(node, module.path)
         for alias in node.names:
             if f"{source}.{alias.name}" == name:
                 yield node, alias
-    for node in module.by_kind.get(ast.Import, []):
-        assert isinstance(node, ast.Import)
-        for alias in node.names:
-            if alias.name == name:
-                yield node, alias
+    for plain in module.of_kind(ast.Import):
+        yield from ((plain, alias) for alias in plain.names if alias.name == name)
 
 
 def import_line(module: Module, positions: Positions, statement: str) -> Edit | None:
@@ -135,17 +127,13 @@ def import_line(module: Module, positions: Positions, statement: str) -> Edit | 
     if any(isinstance(item, ast.Import | ast.ImportFrom) and ast.unparse(item) == statement for item in body):
         return None
     imports = [item for item in body if isinstance(item, ast.Import | ast.ImportFrom) and positions.starts_line(item)]
-    later = [item for item in imports if not (isinstance(item, ast.ImportFrom) and item.module == "__future__")]
+    later = [item for item in imports if not is_future_import(item)]
     if later:
         return positions.insert_before(later[0], statement)
-    headers = [item for item in body if item in imports or _is_docstring(item)]
+    headers = [item for item in body if item in imports or is_docstring(item)]
     if headers:
         return positions.insert_after(headers[-1], statement)
     return positions.insert_before(body[0], statement)
-
-
-def _is_docstring(item: ast.stmt) -> bool:
-    return isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str)
 
 
 def mentions(module: Module, name: str) -> bool:

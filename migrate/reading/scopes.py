@@ -235,8 +235,7 @@ class Module:
         return names | set(self.definitions) | set(self.imports)
 
     @cached_property
-    def by_kind(self) -> dict[type[ast.AST], list[ast.AST]]:
-        """The nodes by their class, level by level; those inside of f-strings, which are strings, are left out."""
+    def _by_kind(self) -> dict[type[ast.AST], list[ast.AST]]:
         found: dict[type[ast.AST], list[ast.AST]] = {}
         level: list[ast.AST] = [self.tree]
         while level:
@@ -246,8 +245,8 @@ class Module:
         return found
 
     def of_kind(self, kind: type[_Node]) -> list[_Node]:
-        """The nodes of a class, level by level; see `by_kind`."""
-        return self.by_kind.get(kind, [])  # type: ignore[return-value]
+        """The nodes of one class, level by level; those inside of f-strings, which are strings, are left out."""
+        return self._by_kind.get(kind, [])  # type: ignore[return-value]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """What stands around a node, innermost first."""
@@ -260,8 +259,7 @@ class Module:
     def references(self) -> dict[str, list[ast.Name | ast.Attribute]]:
         """What reads an imported thing, by its dotted name: {"torch.nn.Linear": [the node of `nn.Linear`]}, parts included."""
         found: dict[str, list[ast.Name | ast.Attribute]] = {}
-        for node in self.by_kind.get(ast.Name, []):
-            assert isinstance(node, ast.Name)
+        for node in self.of_kind(ast.Name):
             current: ast.AST = node
             name = self.imports.get(node.id)
             while name is not None and isinstance(current, ast.Name | ast.Attribute):
@@ -332,10 +330,7 @@ class Module:
 
     def function_of(self, node: ast.AST) -> Function | None:
         """The innermost function that encloses a node."""
-        current = self.parents.get(node)
-        while current is not None and not isinstance(current, ast.FunctionDef | ast.AsyncFunctionDef):
-            current = self.parents.get(current)
-        return current
+        return next((item for item in self.ancestors(node) if isinstance(item, Function)), None)
 
     def class_of(self, function: ast.AST) -> ast.ClassDef | None:
         """The class whose method a function is."""
@@ -343,13 +338,10 @@ class Module:
         return parent if isinstance(parent, ast.ClassDef) else None
 
     def qualified(self, function: Function | None) -> str | None:
-        parts: list[str] = []
-        current: ast.AST | None = function
-        while current is not None:
-            if isinstance(current, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                parts.append(current.name)
-            current = self.parents.get(current)
-        return ".".join(reversed(parts)) or None
+        """The function's name with those of the definitions around it: "Trainer.evaluate"."""
+        if function is None:
+            return None
+        return ".".join([item.name for item in (function, *self.ancestors(function)) if isinstance(item, Definition)][::-1])
 
     def statement_of(self, node: ast.AST) -> ast.stmt:
         current = node

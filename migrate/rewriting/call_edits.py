@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..reading.edits import Edit, Positions
+from ..reading.edits import Edit
 from ..reading.names import uses
 from .rule import Context
 
@@ -16,11 +16,6 @@ def calls_of(context: Context, name: str) -> Iterator[ast.Call]:
         parent = context.module.parents.get(node)
         if isinstance(parent, ast.Call) and parent.func is node:
             yield parent
-
-
-def keyword_of(call: ast.Call, name: str) -> ast.keyword | None:
-    """The keyword argument of that name."""
-    return next((item for item in call.keywords if item.arg == name), None)
 
 
 def is_spread(call: ast.Call) -> bool:
@@ -36,11 +31,11 @@ def without(context: Context, call: ast.Call, gone: list[ast.expr | ast.keyword]
     for index, argument in enumerate(arguments):
         if argument not in gone:
             continue
-        start, end = span(positions, argument)
+        start, end = positions.span(argument)
         if any(later not in gone for later in arguments[index + 1 :]):
-            end = span(positions, arguments[index + 1])[0]
+            end = positions.span(arguments[index + 1])[0]
         elif index:
-            start = span(positions, arguments[index - 1])[1]
+            start = positions.span(arguments[index - 1])[1]
         edits.append(Edit(start, end, ""))
     return edits
 
@@ -53,9 +48,9 @@ def with_argument(context: Context, call: ast.Call, text: str, *, first: bool = 
         end = positions.span(call)[1] - 1
         return Edit(end, end, text)
     if first:
-        start = span(positions, arguments[0])[0]
+        start = positions.span(arguments[0])[0]
         return Edit(start, start, f"{text}, ")
-    end = span(positions, arguments[-1])[1]
+    end = positions.span(arguments[-1])[1]
     return Edit(end, end, f", {text}")
 
 
@@ -64,17 +59,10 @@ def _in_order(call: ast.Call) -> list[ast.expr | ast.keyword]:
     return sorted(arguments, key=lambda item: (item.lineno, item.col_offset))
 
 
-def span(positions: Positions, node: ast.expr | ast.keyword) -> tuple[int, int]:
-    """The characters of an argument, brackets around it excluded."""
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    return positions.offset(node.lineno, node.col_offset), positions.offset(node.end_lineno, node.end_col_offset)
-
-
 def source_of(context: Context, node: ast.expr) -> str:
     """An expression as written."""
     start, end = context.positions.span(node)
-    return (context.module.file.text or "")[start:end]
+    return context.positions.text[start:end]
 
 
 def truth(node: ast.expr | None) -> bool | None:

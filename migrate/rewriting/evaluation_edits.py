@@ -3,51 +3,45 @@
 from __future__ import annotations
 
 import ast
+from itertools import takewhile
 
 from ..reading.edits import Edit, Positions
 from ..reading.scopes import Module, bound_names, parameters
 from ..reading.statements import block_of
 from ..survey.loops import CallSite
-from .graph_mode import call_edit, import_edit, refused
+from .graph_mode import call_edit, check_calls, import_edits
 from .graph_names import Group, graph_name
-from .placement import Refusal
+from .placement import RejectedError
 from .preparation import binds
 from .rule import Context
 
 
-def evaluation_edits(context: Context, group: Group) -> list[Edit] | Refusal:
-    """The edits of one group, with the import; or why they cannot be made.
+def evaluation_edits(context: Context, group: Group) -> list[Edit]:
+    """The edits of one group, with the import. Raises RejectedError where they cannot be made.
 
     The step belongs to the model, so making it again before each loop costs nothing and needs no other place.
     """
     module, positions = context.module, context.positions
-    if (refusal := refused(module, group, falls_back=True)) is not None:
-        return refusal
+    check_calls(module, group, falls_back=True)
     anchors: list[ast.stmt] = []
     for site in group.sites:
         anchor = _anchor(module, group, site)
-        if isinstance(anchor, Refusal):
-            return anchor
         if _shares_line(positions, anchor):
-            return Refusal("several statements share the line before which its graph would be made")
+            raise RejectedError("several statements share the line before which its graph would be made")
         if not any(anchor is known or _follows(module, known, anchor, group.model) for known in anchors):
             anchors.append(anchor)
     name = graph_name(context, group, "eval_step")
     edits = [positions.insert_before(anchor, f"{name} = headrace.evaluation_step({group.model})") for anchor in anchors]
-    edits += [call_edit(positions, site, name) for site in group.sites]
-    added = import_edit(context)
-    return [*edits, added] if added is not None else edits
+    return [*edits, *(call_edit(positions, site, name) for site in group.sites), *import_edits(context)]
 
 
-def _anchor(module: Module, group: Group, site: CallSite) -> ast.stmt | Refusal:
+def _anchor(module: Module, group: Group, site: CallSite) -> ast.stmt:
     """The batch loop, or the statement of the call where the loop binds the model."""
     root = group.model.partition(".")[0]
     statement = module.statement_of(site.call)
-    current: ast.AST = site.call
-    while current is not statement:
-        current = module.parents[current]
-        if root in _bound_in_expression(current):
-            return Refusal("an expression binds it")
+    for node in takewhile(lambda node: node is not statement, module.ancestors(site.call)):
+        if root in _bound_in_expression(node):
+            raise RejectedError("an expression binds it")
     loop = site.loop
     return statement if loop is None or binds(loop, group.model) else loop
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from itertools import takewhile
 
 from ..reading.edits import Edit, Positions
 from ..reading.facts import Loop
-from ..reading.finding import Finding
+from ..reading.nodes import inside, is_docstring, is_future_import, text_of
 from ..reading.scopes import Function, Module, bound_names, dotted
 from ..survey.loops import CallSite
-from .placement import Group, Refusal, construction, main_statements, runs_once
-from .rule import Context, Fix
+from .placement import Group, RejectedError, construction, main_statements, runs_once
+from .rule import Context, Fix, at_call
 
 _HOOKS = frozenset(
     ["register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook", "register_backward_hook"]
@@ -51,21 +52,17 @@ def is_trained(context: Context, group: Group) -> bool:
 def _runs_once(context: Context, site: CallSite) -> bool:
     """Whether a call's loop runs once in a process, and its own function puts the model in evaluation mode."""
     module, function = site.module, site.function
-    current = module.parents.get(site.loop or site.call)
-    while current is not None and current is not function:
-        if isinstance(current, ast.For | ast.AsyncFor | ast.While):
-            return False
-        current = module.parents.get(current)
-    around = (
-        ast.walk(function) if function is not None else (node for item in main_statements(module) for node in ast.walk(item))
-    )
-    if site.loop is None or not _calls_eval(around):
+    enclosing = takewhile(lambda node: node is not function, module.ancestors(site.loop or site.call))
+    if any(isinstance(node, ast.For | ast.AsyncFor | ast.While) for node in enclosing):
+        return False
+    around = [function] if function is not None else main_statements(module)
+    if site.loop is None or not _calls_eval(call for item in around for call in inside(item, ast.Call)):
         return False
     return function is None or (function.name == "main" and _guarded(module)) or runs_once(context, module, function)
 
 
 def _guarded(module: Module) -> bool:
-    return sum(isinstance(node, ast.Call) and dotted(node.func) == "main" for node in module.nodes) == 1
+    return sum(dotted(call.func) == "main" for call in module.calls) == 1
 
 
 def in_evaluation_mode(context: Context, group: Group) -> bool:
@@ -80,17 +77,17 @@ def in_evaluation_mode(context: Context, group: Group) -> bool:
     for node in module.nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and root in bound_names(node):
             made = module.find_callee(node.value.func)
-            if made is not None and _calls_eval(ast.walk(made[1])):
+            if made is not None and _calls_eval(inside(made[1], ast.Call)):
                 return True
     names = {site.function.name for site in group.sites if site.function is not None}
     return any(
-        _calls_eval(where.nodes) for name in names for where, _ in known.calls.by_name.get(name, []) if where is not module
+        _calls_eval(where.calls) for name in names for where, _ in known.calls.by_name.get(name, []) if where is not module
     )
 
 
-def _calls_eval(nodes: Iterable[ast.AST]) -> bool:
-    for node in nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+def _calls_eval(calls: Iterable[ast.Call]) -> bool:
+    for node in calls:
+        if isinstance(node.func, ast.Attribute):
             if node.func.attr == "eval" and not node.args:
                 return True
             if node.func.attr == "train" and node.args and isinstance(node.args[0], ast.Constant) and not node.args[0].value:
@@ -100,35 +97,28 @@ def _calls_eval(nodes: Iterable[ast.AST]) -> bool:
 
 def propose(context: Context, group: Group, site: Loop, code: str, what: str) -> Fix:
     """The remark on one group, with its edits where there are any."""
-    edits = graph_edits(context, group)
-    if isinstance(edits, Refusal):
-        message = f"the {what} stays eager: {group.model} cannot be replaced by a graph here, because {edits.reason}"
-        return Fix(Finding(site.path, site.call_line, site.call_column, code, message, "warning", "manual"))
-    added = import_edit(context)
-    if added is not None:
-        edits.append(added)
+    try:
+        edits = graph_edits(context, group)
+    except RejectedError as reason:
+        message = f"the {what} stays eager: {group.model} cannot be replaced by a graph here, because {reason}"
+        return at_call(site, code, message, severity="warning")
     if in_evaluation_mode(context, group):
-        message = f"the {what} calls {group.model} eagerly"
-        return Fix(Finding(site.path, site.call_line, site.call_column, code, message, "note", "safe"), tuple(edits))
+        return at_call(site, code, f"the {what} calls {group.model} eagerly", edits)
     message = (
         f"the {what} calls {group.model}, which nothing puts in evaluation mode, as a graph would be; add {group.model}.eval()"
     )
-    return Fix(Finding(site.path, site.call_line, site.call_column, code, message, "warning", "unsafe"), tuple(edits))
+    return at_call(site, code, message, edits, severity="warning", offer="unsafe")
 
 
-def graph_edits(context: Context, group: Group) -> list[Edit] | Refusal:
-    """The edits that bring one group into graph mode, without the import; or why they cannot be made."""
+def graph_edits(context: Context, group: Group) -> list[Edit]:
+    """The edits that bring one group into graph mode, with the import. Raises RejectedError where they cannot be made."""
     module, positions = context.module, context.positions
-    refusal = refused(module, group)
-    if refusal is not None:
-        return refusal
+    check_calls(module, group)
     place = construction(context, group)
-    if isinstance(place, Refusal):
-        return place
     anchor, after = place.statement, place.after
     text = f"{place.graph} = headrace.compile({group.model})"
     insertion = positions.insert_after(anchor, text) if after else positions.insert_before(anchor, text)
-    return [insertion, *(call_edit(positions, site, place.graph) for site in group.sites)]
+    return [insertion, *(call_edit(positions, site, place.graph) for site in group.sites), *import_edits(context)]
 
 
 def call_edit(positions: Positions, site: CallSite, graph: str) -> Edit:
@@ -137,37 +127,27 @@ def call_edit(positions: Positions, site: CallSite, graph: str) -> Edit:
     return Edit(start, end, graph)
 
 
-def refused(module: Module, group: Group, *, falls_back: bool = False) -> Refusal | None:
-    """Why no graph can stand for the model in these calls, if none can; `falls_back` is for one that calls the model itself
-    where it finds that it cannot."""
+def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> None:
+    """Raise RejectedError where no graph can stand for the model in these calls; `falls_back` is for one that calls the model
+    itself where it finds that it cannot."""
     for site in group.sites:
         if len(site.call.args) != 1 or site.call.keywords:
-            return Refusal("it is called with more than one argument")
-        if _in_string(module, site.call):
-            return Refusal("it stands inside an f-string, and strings are not edited")
+            raise RejectedError("it is called with more than one argument")
+        if any(isinstance(node, ast.JoinedStr) for node in module.ancestors(site.call)):
+            raise RejectedError("it stands inside an f-string, and strings are not edited")
         if _is_collection(module, site):
-            return Refusal("it takes a list of inputs instead of one batch")
+            raise RejectedError("it takes a list of inputs instead of one batch")
         if not falls_back and _taken_by_name(module, site):
-            return Refusal("its output is taken apart by name")
+            raise RejectedError("its output is taken apart by name")
         if not falls_back and "." in group.model and not group.model.startswith("self."):
-            return Refusal(f"{group.model} is reached through another object")
+            raise RejectedError(f"{group.model} is reached through another object")
     for node in module.calls:
         if isinstance(node.func, ast.Attribute):
             if node.func.attr in _HOOKS:
-                return Refusal("this file registers hooks, which a graph would not call")
+                raise RejectedError("this file registers hooks, which a graph would not call")
             if not falls_back and node.func.attr == "half" and dotted(node.func.value) == group.model:
-                return Refusal("it is brought to half precision by hand")
-    if bound_elsewhere(module):
-        return Refusal("the file uses the name headrace for something else")
-    return None
-
-
-def _in_string(module: Module, node: ast.AST) -> bool:
-    while not isinstance(node, ast.stmt):
-        if isinstance(node, ast.JoinedStr):
-            return True
-        node = module.parents[node]
-    return False
+                raise RejectedError("it is brought to half precision by hand")
+    check_name(module)
 
 
 def _is_collection(module: Module, site: CallSite) -> bool:
@@ -175,8 +155,7 @@ def _is_collection(module: Module, site: CallSite) -> bool:
     given = site.call.args[0]
     values = [given]
     if isinstance(given, ast.Name):
-        scope: ast.AST = site.function or module.tree
-        nodes = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and node.lineno < site.call.lineno]
+        nodes = [node for node in inside(site.function or module.tree, ast.Assign) if node.lineno < site.call.lineno]
         named = [node for node in nodes if any(dotted(target) == given.id for target in node.targets)]
         values += [node.value for node in named if module.parents[node] is module.parents[module.statement_of(site.call)]]
     return any(
@@ -187,12 +166,17 @@ def _is_collection(module: Module, site: CallSite) -> bool:
 
 
 def _taken_by_name(module: Module, site: CallSite) -> bool:
-    for node in ast.walk(site.function or module.tree):
-        if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)):
-            continue
-        if node.value is site.call or (site.fact.outputs is not None and dotted(node.value) == site.fact.outputs):
-            return True
-    return False
+    return any(
+        text_of(node.slice) is not None
+        and (node.value is site.call or (site.fact.outputs is not None and dotted(node.value) == site.fact.outputs))
+        for node in inside(site.function or module.tree, ast.Subscript)
+    )
+
+
+def check_name(module: Module) -> None:
+    """Raise RejectedError where the file means something else by `headrace`."""
+    if bound_elsewhere(module):
+        raise RejectedError("the file uses the name headrace for something else")
 
 
 def bound_elsewhere(module: Module) -> bool:
@@ -203,25 +187,20 @@ def bound_elsewhere(module: Module) -> bool:
     )
 
 
-def import_edit(context: Context) -> Edit | None:
-    """The import of headrace, among the other imports; None when the file has it."""
+def import_edits(context: Context) -> list[Edit]:
+    """The import of headrace, among the other imports; nothing when the file has it."""
     module, positions = context.module, context.positions
     if module.imports.get("headrace") == "headrace":
-        return None
+        return []
     body = module.tree.body
     imports = [item for item in body if isinstance(item, ast.Import | ast.ImportFrom) and positions.starts_line(item)]
-    imports = [item for item in imports if not (isinstance(item, ast.ImportFrom) and item.module == "__future__")]
     used = _first_use(context)
-    torch = [item for item in imports if _imports_torch(item) and item.lineno < used]
-    imports = [item for item in imports if item.lineno < used]
-    if torch:
-        return positions.insert_before(torch[0], "import headrace")
-    if imports:
-        return positions.insert_after(imports[-1], "import headrace")
-    first = [item for item in body if not _is_header(item)]
-    if first:
-        return positions.insert_before(first[0], "import headrace")
-    return positions.insert_after(body[-1], "import headrace")
+    imports = [item for item in imports if not is_future_import(item) and item.lineno < used]
+    torch = [item for item in imports if _imports_torch(item)]
+    first = [item for item in body if not is_future_import(item) and not is_docstring(item)]
+    if torch or (first and not imports):
+        return [positions.insert_before((torch or first)[0], "import headrace")]
+    return [positions.insert_after((imports or body)[-1], "import headrace")]
 
 
 def _first_use(context: Context) -> int:
@@ -240,9 +219,3 @@ def _imports_torch(item: ast.Import | ast.ImportFrom) -> bool:
     return any(name.partition(".")[0] in ("torch", "torchvision") for name in names) and not (
         isinstance(item, ast.ImportFrom) and item.level
     )
-
-
-def _is_header(item: ast.stmt) -> bool:
-    if isinstance(item, ast.ImportFrom) and item.module == "__future__":
-        return True
-    return isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant) and isinstance(item.value.value, str)

@@ -5,23 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from ..reading.edits import Positions
-from ..reading.scopes import Function, Module, dotted, last_name, parameters
+from ..reading.nodes import inside
+from ..reading.scopes import Definition, Function, Module, dotted, last_name, parameters
 from ..reading.statements import blocks
 from ..survey.loops import CallSite
 from .graph_names import Group, attribute_name, binder, graph_name
 from .preparation import announces, binds, made_anew, touches
 from .rule import Context
 
-__all__ = ["Group", "Place", "Refusal", "construction"]
+__all__ = ["Group", "Place", "RejectedError", "construction"]
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why a group stays eager."""
-
-    reason: str
+class RejectedError(Exception):
+    """The calls of a model stay eager; the text is the reason, as the end of a sentence."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,13 @@ class Place:
     after: bool
 
 
-def construction(context: Context, group: Group) -> Place | Refusal:
+def construction(context: Context, group: Group) -> Place:
+    """Where the graph of a group's calls is made. Raises RejectedError where there is no such place."""
     module = context.module
     site = group.first
     root = group.model.partition(".")[0]
     if _bound_around(module, group, root):
-        return Refusal("a loop, a with statement or the like binds it")
+        raise RejectedError("a loop, a with statement or the like binds it")
     if root == "self":
         return _in_method(context, group)
     function = binder(module, group)
@@ -46,20 +46,21 @@ def construction(context: Context, group: Group) -> Place | Refusal:
         return _global(context, group)
     given = root in {argument.arg for argument in parameters(function)}
     if given and all(item.loop is None for item in group.sites) and not runs_once(context, module, function):
-        return Refusal(
+        raise RejectedError(
             "it is a parameter of a function that classifies one input, and a graph made at each call would be compiled at "
             "each; make the graph where the model is made, and hand it over instead"
         )
     if function is not site.function:  # a function nested in the one that binds the model
-        return _local(context, group, function, _statement_within(module, site.function, function))
+        nested = next(node for node in module.ancestors(site.call) if module.parents[node] is function)
+        assert isinstance(nested, ast.stmt)
+        return _local(context, group, function, nested)
     return _local(context, group, function, module.statement_of(site.call))
 
 
 def _bound_around(module: Module, group: Group, root: str) -> bool:
     """Whether `for model in models`, a comprehension, `with ... as model`, `lambda model` or a match stands around a call."""
     for site in group.sites:
-        current: ast.AST | None = module.parents.get(site.call)
-        while current is not None and not isinstance(current, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        for current in takewhile(lambda node: not isinstance(node, Definition), module.ancestors(site.call)):
             targets: list[ast.AST] = []
             if isinstance(current, ast.For | ast.AsyncFor):
                 targets = [current.target]
@@ -79,116 +80,115 @@ def _bound_around(module: Module, group: Group, root: str) -> bool:
             }
             if root in names:
                 return True
-            current = module.parents.get(current)
     return False
 
 
 def runs_once(context: Context, module: Module, function: Function, depth: int = 0) -> bool:
     """Whether a function runs at most once in a process: one call in the repository, outside of loops, from code that does."""
-    sites = []
-    for where, call in context.known.calls.by_name.get(function.name, []):
-        found = where.find_callee(call.func)
-        if found is not None and found[1] is function:
-            sites.append((where, call))
+    sites = [
+        (where, call)
+        for where, call in context.known.calls.by_name.get(function.name, [])
+        if (found := where.find_callee(call.func)) is not None and found[1] is function
+    ]
     decorated = any(last_name(item.func) != "command" for item in function.decorator_list if isinstance(item, ast.Call))
     if len(sites) != 1 or decorated or function.name in context.known.calls.handed or depth > 4:
         return False
     where, call = sites[0]
-    current: ast.AST | None = where.parents.get(call)
-    while current is not None and not isinstance(current, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-        if isinstance(current, ast.For | ast.AsyncFor | ast.While | ast.comprehension | ast.ListComp | ast.GeneratorExp):
+    for node in where.ancestors(call):
+        if isinstance(node, Function):
+            return runs_once(context, where, node, depth + 1)
+        if isinstance(
+            node, ast.For | ast.AsyncFor | ast.While | ast.comprehension | ast.ListComp | ast.GeneratorExp | ast.Lambda
+        ):
             return False
-        current = where.parents.get(current)
-    if isinstance(current, ast.Lambda):
-        return False
-    return current is None or runs_once(context, where, current, depth + 1)
+    return True
 
 
-def _local(context: Context, group: Group, function: Function, statement: ast.stmt) -> Place | Refusal:
+def _local(context: Context, group: Group, function: Function, statement: ast.stmt) -> Place:
     module, positions = context.module, context.positions
     anchor = _last_preparation(module, function.body, statement, group.model)
     name = graph_name(context, group)
     if anchor is not None and made_anew(function, anchor, group.model):
-        return Refusal("its name stands for another model further down")
+        raise RejectedError("its name stands for another model further down")
     if anchor is not None:
         return _checked(positions, Place(name, anchor, after=True), group)
     if group.model.partition(".")[0] not in {argument.arg for argument in parameters(function)}:
-        return Refusal("the statement that makes it was not found before its call")
+        raise RejectedError("the statement that makes it was not found before its call")
     body = [item for item in function.body if item.lineno <= statement.lineno]
     if made_anew(function, function.body[0], group.model) or binds(function.body[0], group.model):
-        return Refusal("its name stands for another model further down")
+        raise RejectedError("its name stands for another model further down")
     return _checked(positions, Place(name, body[-1], after=False), group)
 
 
-def _global(context: Context, group: Group) -> Place | Refusal:
+def _global(context: Context, group: Group) -> Place:
     """The model is a global: the graph is one too, made after the last statement that prepares the model."""
     module, positions = context.module, context.positions
     site = group.first
     name = graph_name(context, group)
     if any(isinstance(node, ast.Global) and group.model in node.names for node in module.nodes):
-        return Refusal("it is a global that functions rebind")
+        raise RejectedError("it is a global that functions rebind")
     if site.function is None:
         anchor = _last_preparation(module, module.tree.body, module.statement_of(site.call), group.model)
     else:
         prepared = [item for item in main_statements(module) if touches(item, group.model)]
         anchor = prepared[-1] if prepared else None
     if anchor is None:
-        return Refusal("the statement that makes it was not found in this file")
+        raise RejectedError("the statement that makes it was not found in this file")
     if made_anew(module.tree, anchor, group.model):
-        return Refusal("its name stands for another model further down")
+        raise RejectedError("its name stands for another model further down")
     if (
         site.function is not None
         and module.statement_of(site.call).lineno > anchor.lineno
         and _called_before(module, site, anchor)
     ):
-        return Refusal("it is used before it is ready")
+        raise RejectedError("it is used before it is ready")
     return _checked(positions, Place(name, anchor, after=True), group)
 
 
 def _called_before(module: Module, site: CallSite, anchor: ast.stmt) -> bool:
     assert site.function is not None
     return any(
-        isinstance(node, ast.Call) and last_name(node.func) == site.function.name and node.lineno <= anchor.lineno
+        last_name(call.func) == site.function.name and call.lineno <= anchor.lineno
         for item in main_statements(module)
-        for node in ast.walk(item)
+        for call in inside(item, ast.Call)
     )
 
 
-def _in_method(context: Context, group: Group) -> Place | Refusal:
+def _in_method(context: Context, group: Group) -> Place:
     module, positions = context.module, context.positions
     site = group.first
     function = site.function
     owner = module.class_of(function) if function is not None else None
     if function is None or owner is None:
-        return Refusal("the class that holds it was not found")
+        raise RejectedError("the class that holds it was not found")
     if any(item.loop is not None for item in group.sites):
         return _local(context, group, function, module.statement_of(site.call))
     init = next((item for item in owner.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
     if init is None:
-        return Refusal("its class has no __init__ in which a graph could be made")
+        raise RejectedError("its class has no __init__ in which a graph could be made")
     rebinding = [
         item
         for item in owner.body
         if isinstance(item, ast.FunctionDef) and item is not init and any(touches(inner, group.model) for inner in item.body)
     ]
     if any(binds(inner, group.model) for item in rebinding for inner in item.body):
-        return Refusal("methods outside of __init__ rebind it")
+        raise RejectedError("methods outside of __init__ rebind it")
     prepared = [item for item in init.body if touches(item, group.model)]
     if not prepared:
-        return Refusal("the statement in __init__ that makes it was not found")
+        raise RejectedError("the statement in __init__ that makes it was not found")
     name = f"self.{attribute_name(context, group, owner)}"
     return _checked(positions, Place(name, prepared[-1], after=True), group)
 
 
-def _checked(positions: Positions, place: Place, group: Group) -> Place | Refusal:
+def _checked(positions: Positions, place: Place, group: Group) -> Place:
     if place.after and announces(place.statement, group.model):
-        return Refusal("it is None where it is made")
+        raise RejectedError("it is None where it is made")
     lines = {site.call.lineno for site in group.sites}
     end = place.statement.end_lineno or place.statement.lineno
     if not positions.starts_line(place.statement) or (place.after and end in lines):
-        return Refusal("several statements share the line where the graph would be made")
+        raise RejectedError("several statements share the line where the graph would be made")
     if place.after and positions.continues(end):
-        return Refusal("the line where the graph would be made continues on the next")
+        raise RejectedError("the line where the graph would be made continues on the next")
     return place
 
 
@@ -216,8 +216,7 @@ def _last_preparation(module: Module, body: Sequence[ast.stmt], statement: ast.s
 def _prepares_inside(loop: ast.stmt, model: str) -> bool:
     """Whether each round of a loop makes the model or fills it anew, so that its graph belongs inside."""
     return any(
-        binds(item, model)
-        or any(isinstance(node, ast.Call) and dotted(node.func) == f"{model}.load_state_dict" for node in ast.walk(item))
+        binds(item, model) or any(dotted(call.func) == f"{model}.load_state_dict" for call in inside(item, ast.Call))
         for block in blocks(loop)
         for item in block
     )
@@ -228,15 +227,5 @@ def main_statements(module: Module) -> Iterator[ast.stmt]:
     for item in module.tree.body:
         if isinstance(item, ast.If) and "__name__" in ast.unparse(item.test):
             yield from item.body
-        elif not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        elif not isinstance(item, Definition):
             yield item
-
-
-def _statement_within(module: Module, inner: ast.AST | None, outer: Function) -> ast.stmt:
-    """The statement of `outer`'s body that holds a nested function."""
-    assert inner is not None
-    current = inner
-    while module.parents[current] is not outer:
-        current = module.parents[current]
-    assert isinstance(current, ast.stmt)
-    return current

@@ -4,41 +4,26 @@ from __future__ import annotations
 
 import ast
 
-from ..reading.scopes import Function, bound_names, dotted, last_name
+from ..reading.nodes import inside
+from ..reading.scopes import Definition, Function, bound_names, dotted, last_name
 from ..slicing.effects import MUTATING_CALL
 
 _PREPARING = frozenset(
-    [
-        "eval",
-        "to",
-        "cuda",
-        "cpu",
-        "load_state_dict",
-        "float",
-        "double",
-        "train",
-        "requires_grad_",
-        "share_memory",
-        "load",
-        "fuse",
-    ]
+    "eval to cuda cpu load_state_dict float double train requires_grad_ share_memory load fuse".split()  # noqa: SIM905
 )
 
 
 def binds(statement: ast.stmt, model: str) -> bool:
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    if isinstance(statement, Definition):
         return False
     if "." not in model:
         return model in bound_names(statement)
-    return any(
-        isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and dotted(node) == model
-        for node in ast.walk(statement)
-    )
+    return any(isinstance(node.ctx, ast.Store) and dotted(node) == model for node in inside(statement, ast.Attribute))
 
 
 def touches(statement: ast.stmt, model: str) -> bool:
     """Whether a statement binds the model, moves it, fills it, or hands it to something that does."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    if isinstance(statement, Definition):
         return False
     if binds(statement, model):
         return True
@@ -75,7 +60,7 @@ def made_anew(scope: Function | ast.Module, anchor: ast.stmt, model: str) -> boo
     stack: list[ast.AST] = list(scope.body)
     while stack:
         node = stack.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+        if isinstance(node, Definition | ast.Lambda):
             continue
         if isinstance(node, ast.stmt) and node.lineno > (anchor.end_lineno or anchor.lineno):
             inner = [item for item in ast.iter_child_nodes(node) if isinstance(item, ast.stmt)]

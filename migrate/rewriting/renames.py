@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from ..reading.edits import Edit, Positions
 from ..reading.names import has_fallback, import_line, importing, mentions, remove_import, uses
-from ..reading.scopes import BUILTINS, Module
+from ..reading.scopes import BUILTINS, Module, root_of
 from .rule import Context, Fix, Rule
 
 
@@ -51,14 +51,12 @@ class Renames(Rule):
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module
-        for node in module.by_kind.get(ast.ImportFrom, []):
-            assert isinstance(node, ast.ImportFrom)
+        for node in module.of_kind(ast.ImportFrom):
             if not node.level and self._concerns(node.module or "") and not self._is_own(module, node.module or ""):
                 yield from self._from(context, node)
-        for node in module.by_kind.get(ast.Import, []):
-            assert isinstance(node, ast.Import)
-            if any(self._concerns(alias.name) for alias in node.names):
-                yield from self._import(context, node)
+        for plain in module.of_kind(ast.Import):
+            if any(self._concerns(alias.name) for alias in plain.names):
+                yield from self._import(context, plain)
         for old in (*self.names, *self.modules):
             if any(old == name or old.startswith(f"{name}.") for name in module.imports.values()):
                 for use in uses(module, old):
@@ -95,7 +93,7 @@ class Renames(Rule):
         message = self._message(f"{source}.{next(iter(moved)).name}", next(iter(moved.values())))
         if len(homes) == 1 and "" not in homes and len(moved) == len(node.names):
             found = [_token(positions, node, source, homes.pop())] if source not in homes else []
-            found += [_alias(positions, alias, new) for alias, new in moved.items() if _is_renamed(alias, new)]
+            found += [_alias(positions, alias, new) for alias, new in moved.items() if alias.name != new.rpartition(".")[2]]
             edits = [edit for edit in found if edit is not None]
         elif homes == {source}:
             edits = [_alias(positions, alias, new) for alias, new in moved.items()]
@@ -110,9 +108,9 @@ class Renames(Rule):
             if self._is_own(module, alias.name) or has_fallback(module, node):
                 continue
             new = self.target(alias.name)
-            start = context.positions.offset(alias.lineno, alias.col_offset)
+            start, whole = context.positions.span(alias)
             if new is not None:
-                end = _end(context.positions, alias) if alias.asname == new else start + len(alias.name)
+                end = whole if alias.asname == new else start + len(alias.name)
                 yield self.fix(context, node, self._message(alias.name, new), [Edit(start, end, new)])
             elif alias.name in self.gone:
                 local = alias.asname or alias.name
@@ -129,11 +127,9 @@ class Renames(Rule):
     def _use(self, context: Context, node: ast.Attribute, old: str) -> Iterator[Fix]:
         module, new = context.module, self.target(old)
         assert new is not None
-        root = node
-        while isinstance(root, ast.Attribute):
-            root = root.value  # type: ignore[assignment]
-        assert isinstance(root, ast.Name)
-        known = module.imports[root.id]
+        root = root_of(node)
+        assert root is not None
+        known = module.imports[root]
         start, end = context.positions.span(node)
         if self.target(known) is not None and known != old.partition(".")[0]:
             return  # the import itself changes
@@ -148,7 +144,7 @@ class Renames(Rule):
         elif new.rpartition(".")[0] == old.rpartition(".")[0]:
             yield self.fix(context, node, message, [Edit(end - len(node.attr), end, new.rpartition(".")[2])])
         elif new.startswith(f"{known}."):
-            yield self.fix(context, node, message, [Edit(start, end, root.id + new.removeprefix(known))])
+            yield self.fix(context, node, message, [Edit(start, end, root + new.removeprefix(known))])
         else:
             yield self.fix(context, node, message, _with_import(module, context.positions, start, end, new))
 
@@ -171,18 +167,13 @@ def _with_import(module: Module, positions: Positions, start: int, end: int, new
 
 def _token(positions: Positions, node: ast.ImportFrom, old: str, new: str) -> Edit | None:
     start, end = positions.span(node)
-    text = "".join(positions.lines)[start:end]
+    text = positions.text[start:end]
     at = text.find(old, len("from"))
     return Edit(start + at, start + at + len(old), new) if at >= 0 and not text[4:at].strip() and old != new else None
 
 
-def _is_renamed(alias: ast.alias, new: str) -> bool:
-    return alias.name != new.rpartition(".")[2]
-
-
 def _alias(positions: Positions, alias: ast.alias, new: str) -> Edit:
-    start = positions.offset(alias.lineno, alias.col_offset)
-    return Edit(start, _end(positions, alias), _spelled(alias, new))
+    return Edit(*positions.span(alias), _spelled(alias, new))
 
 
 def _spelled(alias: ast.alias, new: str) -> str:
@@ -213,16 +204,7 @@ def _split(positions: Positions, node: ast.ImportFrom, moved: Mapping[ast.alias,
 
 def _without(positions: Positions, names: list[ast.alias], index: int, moved: Mapping[ast.alias, str]) -> Edit:
     """One name and the comma that goes with it: the next one, or for the last names, the one before them."""
-    alias = names[index]
-    start = positions.offset(alias.lineno, alias.col_offset)
+    start, end = positions.span(names[index])
     if any(later not in moved for later in names[index + 1 :]):
-        follower = names[index + 1]
-        return Edit(start, positions.offset(follower.lineno, follower.col_offset), "")
-    before = names[index - 1]
-    return Edit(_end(positions, before), _end(positions, alias), "")
-
-
-def _end(positions: Positions, alias: ast.alias) -> int:
-    assert alias.end_lineno is not None
-    assert alias.end_col_offset is not None
-    return positions.offset(alias.end_lineno, alias.end_col_offset)
+        return Edit(start, positions.span(names[index + 1])[0], "")
+    return Edit(positions.span(names[index - 1])[1], end, "")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from ..reading.edits import Edit, Positions
-from ..reading.facts import Survey
+from ..reading.facts import Loop, Survey
 from ..reading.finding import Finding, Severity
 from ..reading.finding import Fix as Offer
 from ..reading.scopes import Module
@@ -26,6 +26,15 @@ class Fix:
 
     finding: Finding
     edits: tuple[Edit, ...] = ()
+
+
+def at_call(
+    fact: Loop, code: str, message: str, edits: Iterable[Edit] = (), *, severity: Severity = "note", offer: Offer = "safe"
+) -> Fix:
+    """A remark at a model's call, with what is offered where there are edits."""
+    edits = tuple(edits)
+    offer = offer if edits else "manual"
+    return Fix(Finding(fact.path, fact.call_line, fact.call_column, code, message, severity, offer), edits)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
 
+from ..reading.nodes import inside, values_of
 from ..reading.scopes import Function, Module, last_name, local_names
 
 _ELEMENTWISE = frozenset(
@@ -21,25 +21,18 @@ def returns_scalars(module: Module, call: ast.Call) -> bool:
     if target is None or not isinstance(target[1], ast.FunctionDef):
         return False
     function = target[1]
-    returned = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+    returned = [node.value for node in inside(function, ast.Return)]
     names = {value.id for value in returned if isinstance(value, ast.Name)}
     if len(names) != 1 or len(returned) != 1:
         return False
     name = names.pop()
-    if name not in local_names(function) or not all(_is_empty_list(value) for value in _values(function, name)):
+    if name not in local_names(function) or not all(_is_empty_list(value) for value in values_of(function, name)):
         return False
-    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    calls = inside(function, ast.Call)
     changed = [node for node in calls if isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == name]
     return bool(changed) and all(
         last_name(node.func) == "append" and len(node.args) == 1 and _is_sum(function, node.args[0]) for node in changed
     )
-
-
-def _values(function: Function, name: str) -> list[ast.expr]:
-    assignments = [node for node in ast.walk(function) if isinstance(node, ast.Assign)]
-    return [
-        node.value for node in assignments if any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
-    ]
 
 
 def _is_empty_list(value: ast.expr) -> bool:
@@ -49,7 +42,8 @@ def _is_empty_list(value: ast.expr) -> bool:
 def _is_sum(function: Function, value: ast.expr, depth: int = 0) -> bool:
     """A sum over the only dimension of a flattened tensor, perhaps scaled afterwards."""
     if isinstance(value, ast.Name):
-        return depth < 5 and _all(_is_sum(function, item, depth + 1) for item in _values(function, value.id))
+        made = values_of(function, value.id)
+        return depth < 5 and bool(made) and all(_is_sum(function, item, depth + 1) for item in made)
     if isinstance(value, ast.BinOp):
         return _is_sum(function, value.left, depth) and not isinstance(value.right, ast.List | ast.Tuple)
     if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
@@ -73,9 +67,3 @@ def _is_flat(value: ast.expr) -> bool:
             return False
         value = value.func.value
     return False
-
-
-def _all(found: Iterable[bool]) -> bool:
-    """Whether there are any and all are true."""
-    results = list(found)
-    return bool(results) and all(results)

@@ -4,70 +4,63 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ..reading.edits import Edit, Positions
-from ..reading.finding import Finding
+from ..reading.nodes import inside
 from ..reading.scopes import Function, Module, dotted
 from ..survey.loops import CallSite
-from .graph_mode import bound_elsewhere, import_edit
-from .placement import Refusal
-from .rule import Context, Fix
+from .graph_mode import check_name, import_edits
+from .placement import RejectedError
+from .rule import Context
 from .training_loops import LoopStep, WholeStep, changing, read_step, whole_step
 
 _LINE = 120
 _NAMES = ["train_step", "training_step", "headrace_step", *(f"train_step{number}" for number in range(2, 100))]
 
 
-def training_sites(context: Context) -> list[tuple[CallSite, LoopStep | Refusal, WholeStep | None]]:
-    """Every eager training call of a file, with its step, or why it is not understood."""
-    found = []
+@dataclass(frozen=True)
+class TrainingCall:
+    """One eager training call: its step, its update where that is part of the step, and the edits, or why there are none."""
+
+    site: CallSite
+    step: LoopStep | None = None
+    whole: WholeStep | None = None
+    edits: Sequence[Edit] = ()
+    rejected: str | None = None
+
+
+def training_calls(context: Context) -> Iterator[TrainingCall]:
+    """The eager training calls of a file."""
     for site in context.sites:
         if site.fact.kind != "train" or site.captured or not site.trained_here:
             continue
-        step = read_step(site, context.sites)
-        found.append((site, step, whole_step(step) if isinstance(step, LoopStep) else None))
-    return found
+        try:
+            step = read_step(site, context.sites)
+            whole = whole_step(step)
+            yield TrainingCall(site, step, whole, _step_edits(context, step, whole))
+        except RejectedError as reason:
+            yield TrainingCall(site, rejected=str(reason))
 
 
-def propose_step(context: Context, step: LoopStep, whole: WholeStep | None, code: str, what: str) -> Fix | Refusal:
-    """The remark on one loop, with the edits; or why they cannot be made."""
-    edits = step_edits(context, step, whole)
-    if isinstance(edits, Refusal):
-        return edits
-    added = import_edit(context)
-    if added is not None:
-        edits.append(added)
-    fact = step.site.fact
-    return Fix(Finding(fact.path, fact.call_line, fact.call_column, code, what, "note", "safe"), tuple(edits))
-
-
-def step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> list[Edit] | Refusal:
+def _step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> list[Edit]:
     module, positions = context.module, context.positions
-    if bound_elsewhere(module):
-        return Refusal("the file uses the name headrace for something else")
+    check_name(module)
     if not positions.starts_line(step.construct_at):
-        return Refusal("the loop shares its line with another statement")
-    read = _criterion(context, step)
-    if isinstance(read, Refusal):
-        return read
-    criterion, arguments = read
+        raise RejectedError("the loop shares its line with another statement")
+    criterion, arguments = _criterion(context, step)
     options = _options(step, whole)
     name = _free_name(module)
     model = step.site.fact.model
     parts = [model, criterion, step.optimizer, *options]
     made = _construction(positions, step.construct_at, name, parts)
-    invariant = _invariant(step, parts)
-    if invariant is not None:
-        return invariant
+    _check_invariant(step, parts)
     outputs = step.outputs or ("_" if not _reads_underscore(module, step) else None)
     call = f"{name}({', '.join([_source(context, step.site.call.args[0]), *arguments])})"
     loss = step.backward[0].loss
     text = f"{loss}, {outputs} = {call}" if outputs is not None else f"{loss} = {call}[0]"
-    removed = whole.gone if whole is not None else _backwards(step)
-    if isinstance(removed, Refusal):
-        return removed
-    gone = [*removed]
+    gone = [*(whole.gone if whole is not None else _backwards(step))]
     gone += [item for item in (step.forward, step.loss, step.division) if item is not None and item is not step.call_at]
     edits = [] if step.condition is not None else [positions.insert_before(step.construct_at, made)]
     start, end = positions.span(step.call_at)
@@ -82,12 +75,11 @@ def step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> lis
         edits += [positions.insert_before(step.cast or step.call_at, _source(context, item)) for item in early]
     edits.append(Edit(start, end, text))
     unique = list({id(item): item for item in gone}.values())
-    if (refusal := _unremovable(positions, [*unique, step.call_at], step.call_at)) is not None:
-        return refusal
-    return [*edits, *_removals(positions, unique)]
+    _check_removable(positions, [*unique, step.call_at], step.call_at)
+    return [*edits, *_removals(positions, unique), *import_edits(context)]
 
 
-def _criterion(context: Context, step: LoopStep) -> tuple[str, list[str]] | Refusal:
+def _criterion(context: Context, step: LoopStep) -> tuple[str, list[str]]:
     """The criterion as it is handed over, and what the call hands to it beside the outputs."""
     value, names = step.loss.value, changing(step.loop)
     outputs = step.outputs
@@ -96,24 +88,24 @@ def _criterion(context: Context, step: LoopStep) -> tuple[str, list[str]] | Refu
         first, callee = value.args[0], dotted(value.func)
         is_outputs = first is step.site.call or (outputs is not None and dotted(first) == outputs)
         rest = value.args[1:]
-        plain = not any(isinstance(item, ast.Starred) for item in rest) and all(_varies(item, names) for item in rest)
-        if is_outputs and callee is not None and plain and not any(_reads_name(item, outputs) for item in rest):
+        plain = not any(isinstance(item, ast.Starred) for item in rest) and all(_mentions(item, names) for item in rest)
+        if is_outputs and callee is not None and plain and not any(_mentions(item, [outputs]) for item in rest):
             return callee, [_source(context, item) for item in rest]
     if isinstance(step.loop, Function):  # which of its parameters are tensors, nothing says
-        return Refusal("the loss is more than a call of the criterion, in a function of one batch")
+        raise RejectedError("the loss is more than a call of the criterion, in a function of one batch")
     body = copy.deepcopy(value) if step.loss is not step.forward else _with_outputs(value, step.site.call)
     name = outputs or "outputs"
-    free = list(dict.fromkeys(node.id for node in ast.walk(body) if isinstance(node, ast.Name)))
+    free = list(dict.fromkeys(node.id for node in inside(body, ast.Name)))
     inputs = [item for item in free if item in names and item != name]
     if any(
         isinstance(node, ast.Lambda | ast.ListComp | ast.GeneratorExp | ast.NamedExpr | ast.Await) for node in ast.walk(body)
     ):
-        return Refusal("the loss is computed by more than one plain expression")
-    called = {node.func.id for node in ast.walk(body) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        raise RejectedError("the loss is computed by more than one plain expression")
+    called = {node.func.id for node in inside(body, ast.Call) if isinstance(node.func, ast.Name)}
     if called & set(inputs):
-        return Refusal("the loop makes its criterion anew in each round")
+        raise RejectedError("the loop makes its criterion anew in each round")
     if (moving := _moving_attribute(context.module, body)) is not None:
-        return Refusal(f"the loss reads {moving}, which this file changes; a captured step would keep the value it saw")
+        raise RejectedError(f"the loss reads {moving}, which this file changes; a captured step would keep the value it saw")
     text = _body_text(context, step, body)
     if step.division is not None and step.divisor is not None:
         if isinstance(value, ast.BinOp | ast.IfExp):
@@ -145,18 +137,17 @@ def _options(step: LoopStep, whole: WholeStep | None) -> list[str]:
     return given
 
 
-def _invariant(step: LoopStep, texts: Sequence[str]) -> Refusal | None:
-    """Whether what the construction reads stays the same in the loop, so that it may stand before it."""
+def _check_invariant(step: LoopStep, texts: Sequence[str]) -> None:
+    """Raise RejectedError where what the construction reads changes in the loop, so that it may not stand before the loop."""
     names = set() if isinstance(step.loop, Function) else changing(step.loop)
     for text in texts:
         node = ast.parse(
             text.partition("=")[2] if text.split("=")[0].isidentifier() and "=" in text else text, mode="eval"
         ).body
-        own = {item.arg for part in ast.walk(node) if isinstance(part, ast.Lambda) for item in part.args.args}
+        own = {item.arg for part in inside(node, ast.Lambda) for item in part.args.args}
         for part in ast.walk(node):
             if isinstance(part, ast.Name | ast.Attribute) and (name := dotted(part)) in names and name not in own:
-                return Refusal(f"{name} changes from one round of the loop to the next")
-    return None
+                raise RejectedError(f"{name} changes from one round of the loop to the next")
 
 
 def _construction(positions: Positions, place: ast.stmt, name: str, parts: Sequence[str], *, deeper: bool = False) -> str:
@@ -174,9 +165,7 @@ def _construction(positions: Positions, place: ast.stmt, name: str, parts: Seque
 
 
 def _free_name(module: Module) -> str:
-    taken = {node.id for node in module.nodes if isinstance(node, ast.Name)} | set(module.definitions) | set(module.imports)
-    taken |= {node.arg for node in module.nodes if isinstance(node, ast.arg)}
-    return next(name for name in _NAMES if name not in taken)
+    return next(name for name in _NAMES if name not in module.words)
 
 
 def _either(context: Context, step: LoopStep, condition: ast.If, trains: Sequence[str]) -> str:
@@ -192,32 +181,31 @@ def _either(context: Context, step: LoopStep, condition: ast.If, trains: Sequenc
     return newline.join([lines[0], *lines[1:]])
 
 
-def _backwards(step: LoopStep) -> Sequence[ast.stmt] | Refusal:
+def _backwards(step: LoopStep) -> Sequence[ast.stmt]:
     if step.condition is not None:
         zero = [item for item in step.condition.body if any(item is one for one in step.zero_grads)]
         goes = [step.backward[0].statement, *(item for item in zero if item.lineno < step.backward[0].statement.lineno)]
         if len(goes) < len(step.condition.body):
             return [step.backward[0].statement]
-        return Refusal("backward() is all that its branch does") if step.condition.orelse else [step.condition]
+        if step.condition.orelse:
+            raise RejectedError("backward() is all that its branch does")
+        return [step.condition]
     if step.branch is not None and len(step.branch.body) == len(step.branch.orelse) == 1:
         return [step.branch]
     return [item.statement for item in step.backward]
 
 
-def _unremovable(positions: Positions, statements: Iterable[ast.stmt], replaced: ast.stmt) -> Refusal | None:
+def _check_removable(positions: Positions, statements: Iterable[ast.stmt], replaced: ast.stmt) -> None:
     for item in statements:
         assert item.end_lineno is not None
         assert item.end_col_offset is not None
-        if not positions.starts_line(item):
-            return Refusal("several statements of the step share a line")
         rest = positions.lines[item.end_lineno - 1].encode()[item.end_col_offset :].decode().strip()
-        if rest and not rest.startswith("#"):
-            return Refusal("several statements of the step share a line")
+        if not positions.starts_line(item) or (rest and not rest.startswith("#")):
+            raise RejectedError("several statements of the step share a line")
         if any("#" in positions.lines[line - 1] for line in range(item.lineno, item.end_lineno)):
-            return Refusal("a statement of the step has a comment inside, which would be lost")
+            raise RejectedError("a statement of the step has a comment inside, which would be lost")
         if item is not replaced and positions.lines[item.lineno - 2 : item.lineno - 1] and positions.continues(item.lineno - 1):
-            return Refusal("several statements of the step share a line")
-    return None
+            raise RejectedError("several statements of the step share a line")
 
 
 def _removals(positions: Positions, statements: Iterable[ast.stmt]) -> list[Edit]:
@@ -262,13 +250,8 @@ def _with_outputs(value: ast.expr, call: ast.Call) -> ast.expr:
             return ast.Name("outputs", ast.Load()) if node is call else self.generic_visit(node)
 
     outer = ast.Expression(value)
-    changed = Replace().visit(_shallow(outer, call))
+    changed = Replace().visit(copy.deepcopy(outer, {id(call): call}))  # a copy that still holds the call itself
     return ast.fix_missing_locations(changed).body  # type: ignore[no-any-return]
-
-
-def _shallow(node: ast.AST, kept: ast.AST) -> ast.AST:
-    """A copy of a tree that still holds one node of the original."""
-    return copy.deepcopy(node, {id(kept): kept})
 
 
 def _body_text(context: Context, step: LoopStep, body: ast.expr) -> str:
@@ -292,25 +275,19 @@ def _source(context: Context, node: ast.expr | ast.stmt) -> str:
     return text[start:end]
 
 
-def _varies(node: ast.expr, names: set[str]) -> bool:
-    return any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(node))
-
-
-def _reads_name(node: ast.AST, name: str | None) -> bool:
-    return name is not None and any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node))
+def _mentions(node: ast.expr, names: Container[str | None]) -> bool:
+    return any(inner.id in names for inner in inside(node, ast.Name))
 
 
 def _reads_underscore(module: Module, step: LoopStep) -> bool:
     scope: ast.AST = step.site.function or module.tree
-    return "_" in module.imports or any(
-        isinstance(node, ast.Name) and node.id == "_" and isinstance(node.ctx, ast.Load) for node in ast.walk(scope)
-    )
+    return "_" in module.imports or any(node.id == "_" and isinstance(node.ctx, ast.Load) for node in inside(scope, ast.Name))
 
 
 def _moving_attribute(module: Module, body: ast.expr) -> str | None:
     """An attribute that the loss reads, and that this file assigns outside of constructors."""
-    called = {id(node.func) for node in ast.walk(body) if isinstance(node, ast.Call)}
-    read = {node.attr: node for node in ast.walk(body) if isinstance(node, ast.Attribute) and id(node) not in called}
+    called = [node.func for node in inside(body, ast.Call)]
+    read = {node.attr: node for node in inside(body, ast.Attribute) if node not in called}
     for node in module.nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in read:
             function = module.function_of(node)

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ..reading.nodes import inside
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, local_names
 from ..reading.statements import block_of
 from ..survey.loops import CallSite
-from .placement import Refusal
+from .placement import RejectedError
 
 _AUTOCAST = frozenset(["autocast", "autocast_mode"])
 _OPTIMISER = re.compile(r"optim|(^|[._])opt(_|\d|$)", re.I)
@@ -86,17 +87,13 @@ class WholeStep:
     clipping: tuple[tuple[str, ast.expr], ...]
 
 
-def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep | Refusal:
-    """The step around one training call, or why the loop is not understood."""
+def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep:
+    """The step around one training call. Raises RejectedError where the loop is not understood."""
     module, loop = site.module, site.loop or site.function
     if loop is None:
-        return Refusal("no loop over batches surrounds it")
-    if (refusal := _out_of_bounds(module, site, loop, sites)) is not None:
-        return refusal
-    found = _backward(module, loop)
-    if isinstance(found, Refusal):
-        return found
-    backward, branch = found
+        raise RejectedError("no loop over batches surrounds it")
+    _check_bounds(module, site, loop, sites)
+    backward, branch = _backward(module, loop)
     forward = module.statement_of(site.call)
     condition = _condition(module, backward[0].statement, forward) if branch is None else None
     end = branch or condition or backward[0].statement
@@ -105,31 +102,24 @@ def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep | Refusal:
     if inner is not block:
         cast = _autocast_around(module, forward, block, enabled=condition is not None)
         if cast is None:
-            return Refusal("the forward pass and backward() stand in different branches")
+            raise RejectedError("the forward pass and backward() stand in different branches")
     start = _index(block, cast or forward)
     if start >= _index(block, end):
-        return Refusal("backward() stands before the forward pass")
+        raise RejectedError("backward() stands before the forward pass")
     last = min(item.statement.lineno for item in backward)
-    read = _loss(module, loop, site, inner, block[start + 1 : _index(block, end)], backward[0].loss, last)
-    if isinstance(read, Refusal):
-        return read
-    loss, division, divisor = read
+    loss, division, divisor = _loss(module, loop, site, inner, block[start + 1 : _index(block, end)], backward[0].loss, last)
     optimizer = _optimizer(module, loop)
-    if isinstance(optimizer, Refusal):
-        return optimizer
     call_at = _call_place(inner, forward, loss, site)
-    if isinstance(call_at, Refusal):
-        return call_at
     moved = [item for item in inner[_index(inner, call_at) + 1 :] if item is not loss] if cast is not None else []
     first = _index(block, cast) if cast is not None else _index(block, call_at)
     moved += [item for item in block[first + 1 : _index(block, end)] if item is not loss]
     inside = [one for item in backward for one in _before(module, item.statement)] if end is not backward[0].statement else []
     if condition is not None and _mentions_bound(condition.test, [*moved, *inside]):
-        return Refusal("whether it back-propagates is decided between the forward pass and backward()")
+        raise RejectedError("whether it back-propagates is decided between the forward pass and backward()")
     if any(_binds(item, name) for item in inside for name in (backward[0].loss, site.fact.outputs or "")):
-        return Refusal(f"{backward[0].loss} is changed before backward()")
+        raise RejectedError(f"{backward[0].loss} is changed before backward()")
     if branch is not None and any(_is_zero_grad(item) for item in inside):
-        return Refusal(".zero_grad stands between the loss and backward()")
+        raise RejectedError(".zero_grad stands between the loss and backward()")
     moved += inside
     step = LoopStep(
         site=site, loop=loop, block=block, inner=inner, cast=cast, forward=forward, loss=loss, division=division,
@@ -137,7 +127,8 @@ def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep | Refusal:
         after=[item for item in moved if item is not division],
         zero_grads=[item for item in _statements(loop) if _is_zero_grad(item)],
     )  # fmt: skip
-    return _movable(step) or step
+    _check_movable(step)
+    return step
 
 
 def whole_step(step: LoopStep) -> WholeStep | None:
@@ -147,12 +138,10 @@ def whole_step(step: LoopStep) -> WholeStep | None:
     zero, update = step.zero_grads, _updates(step)
     if len(zero) != 1 or len(update) != 1 or any(_index(step.block, item) < 0 for item in (*zero, *update)):
         return None
-    if _receiver(zero[0]) != step.optimizer or _index(step.block, update[0]) < _index(step.block, step.end):
+    begin, stop = _index(step.block, step.end), _index(step.block, update[0])
+    if dotted(_callee(zero[0])) != f"{step.optimizer}.zero_grad" or stop < begin or begin < _index(step.block, zero[0]) < stop:
         return None
     gone = [step.backward[0].statement, zero[0], update[0]]
-    begin, stop = _index(step.block, step.end), _index(step.block, update[0])
-    if begin < _index(step.block, zero[0]) < stop:
-        return None
     clipping = []
     for item in step.block[begin + 1 : stop]:
         clip = _clip(item, step.site.fact.model)
@@ -165,7 +154,7 @@ def whole_step(step: LoopStep) -> WholeStep | None:
     stays = [item for item in [*step.after, *step.block[begin + 1 : stop]] if item not in gone]
     if any(_leaves(item) or _mentions(item, names) for item in stays):
         return None
-    if any(isinstance(node, ast.Attribute) and node.attr == "grad" for node in ast.walk(step.loop)):
+    if any(node.attr == "grad" for node in inside(step.loop, ast.Attribute)):
         return None  # gradients are gone after the update
     return WholeStep(tuple(gone), tuple(clipping))
 
@@ -173,49 +162,42 @@ def whole_step(step: LoopStep) -> WholeStep | None:
 def changing(loop: Scope) -> set[str]:
     """The names, and attributes as written, that each round of a loop, or each call of a function, binds anew."""
     attributes = {
-        name
-        for node in ast.walk(loop)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and (name := dotted(node)) is not None
+        name for node in inside(loop, ast.Attribute) if isinstance(node.ctx, ast.Store) and (name := dotted(node)) is not None
     }
     return (local_names(loop) if isinstance(loop, Function) else bound_names(loop)) | attributes
 
 
-def _out_of_bounds(module: Module, site: CallSite, loop: Scope, sites: Sequence[CallSite]) -> Refusal | None:
+def _check_bounds(module: Module, site: CallSite, loop: Scope, sites: Sequence[CallSite]) -> None:
     model = site.fact.model
     if isinstance(loop, ast.AsyncFor | ast.AsyncFunctionDef):
-        return Refusal("the loop is asynchronous")
+        raise RejectedError("the loop is asynchronous")
     if len(site.call.args) != 1 or site.call.keywords:
-        return Refusal(f"{model} is called with more than one argument")
+        raise RejectedError(f"{model} is called with more than one argument")
     if len([other for other in sites if (other.loop or other.function) is loop and other.fact.kind == "train"]) > 1:
-        return Refusal("the loop makes more than one forward pass that trains")
+        raise RejectedError("the loop makes more than one forward pass that trains")
     for node in module.nodes:
         if isinstance(node, ast.Call) and last_name(node.func).endswith(("forward_hook", "forward_pre_hook", "backward_hook")):
-            return Refusal("this file registers hooks, which a captured step would not call")
+            raise RejectedError("this file registers hooks, which a captured step would not call")
         bound = isinstance(node, ast.Assign) and model in {dotted(target) for target in node.targets}
         if not bound or not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
             continue
         if module.expand(node.value.func) == "torch.compile":
-            return Refusal(f"{model} is compiled by torch.compile already")
+            raise RejectedError(f"{model} is compiled by torch.compile already")
         conditional = isinstance(module.parents.get(node), ast.If)
         if last_name(node.value.func) in _WRAPPERS and not conditional:
             name = last_name(node.value.func)
-            return Refusal(f"{name} exchanges gradients while they are computed, which a captured step would leave out")
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Call) and last_name(node.func) == "no_sync":
-            return Refusal("no_sync says when gradients are exchanged, which a captured step would leave out")
-    return None
+            raise RejectedError(f"{name} exchanges gradients while they are computed, which a captured step would leave out")
+    if any(last_name(call.func) == "no_sync" for call in inside(loop, ast.Call)):
+        raise RejectedError("no_sync says when gradients are exchanged, which a captured step would leave out")
 
 
-def _backward(module: Module, loop: Scope) -> tuple[list[Backward], ast.If | None] | Refusal:
-    calls = [node for node in ast.walk(loop) if isinstance(node, ast.Call) and last_name(node.func) == "backward"]
+def _backward(module: Module, loop: Scope) -> tuple[list[Backward], ast.If | None]:
+    calls = [call for call in inside(loop, ast.Call) if last_name(call.func) == "backward"]
     if not calls:
-        return Refusal("backward() is called in a function of its own, which the step's statements cannot be told from")
+        raise RejectedError("backward() is called in a function of its own, which the step's statements cannot be told from")
     if len(calls) > 2:
-        return Refusal("the loop has more than one backward()")
-    read = [_read_backward(module, call) for call in calls]
-    known = [item for item in read if isinstance(item, Backward)]
-    if len(known) != len(read):
-        return next(item for item in read if isinstance(item, Refusal))
+        raise RejectedError("the loop has more than one backward()")
+    known = [_read_backward(module, call) for call in calls]
     if len(known) == 1:
         return known, None
     branch = module.parents[known[0].statement]
@@ -228,33 +210,33 @@ def _backward(module: Module, loop: Scope) -> tuple[list[Backward], ast.If | Non
         or len(scaled) != 1
         or len(texts) != 1
     ):
-        return Refusal("the loop has more than one backward()")
+        raise RejectedError("the loop has more than one backward()")
     if 1 in (len(branch.body), len(branch.orelse)) and (len(branch.body), len(branch.orelse)) != (1, 1):
-        return Refusal("backward() is all that one branch does")
+        raise RejectedError("backward() is all that one branch does")
     return known, branch
 
 
-def _read_backward(module: Module, call: ast.Call) -> Backward | Refusal:
+def _read_backward(module: Module, call: ast.Call) -> Backward:
     statement = module.statement_of(call)
     assert isinstance(call.func, ast.Attribute | ast.Name)
     if not isinstance(call.func, ast.Attribute) or not isinstance(statement, ast.Expr) or statement.value is not call:
-        return Refusal("backward() is not a statement of its own")
+        raise RejectedError("backward() is not a statement of its own")
     if call.args or call.keywords:
         receiver = dotted(call.func.value) or "its caller"
-        return Refusal(f"backward() of {receiver} takes arguments, and so does more than start from the loss")
+        raise RejectedError(f"backward() of {receiver} takes arguments, and so does more than start from the loss")
     started: ast.expr = call.func.value
     scaler = None
     if isinstance(started, ast.Call) and isinstance(started.func, ast.Attribute) and started.func.attr == "scale":
         scaler = dotted(started.func.value)
         if scaler is None or len(started.args) != 1:
-            return Refusal("it is not clear what scales the loss")
+            raise RejectedError("it is not clear what scales the loss")
         started = started.args[0]
     divide = None
     if isinstance(started, ast.BinOp) and isinstance(started.op, ast.Div):
         divide = started.right
         started = started.left
     if not isinstance(started, ast.Name):
-        return Refusal("what back-propagates has no name of its own")
+        raise RejectedError("what back-propagates has no name of its own")
     return Backward(statement, started.id, divide, scaler)
 
 
@@ -263,7 +245,7 @@ def _condition(module: Module, backward: ast.stmt, forward: ast.stmt) -> ast.If 
     parent = module.parents[backward]
     if not isinstance(parent, ast.If) or not any(item is backward for item in parent.body):
         return None
-    if any(node is forward for node in ast.walk(parent)) or any(isinstance(node, ast.Call) for node in ast.walk(parent.test)):
+    if any(node is forward for node in ast.walk(parent)) or any(inside(parent.test, ast.Call)):
         return None
     return parent
 
@@ -274,22 +256,20 @@ def _before(module: Module, statement: ast.stmt) -> list[ast.stmt]:
 
 
 def _mentions_bound(node: ast.AST, statements: Iterable[ast.stmt]) -> bool:
-    names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-    return any(names & bound_names(item) for item in statements)
+    return any(inner.id in bound_names(item) for item in statements for inner in inside(node, ast.Name))
 
 
 def _autocast_around(module: Module, forward: ast.stmt, block: list[ast.stmt], *, enabled: bool) -> ast.stmt | None:
     """The statement of `block` that holds the forward pass, if only autocast blocks stand between (or, with `enabled`, one
     that says by `set_grad_enabled` when the forward pass trains)."""
-    current: ast.AST = forward
-    while True:
-        current = module.parents[current]
+    for current in module.ancestors(forward):
         if not isinstance(current, ast.With):
             return None
         if not all(_is_autocast(item.context_expr) or (enabled and _sets_grad(item.context_expr)) for item in current.items):
             return None
         if any(item is current for item in block):
             return current
+    return None
 
 
 def _sets_grad(node: ast.expr) -> bool:
@@ -304,43 +284,37 @@ def _is_autocast(node: ast.expr) -> bool:
 
 def _loss(
     module: Module, loop: ast.AST, site: CallSite, inner: list[ast.stmt], later: list[ast.stmt], name: str, last: int
-) -> tuple[ast.Assign, ast.stmt | None, ast.expr | None] | Refusal:
+) -> tuple[ast.Assign, ast.stmt | None, ast.expr | None]:
     """The statement that computes the loss, and the one that divides it, if any, with its divisor."""
     forward = module.statement_of(site.call)
     here = inner[_index(inner, forward) :]
     own = [item for item in here if _binds(item, name) and item.lineno <= last]
-    stores = [
-        node
-        for node in ast.walk(loop)
-        if isinstance(node, ast.Name) and node.id == name and _is_store(node) and node.lineno <= last
-    ]
+    stores = [node for node in inside(loop, ast.Name) if node.id == name and _is_store(node) and node.lineno <= last]
     candidates = [*own, *(item for item in later if _binds(item, name) and not any(item is one for one in own))]
     if not candidates or not own or candidates[0] is not own[0]:
-        return Refusal(f"{name} is not computed beside the forward pass")
+        raise RejectedError(f"{name} is not computed beside the forward pass")
     loss = own[0]
     if not isinstance(loss, ast.Assign) or len(loss.targets) != 1 or not isinstance(loss.targets[0], ast.Name):
-        return Refusal(f"{name} is not computed by one plain statement")
+        raise RejectedError(f"{name} is not computed by one plain statement")
     division = candidates[1] if len(candidates) == 2 else None
-    if len(stores) != len(candidates) or len(candidates) > 2:
-        return Refusal(f"{name} is changed before backward()")
     divisor = _divisor(division, name) if division is not None else None
-    if division is not None and divisor is None:
-        return Refusal(f"{name} is changed before backward()")
+    if len(stores) != len(candidates) or len(candidates) > 2 or (division is not None and divisor is None):
+        raise RejectedError(f"{name} is changed before backward()")
     outputs = site.fact.outputs
     if loss is not forward:
         plain = isinstance(forward, ast.Assign) and forward.value is site.call and outputs is not None and "." not in outputs
         if not plain or outputs is None:
-            return Refusal("what the model returns is taken apart, or has no name")
+            raise RejectedError("what the model returns is taken apart, or has no name")
         between = here[1 : _index(here, loss)]
         if any(_binds(item, outputs) for item in between):
-            return Refusal(f"{outputs} is changed before the loss is computed")
+            raise RejectedError(f"{outputs} is changed before the loss is computed")
         if not _reads(loss.value, outputs):
-            return Refusal(f"{name} is not computed from {outputs}")
+            raise RejectedError(f"{name} is not computed from {outputs}")
     if division is not None:
         span = [*here[_index(here, loss) + 1 :], *later]
         span = span[: _index(span, division)]
         if any(_reads(item, name) for item in span):
-            return Refusal(f"{name} is read both before and after it is divided")
+            raise RejectedError(f"{name} is read both before and after it is divided")
     return loss, division, divisor
 
 
@@ -354,7 +328,7 @@ def _divisor(statement: ast.stmt, name: str) -> ast.expr | None:
     return None
 
 
-def _optimizer(module: Module, loop: ast.AST) -> str | Refusal:
+def _optimizer(module: Module, loop: ast.AST) -> str:
     made = {
         dotted(target)
         for node in module.nodes
@@ -364,8 +338,8 @@ def _optimizer(module: Module, loop: ast.AST) -> str | Refusal:
         for target in node.targets
     }
     found: set[str] = set()
-    for node in ast.walk(loop):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"):
+    for node in inside(loop, ast.Call):
+        if not (isinstance(node.func, ast.Attribute) and node.func.attr == "step"):
             continue
         receiver = dotted(node.func.value)
         scaled = bool(receiver) and re.search(r"scaler", receiver or "", re.I) and len(node.args) == 1
@@ -373,52 +347,47 @@ def _optimizer(module: Module, loop: ast.AST) -> str | Refusal:
         if name is None or (name not in made and (not _OPTIMISER.search(name) or _NO_OPTIMISER.search(name))):
             continue
         if not scaled and (node.args or node.keywords):
-            return Refusal(f"{name}.step takes a closure, which computes the loss again")
+            raise RejectedError(f"{name}.step takes a closure, which computes the loss again")
         found.add(name)
     if len(found) > 1:
-        return Refusal(f"several optimisers step in it: {', '.join(sorted(found))}")
-    return next(iter(found)) if found else Refusal("no optimiser steps in the loop")
+        raise RejectedError(f"several optimisers step in it: {', '.join(sorted(found))}")
+    if not found:
+        raise RejectedError("no optimiser steps in the loop")
+    return found.pop()
 
 
-def _call_place(inner: list[ast.stmt], forward: ast.stmt, loss: ast.Assign, site: CallSite) -> ast.stmt | Refusal:
+def _call_place(inner: list[ast.stmt], forward: ast.stmt, loss: ast.Assign, site: CallSite) -> ast.stmt:
     """The call stands where the loss is computed, or where the outputs are, if they are read in between."""
     outputs = site.fact.outputs
     if loss is forward or outputs is None:
         return loss
     between = inner[_index(inner, forward) + 1 : _index(inner, loss)]
     if any(_leaves(item) for item in between):
-        return Refusal("the loop may turn away between the forward pass and the loss")
+        raise RejectedError("the loop may turn away between the forward pass and the loss")
     if not any(_reads(item, outputs) for item in between):
         return loss
-    needed = {node.id for node in ast.walk(loss.value) if isinstance(node, ast.Name)} - {outputs}
+    needed = {node.id for node in inside(loss.value, ast.Name)} - {outputs}
     if any(needed & bound_names(item) for item in between):
-        return Refusal("what the loss needs is made from the outputs")
+        raise RejectedError("what the loss needs is made from the outputs")
     return forward
 
 
-def _movable(step: LoopStep) -> Refusal | None:
-    """Why backward() cannot be done before the statements that now stand before it; None if it can."""
+def _check_movable(step: LoopStep) -> None:
+    """Raise RejectedError where backward() cannot be done before the statements that now stand before it."""
     dropped = [item for item in step.after if _is_zero_grad(item)]
     for item in step.after:
         if item in dropped:
             continue
         for node in ast.walk(item):
             if isinstance(node, ast.Attribute) and node.attr in ("grad", "zero_grad", "step", "requires_grad_"):
-                return Refusal(f".{node.attr} stands between the loss and backward()")
+                raise RejectedError(f".{node.attr} stands between the loss and backward()")
         fresh = dropped or any(_index(step.block, one) in range(_index(step.block, step.end)) for one in step.zero_grads)
         if _leaves(item) and not fresh and not _ends_program(item):
-            return Refusal("the loop may turn away between the loss and backward()")
-    return None
+            raise RejectedError("the loop may turn away between the loss and backward()")
 
 
 def _updates(step: LoopStep) -> list[ast.stmt]:
-    return [
-        item
-        for item in _statements(step.loop)
-        if isinstance(item, ast.Expr)
-        and isinstance(item.value, ast.Call)
-        and dotted(item.value.func) == f"{step.optimizer}.step"
-    ]
+    return [item for item in _statements(step.loop) if dotted(_callee(item)) == f"{step.optimizer}.step"]
 
 
 def _clip(statement: ast.stmt, model: str) -> tuple[str, ast.expr] | None:
@@ -445,18 +414,14 @@ def _index(block: Sequence[ast.stmt], statement: ast.stmt | None) -> int:
     return next((index for index, item in enumerate(block) if item is statement), -1)
 
 
+def _callee(statement: ast.stmt) -> ast.expr | None:
+    """What a statement calls that is nothing but a call."""
+    return statement.value.func if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
+
+
 def _is_zero_grad(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Call)
-        and last_name(statement.value.func) == "zero_grad"
-    )
-
-
-def _receiver(statement: ast.stmt) -> str | None:
-    assert isinstance(statement, ast.Expr)
-    assert isinstance(statement.value, ast.Call)
-    return dotted(statement.value.func.value) if isinstance(statement.value.func, ast.Attribute) else None
+    callee = _callee(statement)
+    return callee is not None and last_name(callee) == "zero_grad"
 
 
 def _is_store(node: ast.Name) -> bool:
@@ -468,7 +433,7 @@ def _binds(statement: ast.stmt, name: str) -> bool:
 
 
 def _reads(node: ast.AST, name: str) -> bool:
-    return any(isinstance(inner, ast.Name) and inner.id == name and isinstance(inner.ctx, ast.Load) for inner in ast.walk(node))
+    return any(inner.id == name and isinstance(inner.ctx, ast.Load) for inner in inside(node, ast.Name))
 
 
 def _mentions(node: ast.AST, names: Iterable[str]) -> bool:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
-from ..reading.names import has_fallback, importing, mentions, remove_import
-from ..reading.scopes import Module, last_name
-from ..rewriting.call_edits import calls_of, keyword_of, source_of, truth
+from ..reading.names import has_fallback, importing, is_alone, mentions, remove_import
+from ..reading.nodes import inside, keyword_of
+from ..reading.scopes import last_name
+from ..rewriting.call_edits import calls_of, source_of, truth
 from ..rewriting.rule import Context, Fix, Rule
 
 _VALID_2 = """\
@@ -162,12 +163,11 @@ def _unwrapped(context: Context, call: ast.Call, *, together: bool) -> Edit:
         and (together or [ast.unparse(target) for target in statement.targets] == [ast.unparse(inner)])
         and isinstance(inner, ast.Name)
         and context.positions.starts_line(statement)
-        and _has_company(module, statement)
+        and not is_alone(module, statement)
     ):
         positions = context.positions
         end = positions.starts[statement.end_lineno or statement.lineno]
-        rest = "".join(positions.lines)[positions.span(statement)[1] : end]
-        if not rest.strip():
+        if not positions.text[positions.span(statement)[1] : end].strip():
             return Edit(positions.starts[statement.lineno - 1], end, "")
     text = source_of(context, inner)
     simple = isinstance(inner, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant | ast.List)
@@ -178,27 +178,19 @@ def _unwrapped(context: Context, call: ast.Call, *, together: bool) -> Edit:
     return Edit(*context.positions.span(call), text if simple or (inside and not several_lines) else f"({text})")
 
 
-def _has_company(module: Module, statement: ast.stmt) -> bool:
-    parent = module.parents[statement]
-    blocks = [getattr(parent, name, None) for name in ("body", "orelse", "finalbody")]
-    return all(block != [statement] for block in blocks)
-
-
 def _without_gradient(context: Context, call: ast.Call) -> tuple[bool, list[Edit]]:
     """Whether gradients are, or come to be, off around a call, with the decorator that does it where it can stand."""
     module = context.module
-    node: ast.AST = call
-    while node in module.parents:
-        node = module.parents[node]
-        if isinstance(node, ast.With) and any("no_grad" in ast.unparse(item) for item in node.items):
-            return True, []
+    blocks = [node for node in module.ancestors(call) if isinstance(node, ast.With)]
+    if any("no_grad" in ast.unparse(item) for node in blocks for item in node.items):
+        return True, []
     function = module.function_of(call)
     if function is None or module.imports.get("torch") != "torch":
         return False, []
     if any("no_grad" in ast.unparse(item) for item in function.decorator_list):
         return True, []
-    calls = [last_name(item.func) for item in ast.walk(function) if isinstance(item, ast.Call)]
-    if any(re.search(r"train|backward|grad|step|fit|main", name, re.I) for name in calls):
+    calls = inside(function, ast.Call)
+    if any(re.search(r"train|backward|grad|step|fit|main", last_name(item.func), re.I) for item in calls):
         return False, []
     return True, [context.positions.insert_before(function, "@torch.no_grad()")]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from ..reading.edits import Edit
-from ..reading.scopes import Module, last_name
+from ..reading.scopes import Module, dotted, last_name
 from ..rewriting.rule import Context, Fix, Rule
 from ..rewriting.scalars import returns_scalars
 
@@ -250,19 +250,10 @@ def _is_measured(module: Module, node: ast.expr) -> bool:
 def _is_propagated(module: Module, callee: ast.expr) -> bool:
     """Whether the file back-propagates from what the same callee returns, which only a number can be."""
     names = {
-        target.id
+        f"{target.id}.backward"
         for node in module.of_kind(ast.Assign)
         if isinstance(node.value, ast.Call) and ast.dump(node.value.func) == ast.dump(callee)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    return any(
-        isinstance(node, ast.Call)
-        and not node.args
-        and not node.keywords
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "backward"
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id in names
-        for node in module.of_kind(ast.Call)
-    )
+    return any(dotted(call.func) in names and not call.args and not call.keywords for call in module.of_kind(ast.Call))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..rewriting.call_edits import calls_of, is_spread, keyword_of, with_argument
+from ..reading.nodes import inside, keyword_of
+from ..rewriting.call_edits import calls_of, is_spread, with_argument
 from ..rewriting.rule import Context, Fix, Rule
 
 _METHODS = frozenset(["eval", "train", "cuda", "to", "parameters", "named_parameters", "forward", "modules", "load_state_dict"])
@@ -68,8 +69,7 @@ def _is_model(context: Context, call: ast.Call) -> bool:
         return False
     names = {ast.unparse(target) for target in parent.targets}
     scope: ast.AST = module.function_of(call) or module.tree
-    later = [node for node in ast.walk(scope) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
-    calls = [node.func for node in later if isinstance(node.func, ast.Attribute)]
-    given = [node for node in later if isinstance(node.func, ast.Attribute) and node.func.attr == "load_state_dict"]
-    loaded = {ast.unparse(argument) for node in given for argument in node.args}
-    return not names & loaded and any(item.attr in _METHODS and ast.unparse(item.value) in names for item in calls)
+    calls = [(node, node.func) for node in inside(scope, ast.Call) if isinstance(node.func, ast.Attribute)]
+    loaded = {ast.unparse(value) for node, method in calls if method.attr == "load_state_dict" for value in node.args}
+    used = any(method.attr in _METHODS and ast.unparse(method.value) in names for _, method in calls)
+    return used and not names & loaded

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
-from ..rewriting.call_edits import calls_of, is_spread, keyword_of, source_of, span, truth
+from ..reading.nodes import keyword_of
+from ..rewriting.call_edits import calls_of, is_spread, source_of, truth
 from ..rewriting.rule import Context, Fix, Rule
 
 _WEIGHTS = '"IMAGENET1K_V1"'
@@ -85,6 +86,6 @@ class TorchvisionPretrained(Rule):
                 ]
                 if known is None and not isinstance(argument.value, ast.Name | ast.Attribute):
                     continue
-                edit = Edit(*span(context.positions, argument), f"weights={value}")
+                edit = Edit(*context.positions.span(argument), f"weights={value}")
                 message = f"pretrained is deprecated; for {name} it means weights={value}"
                 yield self.fix(context, call, message, [edit], severity="note")

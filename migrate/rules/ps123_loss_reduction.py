@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from ..reading.edits import Edit
 from ..reading.names import meaning
-from ..rewriting.call_edits import keyword_of, span, truth, without
+from ..reading.nodes import keyword_of
+from ..rewriting.call_edits import truth, without
 from ..rewriting.rule import Context, Fix, Rule
 
 _LOSS = re.compile(r"torch\.nn\.(\w+Loss|functional\.(\w+_loss|cross_entropy|binary_cross_entropy\w*|kl_div))$")
@@ -62,6 +63,6 @@ class LossReduction(Rule):
                 continue
             reduction = "none" if values.get("reduce") is False else "sum" if values.get("size_average") is False else "mean"
             first, *others = old
-            edits = [Edit(*span(context.positions, first), f'reduction="{reduction}"'), *without(context, call, list(others))]
+            edits = [Edit(*context.positions.span(first), f'reduction="{reduction}"'), *without(context, call, list(others))]
             message = f'{" and ".join(str(item.arg) for item in old)} is reduction="{reduction}" today'
             yield self.fix(context, call, message, edits, severity="note")

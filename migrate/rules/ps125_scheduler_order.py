@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ..reading.nodes import inside
 from ..rewriting.rule import Context, Fix, Rule
 
 _SCHEDULER = re.compile(r"(sched\w*|lr_?\w*)\.step$", re.I)
@@ -56,7 +57,7 @@ class SchedulerOrder(Rule):
 
 
 def _trains(statement: ast.stmt) -> bool:
-    calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    calls = list(inside(statement, ast.Call))
     return any(re.search(r"train|optim\w*\.step$|backward", ast.unparse(call.func), re.I) for call in calls) and not any(
         re.search(r"\.train$", ast.unparse(call.func)) for call in calls[:1] if isinstance(statement, ast.Expr)
     )

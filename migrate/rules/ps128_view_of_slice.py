@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
+from ..reading.nodes import values_of
 from ..rewriting.rule import Context, Fix, Rule
 
 _VALID_1 = """\
@@ -77,10 +78,8 @@ class ViewOfSlice(Rule):
 
 def _is_transposed(function: ast.AST, name: str, seen: frozenset[str] = frozenset()) -> bool:
     """Whether a name of the function is a transposed tensor, or computed from one element by element."""
-    for node in ast.walk(function):
-        if not isinstance(node, ast.Assign) or not any(isinstance(item, ast.Name) and item.id == name for item in node.targets):
-            continue
-        value: ast.AST = node.value
+    for made in values_of(function, name):
+        value = made
         while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
             if value.func.attr in ("t", "transpose", "permute"):
                 return True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..rewriting.call_edits import calls_of, is_spread, keyword_of, with_argument, without
+from ..reading.nodes import keyword_of
+from ..rewriting.call_edits import calls_of, is_spread, with_argument, without
 from ..rewriting.rule import Context, Fix, Rule
 
 _VALID_1 = """\

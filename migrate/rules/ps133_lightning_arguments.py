@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ..reading.edits import Edit
 from ..reading.names import uses
+from ..reading.nodes import values_of
 from ..reading.scopes import Function, dotted, last_name
 from ..rewriting.call_edits import calls_of
 from ..rewriting.rule import Context, Fix, Rule
@@ -145,9 +146,7 @@ def _edits(context: Context, call: ast.Call, item: ast.keyword) -> list[Edit]:
     text = _today(context, item)
     if text is None or None in taken or any(name in taken for name in _named(text)):
         return []
-    start = context.positions.offset(item.lineno, item.col_offset)
-    end = context.positions.offset(item.end_lineno or 0, item.end_col_offset or 0)
-    return [Edit(start, end, text)]
+    return [Edit(*context.positions.span(item), text)]
 
 
 def _today(context: Context, item: ast.keyword) -> str | None:
@@ -168,10 +167,8 @@ def _is_checkpoint(context: Context, value: ast.expr) -> bool:
     """Whether an expression makes a ModelCheckpoint, or is a name that is only bound to what does."""
     if isinstance(value, ast.Call):
         return "Checkpoint" in last_name(value.func)
-    nodes = [
-        node for node in context.module.nodes if isinstance(node, ast.Assign) and dotted(value) in map(dotted, node.targets)
-    ]
-    return isinstance(value, ast.Name) and bool(nodes) and all(_is_checkpoint(context, node.value) for node in nodes)
+    made = values_of(context.module.tree, value.id) if isinstance(value, ast.Name) else []
+    return bool(made) and all(_is_checkpoint(context, item) for item in made)
 
 
 def _named(text: str) -> list[str]:

@@ -57,8 +57,7 @@ class VersionAssertion(Rule):
             if not isinstance(wanted.value, str) or _numbers(wanted.value) >= _numbers(_TODAY[library]):
                 continue
             start, end = positions.span(test.left)[1], positions.span(wanted)[0]
-            between = "".join(positions.lines)[start:end]
-            at = between.find("==")
+            at = positions.text[start:end].find("==")
             compares = wanted.value < _TODAY[library] and at >= 0
             message = f"{library} {wanted.value} does not run beside today's torch, and the assertion refuses every other"
             edit = Edit(start + at, start + at + 2, ">=")

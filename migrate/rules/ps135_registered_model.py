@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
+from ..reading.nodes import inside, text_of
 from ..reading.scopes import Module, last_name, parameters
 from ..rewriting.rule import Context, Fix, Rule
 
@@ -112,31 +113,30 @@ class RegisteredModel(Rule):
         for node in module.of_kind(ast.FunctionDef):
             if node.args.kwarg is None or not any(_DECORATOR.match(module.expand(d) or "") for d in node.decorator_list):
                 continue
-            named = {argument.arg for argument in parameters(node)} | {
-                item.value for item in ast.walk(node) if isinstance(item, ast.Constant) and isinstance(item.value, str)
-            }
+            named = {argument.arg for argument in parameters(node)} | {text_of(item) for item in inside(node, ast.Constant)}
             missing = [name for name in _GIVEN if name not in named]
-            if missing != list(_GIVEN) or not any(_hands_on(module, call, node.args.kwarg.arg) for call in _calls(node)):
+            handing = (call for call in inside(node, ast.Call) if _hands_on(module, call, node.args.kwarg.arg))
+            if missing != list(_GIVEN) or not any(handing):
                 continue
-            start = positions.offset(node.args.kwarg.lineno, node.args.kwarg.col_offset)
-            at = "".join(positions.lines).rindex("**", 0, start)
+            start = positions.span(node.args.kwarg)[0]
+            at = positions.text.rindex("**", 0, start)
             edit = Edit(at, at, "".join(f"{name}=None, " for name in missing))
             message = f"timm hands {', '.join(missing)} to every registered model, which the class behind {node.name} refuses"
             yield self.fix(context, node, message, [edit])
 
 
-def _calls(node: ast.AST) -> Iterator[ast.Call]:
-    return (item for item in ast.walk(node) if isinstance(item, ast.Call))
-
-
 def _hands_on(module: Module, call: ast.Call, name: str) -> bool:
     """Whether a call hands all keyword arguments to a class that knows what it takes."""
-    if not any(item.arg is None and last_name(item.value) == name for item in call.keywords):
+    if not _spreads(call, name):
         return False
     found = module.find_callee(call.func)
     if found is None:
         return _is_timm_class(module.expand(call.func) or "")
     return isinstance(found[1], ast.ClassDef) and _refuses(found[0], found[1])
+
+
+def _spreads(call: ast.Call, name: str) -> bool:
+    return any(item.arg is None and last_name(item.value) == name for item in call.keywords)
 
 
 def _refuses(module: Module, node: ast.ClassDef, depth: int = 0) -> bool:
@@ -147,8 +147,7 @@ def _refuses(module: Module, node: ast.ClassDef, depth: int = 0) -> bool:
         if init.args.kwarg is None:
             return True
         name = init.args.kwarg.arg
-        handed = [call for call in _calls(init) if any(k.arg is None and last_name(k.value) == name for k in call.keywords)]
-        if not any(last_name(call.func) == "__init__" for call in handed):
+        if not any(last_name(call.func) == "__init__" and _spreads(call, name) for call in inside(init, ast.Call)):
             return False
     for base in node.bases:
         found = module.find_callee(base)

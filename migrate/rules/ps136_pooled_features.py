@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
+from ..reading.nodes import inside
 from ..reading.scopes import bound_names, last_name, parameters
 from ..rewriting.rule import Context, Fix, Rule
 
@@ -113,15 +114,12 @@ class PooledFeatures(Rule):
 
 def _pools(function: ast.FunctionDef) -> bool:
     """Whether what a function returns is one vector of each image: the first token, or a mean of tokens."""
-    returned = [item.value for item in ast.walk(function) if isinstance(item, ast.Return) and item.value is not None]
+    returned = [item.value for item in inside(function, ast.Return) if item.value is not None]
     values = list(returned)
     for value in returned:
         if isinstance(value, ast.Name):
-            values += [
-                item.value
-                for item in ast.walk(function)
-                if isinstance(item, ast.Assign) and value.id in set().union(*(bound_names(t) for t in item.targets))
-            ]
+            made = inside(function, ast.Assign)
+            values += [item.value for item in made if any(value.id in bound_names(target) for target in item.targets)]
     return any(_is_first(value) or (isinstance(value, ast.Call) and last_name(value.func) == "mean") for value in values)
 
 

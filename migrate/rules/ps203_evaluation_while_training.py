@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..reading.finding import Finding
 from ..rewriting.evaluation_edits import evaluation_edits
 from ..rewriting.graph_mode import groups, is_trained
-from ..rewriting.placement import Refusal
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.placement import RejectedError
+from ..rewriting.rule import Context, Fix, Rule, at_call
 
 _EVALUATION = """\
 import torch
@@ -92,11 +91,10 @@ class EvaluationWhileTraining(Rule):
             if is_trained(context, group):
                 site = group.first.fact
                 what = "evaluation loop" if group.evaluates else "prediction"
-                edits = evaluation_edits(context, group)
-                if isinstance(edits, Refusal):
-                    message = f"the {what} stays eager: {edits.reason}"
-                    yield Fix(Finding(site.path, site.call_line, site.call_column, self.code, message, "note", "manual"))
-                    continue
-                message = f"the {what} calls {group.model} eagerly, which this script also trains"
-                finding = Finding(site.path, site.call_line, site.call_column, self.code, message, "note", "safe")
-                yield Fix(finding, tuple(edits))
+                try:
+                    edits = evaluation_edits(context, group)
+                except RejectedError as reason:
+                    yield at_call(site, self.code, f"the {what} stays eager: {reason}")
+                else:
+                    message = f"the {what} calls {group.model} eagerly, which this script also trains"
+                    yield at_call(site, self.code, message, edits)

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
+from ..reading.nodes import inside
 from ..reading.scopes import dotted
-from ..rewriting.graph_mode import bound_elsewhere, import_edit
+from ..rewriting.graph_mode import bound_elsewhere, import_edits
 from ..rewriting.rule import Context, Fix, Rule
 from ..survey.lightning_module import network
 
@@ -86,16 +87,14 @@ class LightningEvaluation(Rule):
                 continue
             for call in _calls(model.node, f"self.{attribute}"):
                 start, end = context.positions.span(call.func)
-                edits = [Edit(start, end, f"headrace.evaluation_step(self.{attribute})")]
-                added = import_edit(context)
-                message = f"{model.node.name} evaluates self.{attribute} eagerly"
-                yield self.fix(context, call, message, [*edits, *([added] if added is not None else [])], severity="note")
+                edits = [Edit(start, end, f"headrace.evaluation_step(self.{attribute})"), *import_edits(context)]
+                yield self.fix(context, call, f"{model.node.name} evaluates self.{attribute} eagerly", edits, severity="note")
 
 
 def _calls(owner: ast.ClassDef, name: str) -> Iterator[ast.Call]:
     """The calls of the network on images alone, where more than training may reach them."""
     for method in owner.body:
         if isinstance(method, ast.FunctionDef) and method.name not in _TRAINS:
-            for node in ast.walk(method):
-                if isinstance(node, ast.Call) and dotted(node.func) == name and len(node.args) == 1 and not node.keywords:
-                    yield node
+            for call in inside(method, ast.Call):
+                if dotted(call.func) == name and len(call.args) == 1 and not call.keywords:
+                    yield call

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..rewriting.placement import Refusal
-from ..rewriting.rule import Context, Fix, Rule
-from ..rewriting.training_edits import propose_step, training_sites
-from ..rewriting.training_loops import LoopStep
+from ..rewriting.rule import Context, Fix, Rule, at_call
+from ..rewriting.training_edits import training_calls
 
 _SCRIPT = """\
 import torch
@@ -118,9 +116,7 @@ class TrainingStep(Rule):
     INVALID = ((_SCRIPT, _GRAPH_SCRIPT), (_IMAGENET, _GRAPH_IMAGENET))
 
     def check(self, context: Context) -> Iterator[Fix]:
-        for site, step, whole in training_sites(context):
-            if isinstance(step, LoopStep) and whole is not None:
-                message = f"the training loop runs the steps of {site.fact.model} eagerly"
-                fix = propose_step(context, step, whole, self.code, message)
-                if not isinstance(fix, Refusal):
-                    yield fix
+        for call in training_calls(context):
+            if call.rejected is None and call.whole is not None:
+                fact = call.site.fact
+                yield at_call(fact, self.code, f"the training loop runs the steps of {fact.model} eagerly", call.edits)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..rewriting.placement import Refusal
-from ..rewriting.rule import Context, Fix, Rule
-from ..rewriting.training_edits import propose_step, training_sites
-from ..rewriting.training_loops import LoopStep
+from ..rewriting.rule import Context, Fix, Rule, at_call
+from ..rewriting.training_edits import training_calls
 
 _AMP = """\
 import torch
@@ -172,9 +170,8 @@ class TrainingPass(Rule):
     INVALID = ((_AMP, _GRAPH_AMP), (_ACCUMULATION, _GRAPH_ACCUMULATION), (_BRANCHES, _GRAPH_BRANCHES), (_PHASES, _GRAPH_PHASES))
 
     def check(self, context: Context) -> Iterator[Fix]:
-        for site, step, whole in training_sites(context):
-            if isinstance(step, LoopStep) and whole is None:
-                message = f"the training loop runs forward and backward of {site.fact.model} eagerly"
-                fix = propose_step(context, step, None, self.code, message)
-                if not isinstance(fix, Refusal):
-                    yield fix
+        for call in training_calls(context):
+            if call.rejected is None and call.whole is None:
+                fact = call.site.fact
+                message = f"the training loop runs forward and backward of {fact.model} eagerly"
+                yield at_call(fact, self.code, message, call.edits)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..reading.finding import Finding
-from ..rewriting.placement import Refusal
-from ..rewriting.rule import Context, Fix, Rule
-from ..rewriting.training_edits import step_edits, training_sites
+from ..rewriting.rule import Context, Fix, Rule, at_call
+from ..rewriting.training_edits import training_calls
 
 _PLAIN = """\
 import torch
@@ -78,9 +76,7 @@ class TrainingLeftEager(Rule):
     INVALID = ((_TWICE, None), (_PARALLEL, None), (_NO_SYNC, None), (_OWN_SCALER, None))
 
     def check(self, context: Context) -> Iterator[Fix]:
-        for site, step, whole in training_sites(context):
-            refusal = step if isinstance(step, Refusal) else step_edits(context, step, whole)
-            if isinstance(refusal, Refusal):
-                fact = site.fact
-                message = f"the training loop of {fact.model} stays eager: {refusal.reason}"
-                yield Fix(Finding(fact.path, fact.call_line, fact.call_column, self.code, message, "note", "manual"))
+        for call in training_calls(context):
+            if call.rejected is not None:
+                fact = call.site.fact
+                yield at_call(fact, self.code, f"the training loop of {fact.model} stays eager: {call.rejected}")

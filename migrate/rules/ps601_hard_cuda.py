@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from ..reading.edits import Edit
 from ..reading.scopes import Module
@@ -104,34 +105,23 @@ def _is_hard(module: Module, call: ast.Call) -> bool:
 def _device(context: Context) -> list[Edit] | None:
     """What makes the name `device`: nothing where the file has it at its top; None where it cannot be made."""
     module = context.module
-    names = [node for node in module.of_kind(ast.Name) if node.id == "device"]
     arguments = [node for node in module.of_kind(ast.arg) if node.arg == "device"]
-    stored = [node for node in names if not isinstance(node.ctx, ast.Load)]
+    stored = [node for node in module.of_kind(ast.Name) if node.id == "device" and not isinstance(node.ctx, ast.Load)]
     if len(stored) == 1 and not arguments:
         statement = module.statement_of(stored[0])
         asked = isinstance(statement, ast.Assign) and "is_available" in ast.unparse(statement.value)
         return [] if asked and statement in module.tree.body else None
-    if (
-        stored
-        or arguments
-        or "device" in module.imports
-        or "device" in module.definitions
-        or module.imports.get("torch") != "torch"
-    ):
+    taken = stored or arguments or "device" in module.imports or "device" in module.definitions
+    if taken or module.imports.get("torch") != "torch":
         return None
-    leading = []
-    for item in module.tree.body:
-        if not isinstance(item, ast.Import | ast.ImportFrom | ast.Expr | ast.Try):
-            break
-        leading.append(item)
+    leading = takewhile(lambda item: isinstance(item, ast.Import | ast.ImportFrom | ast.Expr | ast.Try), module.tree.body)
     imports = [item for item in leading if isinstance(item, ast.Import | ast.ImportFrom)]
     if not any(isinstance(item, ast.Import) and any(alias.name == "torch" for alias in item.names) for item in imports):
         return None
     anchor, text = imports[-1], f"{context.positions.newline(1)}{_DEVICE}"
     end = context.positions.span(anchor)[1]
-    line_end = context.positions.starts[anchor.end_lineno or 1]
-    rest = (context.module.file.text or "")[end:line_end]
-    return [Edit(line_end - (len(rest) - len(rest.rstrip("\r\n"))), line_end - (len(rest) - len(rest.rstrip("\r\n"))), text)]
+    at = end + len(context.positions.text[end : context.positions.starts[anchor.end_lineno or 1]].rstrip("\r\n"))
+    return [Edit(at, at, text)]
 
 
 def _moved(context: Context, call: ast.Call) -> list[Edit]:
@@ -139,6 +129,6 @@ def _moved(context: Context, call: ast.Call) -> list[Edit]:
     positions = context.positions
     assert isinstance(call.func, ast.Attribute)
     end = positions.span(call.func)[1]
-    opening = (context.module.file.text or "").index("(", end) + 1
+    opening = positions.text.index("(", end) + 1
     given = "device, " if call.keywords else "device"
     return [Edit(end - len("cuda"), end, "to"), Edit(opening, opening, given)]

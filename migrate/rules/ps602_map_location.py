@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..reading.nodes import keyword_of
 from ..reading.scopes import Module
-from ..rewriting.call_edits import calls_of, is_spread, keyword_of, with_argument
+from ..rewriting.call_edits import calls_of, is_spread, with_argument
 from ..rewriting.rule import Context, Fix, Rule
 
 _AFTER_1 = """\
@@ -47,9 +48,5 @@ class MapLocation(Rule):
 
 
 def _uses_gpu(module: Module) -> bool:
-    return any(
-        isinstance(node, ast.Attribute)
-        and node.attr == "cuda"
-        and isinstance(module.parents.get(node), ast.Call | ast.Attribute)
-        for node in module.of_kind(ast.Attribute)
-    )
+    uses = [node for node in module.of_kind(ast.Attribute) if node.attr == "cuda"]
+    return any(isinstance(module.parents.get(node), ast.Call | ast.Attribute) for node in uses)

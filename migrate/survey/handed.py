@@ -9,10 +9,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..reading.facts import Loop
+from ..reading.nodes import inside
 from ..reading.scopes import Module, dotted, last_name
 from ..slicing.factories import ModelTable
-from .loops import TrainerSite
+from .loops import TrainerSite, trainer_loop
 
 __all__ = ["find_handed"]
 
@@ -25,7 +25,8 @@ _DATA = re.compile(r"data|load|dl|set", re.I)
 
 def find_handed(module: Module, table: ModelTable) -> Iterator[TrainerSite]:
     """Every call of one file that hands a model of the repository to a trainer from outside of it."""
-    made = {name for name, value in _bindings(module) if _makes_model(module, table, value)}
+    bound = [node for node in module.nodes if isinstance(node, ast.Assign) and _makes_model(module, table, node.value)]
+    made = {name for node in bound for target in node.targets if (name := dotted(target)) is not None}
     for call in module.calls:
         if not _TRAINER.search(last_name(call.func)) or module.find_callee(call.func) is not None:
             continue
@@ -36,35 +37,15 @@ def find_handed(module: Module, table: ModelTable) -> Iterator[TrainerSite]:
             yield _site(module, call, models[0], [(name, value) for name, value in given if value is not models[0]])
 
 
-def _bindings(module: Module) -> Iterator[tuple[str, ast.expr]]:
-    for node in module.nodes:
-        if isinstance(node, ast.Assign):
-            yield from ((name, node.value) for target in node.targets if (name := dotted(target)) is not None)
-
-
 def _makes_model(module: Module, table: ModelTable, value: ast.expr) -> bool:
     """Whether an expression calls what makes a model, as `A() if args.small else B(3).to(device)` does."""
-    for call in (node for node in ast.walk(value) if isinstance(node, ast.Call)):
-        target = module.find_callee(call.func)
-        if target is not None and table.makes_model(*target):
-            return True
-    return False
+    targets = (module.find_callee(call.func) for call in inside(value, ast.Call))
+    return any(target is not None and table.makes_model(*target) for target in targets)
 
 
 def _site(module: Module, call: ast.Call, model: ast.expr, others: list[tuple[str, ast.expr]]) -> TrainerSite:
-    function = module.function_of(call)
-    said = [(name or dotted(value) or "", value) for name, value in others]
-    evaluating = [value for name, value in said if _EVALUATING.search(name)]
-    data = [value for name, value in said if _DATA.search(name) and value not in evaluating]
-    fact = Loop(
-        path=module.path,
-        function=module.qualified(function),
-        line=call.lineno,
-        end_line=call.end_lineno or call.lineno,
-        kind="train",
-        model=ast.unparse(model),
-        inputs="",
-        call_line=call.lineno,
-        call_column=call.col_offset,
-    )
-    return TrainerSite(fact, module, call, function, None, True, loaders=(*evaluating, *data))
+    named = [(name or dotted(value) or "", value) for name, value in others]
+    evaluating = [value for name, value in named if _EVALUATING.search(name)]
+    data = [value for name, value in named if _DATA.search(name) and value not in evaluating]
+    fact = trainer_loop(module, call, "train", ast.unparse(model))
+    return TrainerSite(fact, module, call, module.function_of(call), None, True, loaders=(*evaluating, *data))

@@ -11,12 +11,13 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..reading.facts import Loop, LoopKind
+from ..reading.facts import LoopKind
+from ..reading.nodes import inside, is_docstring, keyword_of, text_of, values_of
 from ..reading.scopes import Function, Module, Repository, dotted, last_name, parameters
 from ..slicing.classes import ClassReduction
 from ..slicing.factories import ModelClass, ModelTable
 from ..slicing.needs import Options
-from .loops import TrainerSite
+from .loops import TrainerSite, trainer_loop
 
 _CALLS: dict[str, LoopKind] = {"test": "evaluate", "validate": "evaluate", "predict": "predict", "fit": "train"}
 _STEPS = ("test_step", "validation_step", "predict_step", "training_step", "forward")
@@ -56,7 +57,7 @@ def find_trainer_calls(repository: Repository, table: ModelTable) -> list[Lightn
         return []
     found = []
     for module in repository.modules.values():
-        for call in (node for node in module.nodes if isinstance(node, ast.Call)):
+        for call in module.calls:
             method = call.func
             known = isinstance(method, ast.Attribute) and method.attr in _CALLS and _is_trainer(module, method.value)
             if known and (site := _site(module, call, table)) is not None:
@@ -68,16 +69,10 @@ def _is_trainer(module: Module, receiver: ast.expr) -> bool:
     name = dotted(receiver)
     if isinstance(receiver, ast.Call):
         return "Trainer" in ast.unparse(receiver.func)
-    return name is not None and (
-        "trainer" in name.lower()
-        or any(
-            isinstance(node, ast.Assign)
-            and any(dotted(target) == name for target in node.targets)
-            and isinstance(node.value, ast.Call)
-            and "Trainer" in ast.unparse(node.value.func)
-            for node in module.nodes
-        )
-    )
+    if name is None or "trainer" in name.lower():
+        return name is not None
+    made = values_of(module.tree, name)
+    return any(isinstance(value, ast.Call) and "Trainer" in ast.unparse(value.func) for value in made)
 
 
 def _site(module: Module, call: ast.Call, table: ModelTable) -> LightningSite | None:
@@ -91,19 +86,8 @@ def _site(module: Module, call: ast.Call, table: ModelTable) -> LightningSite | 
     if attribute is None and owner.methods("forward") is None:
         return None
     assert isinstance(call.func, ast.Attribute)
-    kind = _CALLS[call.func.attr]
     text = ast.unparse(model) + (f".{attribute}" if attribute else "")
-    fact = Loop(
-        path=module.path,
-        function=module.qualified(function),
-        line=call.lineno,
-        end_line=call.end_lineno or call.lineno,
-        kind=kind,
-        model=text,
-        inputs="",
-        call_line=call.lineno,
-        call_column=call.col_offset,
-    )
+    fact = trainer_loop(module, call, _CALLS[call.func.attr], text)
     loaders = [*(value for name, value in keywords.items() if name in _LOADERS), *call.args[1:], model]
     return LightningSite(fact, module, call, function, None, True, owner=owner, attribute=attribute, loaders=tuple(loaders))
 
@@ -112,13 +96,7 @@ def _class_of(module: Module, function: Function | None, model: ast.expr, table:
     """The LightningModule class of what is handed to the Trainer: made in place, or bound to a name before."""
     values: list[ast.expr] = [model]
     if isinstance(model, ast.Name):
-        scopes = [function, module.tree] if function is not None else [module.tree]
-        values = [
-            node.value
-            for scope in scopes
-            for node in ast.walk(scope)
-            if isinstance(node, ast.Assign) and any(dotted(target) == model.id for target in node.targets)
-        ]
+        values = [*values_of(function, model.id), *values_of(module.tree, model.id)]
     for value in values:
         if not isinstance(value, ast.Call):
             continue
@@ -145,37 +123,28 @@ def network(owner: ModelClass) -> str | None:
 
 def _calls_itself(owner: ModelClass) -> bool:
     return any(
-        isinstance(node, ast.Call) and (dotted(node.func) in ("self", "self.forward"))
-        for name in _STEPS[:-1]
-        if (method := owner.methods(name)) is not None
-        for node in ast.walk(method)
+        dotted(call.func) in ("self", "self.forward") for name in _STEPS[:-1] for call in inside(owner.methods(name), ast.Call)
     ) or not any(owner.methods(name) for name in _STEPS[:-1])
 
 
 def _unpacks(forward: Function) -> bool:
     """Whether `forward` takes a batch apart: it then gets images and labels, and is no network."""
     names = [argument.arg for argument in parameters(forward)][1:2]
-    return any(
-        isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and dotted(node.value) in names
-        for node in ast.walk(forward)
-    )
+    made = inside(forward, ast.Assign)
+    return any(isinstance(node.targets[0], ast.Tuple) and dotted(node.value) in names for node in made)
 
 
 def _only_returns(method: Function | None) -> bool:
-    body = [item for item in (method.body if method is not None else []) if not _is_docstring(item)]
+    body = [item for item in (method.body if method is not None else []) if not is_docstring(item)]
     return len(body) == 1 and isinstance(body[0], ast.Return) and isinstance(body[0].value, ast.Call)
 
 
-def _is_docstring(item: ast.stmt) -> bool:
-    return isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)
-
-
 def _called_attributes(method: Function | None) -> Iterator[str]:
-    for node in ast.walk(method) if method is not None else ():
-        called = node.func if isinstance(node, ast.Call) else None
+    for node in inside(method, ast.Call):
+        called = node.func
         if isinstance(called, ast.Call) and last_name(called.func) == "evaluation_step" and called.args:
             called = called.args[0]  # what PS204 made of the call
-        if isinstance(node, ast.Call) and isinstance(called, ast.Attribute) and dotted(called.value) == "self":
+        if isinstance(called, ast.Attribute) and dotted(called.value) == "self":
             name = called.attr
             if node.args and name != "forward" and not any(word in name.lower() for word in _SIDE):
                 yield name
@@ -227,8 +196,8 @@ class _Saved(ast.NodeTransformer):
             return node
         given = node.value.args
         names = [argument.arg for argument in [*parameters(self.init)[1:], *self.init.args.kwonlyargs]]
-        chosen = [item.value for item in given if isinstance(item, ast.Constant) and isinstance(item.value, str)]
-        ignored = next((ast.unparse(item.value) for item in node.value.keywords if item.arg == "ignore"), "")
+        chosen = [text for item in given if (text := text_of(item)) is not None]
+        ignored = ast.unparse(item.value) if (item := keyword_of(node.value, "ignore")) is not None else ""
         text = ", ".join(f"{name}={name}" for name in dict.fromkeys(chosen or names) if repr(name) not in ignored)
         if self.init.args.kwarg is not None and not chosen:
             text += f", **{self.init.args.kwarg.arg}"

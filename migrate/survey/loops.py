@@ -6,8 +6,10 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from ..reading.facts import Loop, LoopKind
+from ..reading.nodes import inside, values_of
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, parameters
 from ..slicing.effects import TRAINING_CALLS
 from ..slicing.factories import ModelTable, is_zoo_constructor
@@ -47,6 +49,21 @@ class CallSite:
     """Whether the same function or the same module level also back-propagates through this model."""
     captured: bool = False
     """Whether it calls a training graph, which `headrace.training_step` made of the model."""
+
+
+def trainer_loop(module: Module, call: ast.Call, kind: LoopKind, model: str) -> Loop:
+    """What a call of a trainer, which holds the loop itself, is as the call of a model."""
+    return Loop(
+        path=module.path,
+        function=module.qualified(module.function_of(call)),
+        line=call.lineno,
+        end_line=call.end_lineno or call.lineno,
+        kind=kind,
+        model=model,
+        inputs="",
+        call_line=call.lineno,
+        call_column=call.col_offset,
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -228,11 +245,7 @@ def _is_synthetic(module: Module, node: ast.expr, function: Function | None) -> 
             return (module.expand(node.func) or "").startswith(("torch", "numpy"))
         if not isinstance(node, ast.Name):
             return False
-        values = [
-            found.value
-            for found in ast.walk(scope)
-            if isinstance(found, ast.Assign) and any(dotted(target) == node.id for target in found.targets)
-        ]
+        values = values_of(scope, node.id)
         if not values:
             return False
         node = values[0]
@@ -249,10 +262,7 @@ def _assigned(module: Module, function: Function | None) -> set[str]:
 
 
 def _ancestors(module: Module, node: ast.AST, stop: ast.AST | None) -> Iterator[ast.AST]:
-    current = module.parents.get(node)
-    while current is not None and current is not stop:
-        yield current
-        current = module.parents.get(current)
+    return takewhile(lambda item: item is not stop, module.ancestors(node))
 
 
 def _enclosing_loop(module: Module, call: ast.Call, function: Function | None) -> ast.For | ast.AsyncFor | None:
@@ -260,47 +270,37 @@ def _enclosing_loop(module: Module, call: ast.Call, function: Function | None) -
     loops = [node for node in _ancestors(module, call, function) if isinstance(node, ast.For | ast.AsyncFor)]
     for loop in loops:
         carried = bound_names(loop.target)
-        for statement in loop.body:
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Assign) and _mentions(node.value, carried):
-                    for target in node.targets:
-                        carried |= bound_names(target)
+        for node in (node for statement in loop.body for node in inside(statement, ast.Assign)):
+            if _mentions(node.value, carried):
+                carried = carried.union(*map(bound_names, node.targets))
         if any(_mentions(argument, carried) for argument in call.args):
             return loop
     return None
 
 
 def _mentions(node: ast.AST, names: set[str]) -> bool:
-    return any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(node))
+    return any(inner.id in names for inner in inside(node, ast.Name))
 
 
 def _kind(
     module: Module, call: ast.Call, function: Function | None, loop: ast.For | ast.AsyncFor | None
 ) -> tuple[LoopKind, str | None, bool]:
-    scope: ast.AST = loop or function or module.tree
-    trained = _back_propagates(module, loop if loop is not None else function)
+    trained = _back_propagates(loop if loop is not None else function)
     targets = _targets(loop, call) if loop is not None else None
     if loop is None:
-        trains = trained and not _always_gradless(module, call, function)
+        trains = trained and not _always_gradless(module, call)
         return ("train" if trains else "predict"), None, trained or _trains_anywhere(module)
-    gradless = _gradless(module, call, function) or _gradless_call_inside(scope)
-    if trained and not gradless:
-        return "train", targets, True
-    if trained and not _always_gradless(module, call, function):
+    if trained and not _always_gradless(module, call):
         return "train", targets, True
     return ("evaluate" if targets is not None else "predict"), targets, _trains_anywhere(module)
 
 
-def _back_propagates(module: Module, scope: ast.AST | None) -> bool:
-    for node in ast.walk(scope) if scope is not None else ():
-        if isinstance(node, ast.Call):
-            name = last_name(node.func)
-            if name in TRAINING_CALLS:
-                return True
-            if re.search(r"scaler$", name, re.I) and any(
-                re.search("loss", ast.unparse(argument), re.I) for argument in node.args
-            ):
-                return True
+def _back_propagates(scope: ast.AST | None) -> bool:
+    for call in inside(scope, ast.Call):
+        name = last_name(call.func)
+        scaled = re.search(r"scaler$", name, re.I) and any(re.search("loss", ast.unparse(value), re.I) for value in call.args)
+        if name in TRAINING_CALLS or scaled:
+            return True
     return False
 
 
@@ -309,17 +309,8 @@ def _trains_anywhere(module: Module) -> bool:
     return any(last_name(node.func) in TRAINING_CALLS for node in module.calls)
 
 
-def _gradless(module: Module, call: ast.AST, function: Function | None) -> bool:
-    if _always_gradless(module, call, function):
-        return True
-    return any(
-        isinstance(node, ast.With) and any(_is_no_grad(item.context_expr, maybe=True) for item in node.items)
-        for node in _ancestors(module, call, function)
-    )
-
-
-def _always_gradless(module: Module, call: ast.AST, function: Function | None) -> bool:
-    for node in _ancestors(module, call, None):
+def _always_gradless(module: Module, call: ast.AST) -> bool:
+    for node in module.ancestors(call):
         if isinstance(node, ast.With) and any(_is_no_grad(item.context_expr) for item in node.items):
             return True
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(_is_no_grad(item) for item in node.decorator_list):
@@ -327,20 +318,14 @@ def _always_gradless(module: Module, call: ast.AST, function: Function | None) -
     return False
 
 
-def _gradless_call_inside(scope: ast.AST) -> bool:
-    return any(
-        isinstance(node, ast.With) and any(_is_no_grad(item.context_expr) for item in node.items) for node in ast.walk(scope)
-    )
-
-
-def _is_no_grad(node: ast.AST, *, maybe: bool = False) -> bool:
+def _is_no_grad(node: ast.AST) -> bool:
     callee = node.func if isinstance(node, ast.Call) else node
     name = last_name(callee)
     if name in _NO_GRAD:
         return True
     if name == "set_grad_enabled" and isinstance(node, ast.Call) and node.args:
         value = node.args[0]
-        return (isinstance(value, ast.Constant) and not value.value) or (maybe and not isinstance(value, ast.Constant))
+        return isinstance(value, ast.Constant) and not value.value
     return False
 
 
@@ -350,12 +335,12 @@ def _targets(loop: ast.For | ast.AsyncFor, call: ast.Call) -> str | None:
     wrapped = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "enumerate"
     if wrapped and isinstance(batch, ast.Tuple) and len(batch.elts) == 2:
         batch = batch.elts[1]
-    used = {node.id for argument in call.args for node in ast.walk(argument) if isinstance(node, ast.Name)}
-    made = [node for statement in loop.body for node in ast.walk(statement) if isinstance(node, ast.Assign)]
+    used = {node.id for argument in call.args for node in inside(argument, ast.Name)}
+    made = [node for statement in loop.body for node in inside(statement, ast.Assign)]
     for node in sorted(made, key=lambda item: -item.lineno):
         names_made = [target.id for target in node.targets if isinstance(target, ast.Name)]
         if used & set(names_made) and node.lineno < call.lineno and not isinstance(node.value, ast.Subscript):
-            used |= {inner.id for inner in ast.walk(node.value) if isinstance(inner, ast.Name)}
+            used |= {inner.id for inner in inside(node.value, ast.Name)}
     names: list[str] = []
     if isinstance(batch, ast.Tuple | ast.List):
         names = [element.id for element in batch.elts if isinstance(element, ast.Name)]

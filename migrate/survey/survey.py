@@ -13,6 +13,7 @@ from ..reading.arguments import read_options
 from ..reading.calls import Calls
 from ..reading.facts import CheckpointSite, Factory, Loop, LoopKind, Option, Script, Survey, TransformSite
 from ..reading.finding import Finding
+from ..reading.nodes import arguments_of, inside
 from ..reading.scopes import Definition, Module, Repository, dotted, last_name
 from ..reading.source import MAX_FILES, SUFFIXES, SourceFile, read_source, walk
 from ..slicing.factories import ModelTable
@@ -144,22 +145,9 @@ def _scripts(found: Knowledge) -> tuple[Script, ...]:
 
 def _outermost(site: CallSite) -> ast.AST | None:
     """The definition at module level in which a call stands; the file's own tree when it stands in none."""
-    current: ast.AST = site.function or site.module.tree
-    while current is not site.module.tree:
-        parent = site.module.parents[current]
-        if parent is site.module.tree or not any(
-            isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) for item in _chain(site.module, parent)
-        ):
-            return current
-        current = parent
-    return site.module.tree
-
-
-def _chain(module: Module, node: ast.AST) -> list[ast.AST]:
-    chain = [node]
-    while chain[-1] in module.parents:
-        chain.append(module.parents[chain[-1]])
-    return chain
+    if site.function is None:
+        return site.module.tree
+    return [node for node in (site.function, *site.module.ancestors(site.function)) if isinstance(node, Definition)][-1]
 
 
 def _script(
@@ -167,7 +155,7 @@ def _script(
 ) -> Script | None:
     """The script that a file is, if it starts what calls a model; of a `library`, all that it defines may be started."""
     guard = any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in module.tree.body)
-    started = [item for item in module.tree.body if not isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    started = [item for item in module.tree.body if not isinstance(item, Definition)]
     entered = [
         node for node in module.definitions.values() if library or (isinstance(node, ast.FunctionDef) and _is_handler(node))
     ]
@@ -183,8 +171,7 @@ def _script(
             target: tuple[Module, Definition] | None = None
             if isinstance(inner, ast.Call):
                 target = where.find_callee(inner.func)
-                values = [*inner.args, *(keyword.value for keyword in inner.keywords)]
-                handed = [where.find(value.id) for value in values if isinstance(value, ast.Name)]
+                handed = [where.find(value.id) for value in arguments_of(inner) if isinstance(value, ast.Name)]
                 queue += [item for item in handed if item is not None]
             elif isinstance(inner, ast.Attribute):
                 target = where.find_callee(inner)
@@ -213,22 +200,16 @@ def _script(
 def started_work(statements: list[ast.stmt]) -> bool:
     """Whether importing a file does more than define things: it calls something at module level and throws the result away,
     loops, or makes an object of a web framework or of a model."""
-    for item in statements:
-        if isinstance(item, ast.For | ast.While | ast.With):
-            return True
-        if isinstance(item, ast.Expr) and isinstance(item.value, ast.Call):
-            return True
-        if isinstance(item, ast.Assign) and isinstance(item.value, ast.Call):
-            return True
-    return False
+    return any(
+        isinstance(item, ast.For | ast.While | ast.With)
+        or (isinstance(item, ast.Expr | ast.Assign) and isinstance(item.value, ast.Call))
+        for item in statements
+    )
 
 
 def _is_handler(node: ast.FunctionDef) -> bool:
-    return any(
-        isinstance(item, ast.Call)
-        and last_name(item.func) in ("route", "get", "post", "put", "websocket", "command", "on_event", "event")
-        for item in node.decorator_list
-    )
+    names = ("route", "get", "post", "put", "websocket", "command", "on_event", "event")
+    return any(isinstance(item, ast.Call) and last_name(item.func) in names for item in node.decorator_list)
 
 
 def _options(module: Module, found: Knowledge) -> tuple[Option, ...]:
@@ -236,21 +217,20 @@ def _options(module: Module, found: Knowledge) -> tuple[Option, ...]:
     own = read_options(module.nodes)
     if own:
         return tuple(own)
-    for node in module.nodes:
-        if isinstance(node, ast.Call) and re.search(r"arg|opt|pars", last_name(node.func), re.I):
-            target = module.find_callee(node.func)
-            if target is not None and target[0] is not module:
-                others = read_options(ast.walk(target[1])) or read_options(target[0].nodes)
-                if others:
-                    return tuple(others)
+    for call in module.calls:
+        target = module.find_callee(call.func) if re.search(r"arg|opt|pars", last_name(call.func), re.I) else None
+        if target is not None and target[0] is not module:
+            others = read_options(ast.walk(target[1])) or read_options(target[0].nodes)
+            if others:
+                return tuple(others)
     return ()
 
 
 def _image_argument(module: Module, options: tuple[Option, ...]) -> str | None:
     opened: set[str] = set()
-    for node in module.nodes:
-        if isinstance(node, ast.Call) and last_name(node.func) in _OPENERS and dotted(node.func) != "open":
-            opened |= {inner.attr for value in node.args for inner in ast.walk(value) if isinstance(inner, ast.Attribute)}
+    for call in module.calls:
+        if last_name(call.func) in _OPENERS and dotted(call.func) != "open":
+            opened |= {inner.attr for value in call.args for inner in inside(value, ast.Attribute)}
     named = [option for option in options if option.dest in opened or _IMAGE.match(option.dest) or "IMAGE" in option.flags]
     named = [option for option in named if option.action is None and option.type not in ("int", "float", "bool")]
     best = [option for option in named if option.dest in opened] or [option for option in named if option.positional] or named
