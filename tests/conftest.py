@@ -8,6 +8,11 @@ import pytest
 # Tests of tuning must tune, here and in the processes they start; the cache's own tests turn it on.
 os.environ["HEADRACE_CACHE"] = "off"
 
+# As many workers run as there are cores: more threads in each would wait for one another, spinning. What is told how many
+# threads to take (a session, a server) still takes them.
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
+    os.environ.setdefault(name, "1")
+
 # A shell starts its background jobs with SIGINT ignored, and what they start inherits that: tests that interrupt would wait.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

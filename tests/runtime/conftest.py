@@ -1,6 +1,7 @@
 """Small models with settled, asymmetric statistics, so that a wrong fold or a skipped normalisation shows."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -73,3 +74,13 @@ def decoder(request, pillow_decoder):
         return open_library(request.param, "cpu")
     except BackendError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_registry() -> Iterator[None]:
+    """torch reads its table of ONNX's translations anew for every export, for longer than a small model's export takes."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(functools.cache(ONNXRegistry.from_torchlib)))
+        yield
