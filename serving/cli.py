@@ -59,6 +59,7 @@ class GroupedCommand(TyperCommand):
         """By typer's own name for a group, which typer heeds itself only where rich prints the help."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
+            parameter.show_envvar = False  # type: ignore[attr-defined] # messages name the variable; here one line says it for all
             if (record := parameter.get_help_record(ctx)) is not None:
                 group = "Arguments" if parameter.param_type_name == "argument" else "Options"
                 groups.setdefault(getattr(parameter, "rich_help_panel", None) or group, []).append(record)
@@ -100,7 +101,7 @@ def _is(value: Any, kind: Any) -> bool:
 
 def _parameter(one: Option, group: str | None = None) -> inspect.Parameter:
     """What the command takes for an option, for typer."""
-    about: dict[str, Any] = {"help": one.description, "envvar": one.variable, "show_envvar": False, "metavar": one.metavar}
+    about: dict[str, Any] = {"help": one.description, "envvar": one.variable, "metavar": one.metavar}
     if one is _MODELS:
         info = typer.Argument(**about)
     elif one is _CONFIG:

@@ -96,7 +96,7 @@ class GpuPreprocessor(Preprocessor):
 
     def _pixels_of(self, data: bytes) -> int:
         """How many pixels an image has that the GPU may decode; 0 for any other."""
-        # Pillow refuses what was cut off; nvJPEG fills it up with grey.
+        # Pillow rejects what was cut off; nvJPEG fills it up with grey.
         if not data.endswith(_END):
             return 0
         try:
@@ -120,7 +120,7 @@ class GpuPreprocessor(Preprocessor):
         for part in _parts(items):
             try:
                 rows += self._images.rows(part)
-            except Exception as error:  # a GPU that is lost or full is no reason to refuse an image
+            except Exception as error:  # a GPU that is lost or full is no reason to reject an image
                 log.error("%d images could not be decoded on the GPU, the CPU decodes them", len(part), exc_info=error)
                 rows += [None] * len(part)
         return rows

@@ -32,5 +32,7 @@ def ordinals(device: str, wanted: Sequence[int] | None, visible: Callable[[], in
     if wanted is None:
         return range(count) if count else (None,)  # the backend will say what is missing
     if beyond := [ordinal for ordinal in wanted if ordinal >= count]:
-        raise BackendError(f"there is no GPU {beyond[0]}: this process sees {count}, counted from 0")
+        raise BackendError(
+            f"--devices names GPU {beyond[0]}, and this process sees {count} GPUs, counted from 0; name others, or all"
+        )
     return wanted

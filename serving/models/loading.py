@@ -198,7 +198,8 @@ def _target(name: str, targets: Mapping[str, TensorModel | None], companion: str
         raise ArtifactError(f"'{companion}' needs model '{name}', which is not served")
     if target.preprocessor is None:
         raise ArtifactError(
-            f"'{companion}' needs to know how images become the input of '{name}', which its artifact does not say"
+            f"'{companion}' needs the preprocessing of '{name}', whose artifact holds none; "
+            "migrate the model's repository, which records the preprocessing"
         )
     return target
 

@@ -112,7 +112,7 @@ class ModelGroup:
         self._stopping.set()
 
     def close(self, *, drain: bool = True) -> None:
-        """Answer what was admitted (or with drain=False refuse it), and end every thread."""
+        """Answer what was admitted (or with drain=False reject it), and end every thread."""
         self.stop()
         with self._turn, self._guard:
             models = [loaded.model for loaded in self._ready.values()]
@@ -189,7 +189,8 @@ class ModelGroup:
             if self._stopping.wait(_PAUSE_SECONDS):
                 break
         raise ArtifactError(
-            f"version {number} of '{self.name}' changes while it is read; write it elsewhere and rename it when it is whole"
+            f"version {number} of '{self.name}' changes while it is read; "
+            "write a version into another folder, and rename that folder when it is whole"
         )
 
     def _open(self, folder: Path, number: int, before: _Loaded | None) -> TensorModel:
@@ -198,14 +199,13 @@ class ModelGroup:
             self._loading.add(key)
         self._renew()
         try:
-            serving = before.model if before else None
             return load_tensor_model(
                 folder,
                 self._config,
                 self._report,
                 version=number,
                 override=self._override,
-                before=serving,
+                before=before.model if before else None,
                 cache=self._cache,
             )
         finally:
@@ -284,7 +284,7 @@ class ModelGroup:
                     loading=self._loading,
                     draining=draining,
                     reasons=self._reasons,
-                    idle="the version policy leaves it out" if name in self._wanted else "not loaded",
+                    idle="the version policy leaves this version out" if name in self._wanted else "not loaded",
                 )
             self.snapshot = Snapshot(models=models, entries=tuple(entries))
         self._on_change()

@@ -91,7 +91,7 @@ class TensorModel(Model):
         return self.config.inputs[0]
 
     def close(self, *, drain: bool = True) -> None:
-        """Answer what was admitted (or with drain=False refuse it), then end the model's threads and free its sessions."""
+        """Answer what was admitted (or with drain=False reject it), then end the model's threads and free its sessions."""
         self.batcher.close(drain=drain)
         if self.cache is not None:
             self.cache.clear()

@@ -194,7 +194,7 @@ class ModelRepository:
         if self._mode != "explicit":
             raise UnsupportedError(
                 f"cannot load or unload '{name[:100]}': model control is not enabled on this server; "
-                "start it with --model-control-mode explicit"
+                "start the server with --model-control-mode explicit"
             )
         if self._draining.is_set():
             raise OverloadedError("the server is shutting down")

@@ -21,43 +21,21 @@ class ResponseCache:
     """At most `max_bytes` of outputs, overhead included, shared by all models. Any thread may call any method."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        self.entries: LRUCache[tuple[int, bytes], Rows] = LRUCache(max_bytes, getsizeof=_size)
         self._serial = itertools.count()
-        self._entries: LRUCache[tuple[int, bytes], Rows] = LRUCache(max_bytes, getsizeof=_size)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     @property
     def used_bytes(self) -> int:
         """Bytes taken now."""
-        return int(self._entries.currsize)
+        return int(self.entries.currsize)
 
     def of_model(self) -> ModelCache:
         """A part of its own for one loaded model version: another, or the same loaded again, never sees its entries."""
         return ModelCache(self, next(self._serial))
-
-    def get(self, owner: int, key: bytes) -> Rows | None:
-        """What was kept, and now counts as used last."""
-        with self._lock:
-            return self._entries.get((owner, key))
-
-    def put(self, owner: int, key: bytes, outputs: Rows) -> None:
-        """Keep copies, for what a batch gives out are views of all its rows. What is larger than the cache is not kept."""
-        kept = [output.copy() for output in outputs]
-        for output in kept:
-            output.setflags(write=False)  # many answers will be made from it
-        with self._lock:
-            if _size(kept) <= self._entries.maxsize:
-                self._entries[owner, key] = kept
-
-    def forget(self, owner: int) -> None:
-        """Drop all entries of one part."""
-        with self._lock:
-            keys = [key for key in self._entries if key[0] == owner]
-        for key in keys:  # one at a time, so that requests are not held up
-            with self._lock:
-                self._entries.pop(key, None)
 
 
 class ModelCache:
@@ -68,16 +46,26 @@ class ModelCache:
         self._owner = owner
 
     def get(self, key: bytes) -> Rows | None:
-        """The outputs kept under a `fingerprint`, read-only."""
-        return self._cache.get(self._owner, key)
+        """The outputs kept under a `fingerprint`, read-only, which now count as used last."""
+        with self._cache.lock:
+            return self._cache.entries.get((self._owner, key))
 
     def put(self, key: bytes, outputs: Rows) -> None:
-        """Keep outputs under a `fingerprint`."""
-        self._cache.put(self._owner, key, outputs)
+        """Keep copies, for what a batch gives out are views of all its rows. What is larger than the cache is not kept."""
+        kept = [output.copy() for output in outputs]
+        for output in kept:
+            output.setflags(write=False)  # many answers will be made from it
+        with self._cache.lock:
+            if _size(kept) <= self._cache.entries.maxsize:
+                self._cache.entries[self._owner, key] = kept
 
     def clear(self) -> None:
         """Drop everything of this version."""
-        self._cache.forget(self._owner)
+        with self._cache.lock:
+            keys = [key for key in self._cache.entries if key[0] == self._owner]
+        for key in keys:  # one at a time, so that requests are not held up
+            with self._cache.lock:
+                self._cache.entries.pop(key, None)
 
 
 def fingerprint(inputs: Sequence[np.ndarray] | Sequence[bytes]) -> bytes:

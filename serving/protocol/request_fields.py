@@ -1,4 +1,4 @@
-"""Fields that requests have over every transport, read by the same rules and refused in the same words."""
+"""Fields that requests have over every transport, read by the same rules and rejected in the same words."""
 
 from __future__ import annotations
 

@@ -32,7 +32,9 @@ def test_gpus_are_all_or_the_named_ones(wanted, visible, taken):
 
 
 def test_a_gpu_that_is_not_there_is_named():
-    with pytest.raises(BackendError, match=r"no GPU 4: this process sees 4, counted from 0"):
+    with pytest.raises(
+        BackendError, match=r"--devices names GPU 4, and this process sees 4 GPUs, counted from 0; name others, or all"
+    ):
         ordinals("cuda", (0, 4), lambda: 4)
 
 

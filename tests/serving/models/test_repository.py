@@ -184,6 +184,6 @@ def test_a_folder_that_changes_while_it_is_read_is_read_again(opened, repository
         models.start_load("tiny").result(60)
         assert len(lines) == times + 1
     else:
-        with pytest.raises(InputError, match="changes while it is read; write it elsewhere and rename it"):
+        with pytest.raises(InputError, match="changes while it is read; write a version into another folder, and rename"):
             models.start_load("tiny").result(60)
     assert models.get("tiny").version == serves
