@@ -12,7 +12,8 @@ from .errors import HeadraceError
 from .migrate.cli import compile_, migrate, rules, run, undo
 from .runtime.cli import doctor, tune
 from .serving.bench.cli import bench
-from .serving.cli import GroupedCommand, serve
+from .serving.cli import serve
+from .serving.command_line import GroupedCommand
 from .serving.offline.cli import classify
 from .serving.triton.cli import app as triton
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import NoneType
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-__all__ = ["Option", "OptionGroup", "option", "options_of"]
+__all__ = ["Option", "OptionGroup", "option", "options_of", "values_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +41,6 @@ class Option:
     @property
     def parameter(self) -> str:
         return self.name.replace("-", "_")
-
-    @property
-    def variable(self) -> str:
-        """The environment variable that sets it."""
-        return f"HEADRACE_SERVE_{self.parameter.upper()}"
 
     @property
     def description(self) -> str:
@@ -106,17 +101,16 @@ def option(default: Any, help: str, **about: Any) -> Any:  # noqa: A002
 
 
 def options_of(group: type[Any]) -> tuple[Option, ...]:
-    """The options of a group, in its order. Seconds are "secs" on the command line."""
+    """The options of a group, in its order, without its other fields. Seconds are "secs" on the command line."""
     types, found = get_type_hints(group), []
     for one in fields(group):
-        kinds = get_args(types[one.name]) if NoneType in get_args(types[one.name]) else (types[one.name],)
-        found.append(
-            Option(
-                field=one.name,
-                kind=kinds[0],
-                optional=len(kinds) > 1,
-                default=one.default,
-                **{"name": one.name.replace("_seconds", "_secs").replace("_", "-"), **one.metadata},
-            )
-        )
+        if one.metadata:
+            kinds = get_args(types[one.name]) if NoneType in get_args(types[one.name]) else (types[one.name],)
+            named = {"name": one.name.replace("_seconds", "_secs").replace("_", "-"), **one.metadata}
+            found.append(Option(field=one.name, kind=kinds[0], optional=len(kinds) > 1, default=one.default, **named))
     return tuple(found)
+
+
+def values_of(group: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What to make a group with, by its fields' names, from what a command was given for its options. Raises ValueError."""
+    return {one.field: one.value(given[one.parameter]) for one in options_of(group)}

@@ -36,6 +36,7 @@ SERVING = (
         "protocol",
         "batching",
         "options",
+        "command_line",
         "config",
         "guard",
         "ready_file",

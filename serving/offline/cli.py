@@ -8,11 +8,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ...console import check_format, make_console
+from ..command_line import takes
+from ..options import values_of
+from .config import ClassifyConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 _SAY_SECONDS = 30.0
 
 
+@takes(ClassifyConfig)
 def classify(
     source: Annotated[
         str,
@@ -31,23 +35,12 @@ def classify(
     ],
     model: Annotated[Path, typer.Option(help="A model's folder, or a model repository that holds one model.")],
     out: Annotated[Path, typer.Option(help="A new folder for the Parquet files, or that of the job to go on with.")],
-    top_k: Annotated[int, typer.Option(help="Labels per image.")] = 5,
-    shard_images: Annotated[int, typer.Option(help="Images per output file, where the source does not say.")] = 1000,
-    column: Annotated[str | None, typer.Option(help="The column of a Parquet file that holds images or their paths.")] = None,
-    max_errors: Annotated[int | None, typer.Option(help="Stop when more images than this are broken.")] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Throw away what an earlier job wrote to --out.")] = False,
-    batch: Annotated[int | None, typer.Option(help="Images at once through the model; by default what is fastest.")] = None,
-    instances: Annotated[int, typer.Option(help="Sessions of the model side by side; on each GPU, where it runs on GPUs.")] = 1,
-    threads: Annotated[int | None, typer.Option(help="CPU threads of each session; by default as the plan measured.")] = None,
-    readers: Annotated[int | None, typer.Option(help="Threads that read; by default 4, 32 from an object store.")] = None,
-    decode_threads: Annotated[int | None, typer.Option(help="Threads that decode; by default one per core.")] = None,
-    decoding: Annotated[
-        str, typer.Option(help="exact: as Pillow; fast: JPEG within 2 of 255; scaled: large JPEGs decoded smaller.")
-    ] = "fast",
+    *,
     ray: Annotated[
         bool, typer.Option("--ray", help="On the Ray cluster at RAY_ADDRESS, or the one this machine belongs to.")
     ] = False,
     format: Annotated[str, typer.Option(help="text or json: how the summary is printed.")] = "text",  # noqa: A002
+    **options: Any,
 ) -> None:
     """Classify every image of SOURCE into Parquet files, each image exactly once.
 
@@ -58,30 +51,13 @@ def classify(
 
     check_format(format)
     _check_installed()
-    from .config import ClassifyConfig
-
     if ray:
         from .cluster import classify_on_ray as run
     else:
         from .run import classify as run
 
     try:
-        config = ClassifyConfig(
-            source=source,
-            model=model,
-            out=out,
-            top_k=top_k,
-            shard_images=shard_images,
-            column=column,
-            max_errors=max_errors,
-            restart=restart,
-            batch=batch,
-            instances=instances,
-            threads=threads,
-            readers=readers,
-            decode_threads=decode_threads,
-            decoding=decoding,
-        )
+        config = ClassifyConfig(source=source, model=model, out=out, **values_of(ClassifyConfig, options))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     console = make_console(stderr=True)

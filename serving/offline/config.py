@@ -5,70 +5,55 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...runtime.base.session import default_threads
-from ..images.fast_preprocessing import DECODINGS
+from ..options import OptionGroup, option
 from .locations import is_remote
 
 __all__ = ["ClassifyConfig"]
 
 MIB = 1 << 20
-_MOST_LABELS = 1000  # as the server's /v1/classify
 _REMOTE_READERS, _LOCAL_READERS = 32, 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyConfig:
+class ClassifyConfig(OptionGroup):
     """One run of `headrace classify`.
 
     `source` is a folder, a tar archive, a Parquet file, a list of paths, or the address of one of these in an object store.
     `model` is a model's folder, or a repository that holds one model. `out` is a folder of this machine; one Parquet file per
-    shard goes there. Images that lie in folders and lists are cut into shards of `shard_images`.
-    `column` names the column of a Parquet file that holds the images. More than `max_errors` broken images end the job; None is
-    any number. `batch` rows go through the model at once (None: what warm-up finds to be fastest), in `instances` sessions side
-    by side (on each GPU, where its plan is for GPUs) with `threads` CPU threads each. `readers` and `decode_threads` count
-    threads. Images of more than `max_image_bytes` or `max_pixels` become errors. `restart` throws away what an earlier job left
-    in `out`. Raises ValueError naming the field.
+    shard goes there. Raises ValueError naming the option.
     """
+
+    title = "Options"
 
     source: str
     model: Path
     out: Path
-    top_k: int = 5
-    shard_images: int = 1000
-    column: str | None = None
-    max_errors: int | None = None
-    restart: bool = False
+    top_k: int = option(5, "Labels per image.", least=1, most=1000)  # as the server's /v1/classify
+    shard_images: int = option(1000, "Images per output file, where the source does not say.", least=1)
+    column: str | None = option(None, "The column of a Parquet file that holds images or their paths.")
+    max_errors: int | None = option(None, "Stop when more images than this are broken.", least=0)
+    restart: bool = option(False, "Throw away what an earlier job wrote to --out.")
 
-    batch: int | None = None
-    instances: int = 1
-    threads: int | None = None
-    readers: int | None = None
-    decode_threads: int | None = None
-    decoding: str = "fast"
-    max_image_bytes: int = 64 * MIB
-    max_pixels: int = 50_000_000
+    batch: int | None = option(None, "Images at once through the model.", least=1, unset="what is fastest")
+    instances: int = option(1, "Sessions of the model side by side; on each GPU, where it runs on GPUs.", least=1)
+    threads: int | None = option(None, "CPU threads of each session.", least=1, unset="as the plan measured")
+    readers: int | None = option(None, "Threads that read.", least=1, unset="4, 32 from an object store")
+    decode_threads: int | None = option(None, "Threads that decode.", least=1, unset="one per core")
+    decoding: Literal["exact", "fast", "scaled"] = option(
+        "fast", "exact: as Pillow; fast: JPEG within 2 of 255; scaled: large JPEGs decoded smaller."
+    )
+    max_image_bytes: int = option(64 * MIB, "The most bytes of an image; a larger one becomes an error.", least=1)
+    max_pixels: int = option(50_000_000, "The most pixels of an image; one with more becomes an error.", least=1)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.source:
-            raise ValueError("source must name a folder, a file or an address")
+            raise ValueError("SOURCE must name a folder, a file or an address")
         if re.match(r"[a-z][a-z0-9+]*:/", str(self.out)):  # a Path has one slash less
-            raise ValueError(f"out must be a folder of this machine, got {self.out}; mount the store, or copy the files there")
-        positive = (
-            "top_k", "shard_images", "batch", "instances", "threads", "readers", "decode_threads", "max_image_bytes",
-            "max_pixels",
-        )  # fmt: skip
-        for name in positive:
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        if self.top_k > _MOST_LABELS:
-            raise ValueError(f"top_k must be at most {_MOST_LABELS}, got {self.top_k}")
-        if self.max_errors is not None and (isinstance(self.max_errors, bool) or self.max_errors < 0):
-            raise ValueError(f"max_errors must be a number of images, 0 or more, got {self.max_errors!r}")
-        if self.decoding not in DECODINGS:
-            raise ValueError(f"decoding must be one of {', '.join(DECODINGS)}, got {self.decoding!r}")
+            raise ValueError(f"--out must be a folder of this machine, got {self.out}; mount the store, or copy the files")
 
     @property
     def reading_threads(self) -> int:

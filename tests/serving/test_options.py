@@ -28,7 +28,7 @@ def documented() -> str:
     for group in (*GROUPS.values(), RayConfig):
         lines += [f"## {group.title}", "", "| option | default | meaning |", "|---|---|---|"]
         if group is RayConfig:
-            lines.append("| `--ray` | | On a Ray cluster, by Ray Serve; the options of this table are for it. |")
+            lines.append("| `--ray` |  | Serve on a Ray cluster, by Ray Serve; the other options of this group are for that. |")
         for one in options_of(group):
             flag = " ".join(
                 f"`{part}`" for part in (one.flag, *(get_args(one.kind) if get_origin(one.kind) is Literal else ()))

@@ -115,7 +115,7 @@ def test_torch_is_not_loaded(models, photos, tmp_path):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--top-k", "0"], "top_k must be a positive integer"),
+        (["--top-k", "0"], "--top-k must be a whole number from 1 to 1000"),
         (["--model", "nowhere"], "no model in nowhere"),
         (["--max-errors", "0"], "more than --max-errors 0 allows"),
     ],

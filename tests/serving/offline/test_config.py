@@ -14,14 +14,14 @@ def config(**given):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"source": ""}, "source must name"),
-        ({"out": Path("s3://bucket/labels")}, "out must be a folder of this machine"),
-        ({"top_k": 0}, "top_k must be a positive integer"),
-        ({"top_k": 1001}, "top_k must be at most 1000"),
-        ({"shard_images": True}, "shard_images must be a positive integer"),
-        ({"readers": 1.5}, "readers must be a positive integer"),
-        ({"max_errors": -1}, "max_errors must be a number of images, 0 or more"),
-        ({"decoding": "best"}, "decoding must be one of exact, fast, scaled"),
+        ({"source": ""}, "SOURCE must name"),
+        ({"out": Path("s3://bucket/labels")}, "--out must be a folder of this machine"),
+        ({"top_k": 0}, "--top-k must be a whole number from 1 to 1000"),
+        ({"top_k": 1001}, "--top-k must be a whole number from 1 to 1000"),
+        ({"shard_images": True}, "--shard-images must be a whole number of at least 1"),
+        ({"readers": 1.5}, "--readers must be a whole number of at least 1"),
+        ({"max_errors": -1}, "--max-errors must be a whole number of at least 0"),
+        ({"decoding": "best"}, "--decoding must be one of exact, fast, scaled"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(given, says):
