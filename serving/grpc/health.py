@@ -13,13 +13,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from ...errors import RequestError
 from ..guard.access import Access
 from ..plane.data_plane import DataPlane
+from ..protocol.routes import SERVICE
 from .methods import code_of, metadata_of
 
 __all__ = ["Health"]
 
-_SERVICE = "inference.GRPCInferenceService"
 # A model's health is told to whoever may ask for it otherwise.
-_MODEL_READY = f"/{_SERVICE}/ModelReady"
+_MODEL_READY = f"/{SERVICE}/ModelReady"
 # Anybody may watch, so that their number is bounded.
 _MAX_WATCHERS = 1024
 
@@ -40,7 +40,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         await self._check_access(request, context)
         status = self._status(request.service)
         if status is None:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service; there are '', '{_SERVICE}' and the models' names")
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service; there are '', '{SERVICE}' and the models' names")
         return _Status(status=status)
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
@@ -73,7 +73,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     def _status(self, service: str) -> Any:
         """None of a service that is unknown."""
-        if service not in ("", _SERVICE):
+        if service not in ("", SERVICE):
             if all(entry["name"] != service for entry in self._repository.index()):
                 return None
             try:
@@ -83,7 +83,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         return _Status.SERVING if self._repository.ready else _Status.NOT_SERVING
 
     async def _check_access(self, request: Any, context: Any) -> None:
-        if self._access is None or request.service in ("", _SERVICE):
+        if self._access is None or request.service in ("", SERVICE):
             return
         try:
             self._access.check_method(_MODEL_READY, metadata_of(context.invocation_metadata(), "authorization"))

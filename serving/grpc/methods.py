@@ -19,9 +19,9 @@ from tritonclient.grpc import service_pb2 as pb
 from ...errors import InputError, OverloadedError, RequestError
 from ..guard.access import Access
 from ..guard.byte_budget import ByteBudget
-from ..http.edge import request_id_of
-from ..observe.logs import log_request, request_id
+from ..observe.logs import log_request, request_id, request_id_of
 from ..observe.telemetry import Telemetry
+from ..protocol.routes import METHODS, SERVICE, Cost
 from .stream import in_completion_order
 
 __all__ = ["AccessInterceptor", "Methods", "code_of", "metadata_of"]
@@ -114,7 +114,7 @@ class Methods:
         async def call(data: bytes, context: Any) -> bytes:
             own_id = _begin(context)
             try:
-                if name == "ModelInfer":
+                if METHODS[f"/{SERVICE}/{name}"].cost is Cost.INFERENCE:
                     self._count(context.peer())
                 return await self._answer(name, request_class, method, data, own_id, context)
             except RequestError as error:

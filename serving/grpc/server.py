@@ -21,6 +21,7 @@ from ..guard.tls import Tls
 from ..observe.telemetry import Telemetry
 from ..plane.data_plane import DataPlane
 from ..protocol.config_json import config_message
+from ..protocol.routes import SERVICE
 from .codec import (
     control_parameters,
     decode_infer,
@@ -38,7 +39,6 @@ __all__ = ["GrpcServer"]
 
 log = logging.getLogger("headrace.serving")
 
-_SERVICE = "inference.GRPCInferenceService"
 # Calls are gathered before the server stops until none has come for so long, or for so long at most; and how long it then takes
 # for clients to hear of that.
 _QUIET_SECONDS, _GATHER_SECONDS, _GOODBYE_SECONDS = 0.3, 2.0, 0.1
@@ -88,7 +88,7 @@ class GrpcServer:
         server.add_generic_rpc_handlers([methods.handler()])
         server.add_registered_method_handlers = _register_nothing
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         return server
 
     def bind(self, host: str, port: int) -> int:
@@ -301,8 +301,6 @@ class _Service:
         return log_settings_message(settings.update(changes) if changes else settings.to_json())
 
     async def TraceSetting(self, request: Any) -> Any:
-        settings = self._plane.settings("trace")
-        if request.model_name:
-            self._plane.repository.get(request.model_name)
+        settings = self._plane.trace_settings(request.model_name)
         changes = {name: list(setting.value) or None for name, setting in request.settings.items()}
         return trace_settings_message(settings.trace(changes))

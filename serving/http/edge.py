@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -12,9 +10,9 @@ from typing import Any
 from ...errors import ForbiddenError, RequestError, UnauthorizedError
 from ..guard.access import Access
 from ..guard.hosts import Hosts
-from ..observe.logs import log_request, request_id
+from ..observe.logs import log_request, request_id, request_id_of
 
-__all__ = ["Edge", "request_id_of"]
+__all__ = ["Edge"]
 
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
@@ -24,13 +22,6 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 # A page of any site that is open in a browser could use, or unload, what serves on the same machine. Browsers say so when it
 # does (W3C Fetch Metadata), and only they: other clients are nobody's page.
 _HARMLESS = ("GET", "HEAD", "OPTIONS")
-
-_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-
-
-def request_id_of(given: str | None) -> str:
-    """The caller's own X-Request-Id where it is harmless, else a new one."""
-    return given if given and _ID.fullmatch(given) else f"{random.getrandbits(64):016x}"  # a name, not a secret
 
 
 class Edge:

@@ -61,7 +61,6 @@ class DataPlane:
         self.bytes = ByteBudget(config.limits.max_inflight_bytes)
         self._shared_memory = SharedMemory(limit=config.limits.max_body_bytes) if config.security.shared_memory else None
         self._settings = settings if config.security.allow_settings else None
-
         self._limiter = RateLimiter(config.limits.rate_limit) if config.limits.rate_limit else None
 
     def count_request(self, client: str) -> None:
@@ -85,6 +84,13 @@ class DataPlane:
         if self._settings is None:
             raise UnsupportedError(f"{what} is not enabled on this server; start it with --allow-settings")
         return self._settings
+
+    def trace_settings(self, model: str) -> Settings:
+        """The same for tracing, of all models or of one, which must serve."""
+        settings = self.settings("trace")
+        if model:
+            self.repository.get(model)
+        return settings
 
     def server_metadata(self) -> dict[str, Any]:
         """Name, version and extensions of this server."""

@@ -14,6 +14,7 @@ from ...errors import OverloadedError, RequestError
 from ..config import ServeConfig
 from ..guard.byte_budget import ByteBudget
 from ..http.body import BodyReader
+from ..protocol.routes import find_route
 from .message import Call, Message, Receive, Reply, Send, call_of
 from .routing import check_control, family_of
 
@@ -51,7 +52,9 @@ class Relay:
 
     async def _reply(self, scope: Message, receive: Receive) -> Reply:
         method, path = scope["method"], scope["path"]
-        if method == "GET" and path == "/v2/health/live":
+        route = find_route(path)
+        probe = route.handler if route is not None and method == "GET" else ""
+        if probe == "live":
             return Reply(200, [(b"content-length", b"0")], b"")
         check_control(method, path)
         async with AsyncExitStack() as held:
@@ -61,7 +64,7 @@ class Relay:
             except TimeoutError:
                 return _refusal(408, f"the body did not arrive within {self._body_seconds:g} s")
             call = call_of(scope, body)
-            if method == "GET" and path == "/v2/health/ready":
+            if probe == "ready":
                 return await self._ready(call)
             try:
                 async with asyncio.timeout(self._patience):

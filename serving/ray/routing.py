@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import ArtifactError, UnsupportedError
 from ..models.scan import scan
+from ..protocol.routes import find_route
 
 __all__ = ["check_control", "families_of", "family_of"]
 
-# The name stands where the routes of serving/http/app.py have it. Statistics of all models look like a model of that name.
-_NAMED = re.compile(r"/v2/models/(?P<model>[^/]+)(?:/.*)?|/v1/classify/(?P<classify>[^/]+)", re.DOTALL)
-_OF_ALL = "/v2/models/stats"
-_CONTROL = re.compile(r"/v2/repository/models/(?P<model>[^/]+)/(?:load|unload)")
+_CONTROL = ("load", "unload")
 
 
 def families_of(models: Path) -> dict[str, str]:
@@ -35,14 +32,18 @@ def family_of(path: str, families: Mapping[str, str]) -> str:
 
     `path` is percent-decoded, as the router sees it.
     """
-    match = None if path == _OF_ALL else _NAMED.fullmatch(path)
-    return families.get(match["model"] or match["classify"], "") if match else ""
+    route = find_route(path)
+    if route is None or route.handler in _CONTROL:
+        return ""
+    return families.get(route.parameters(path).get("model", ""), "")
 
 
 def check_control(method: str, path: str) -> None:
-    """Refuse loading and unloading, which would reach one replica of many. Raises UnsupportedError."""
-    if method == "POST" and (match := _CONTROL.fullmatch(path)):
+    """Reject loading and unloading, which would reach one replica of many. Raises UnsupportedError."""
+    route = find_route(path)
+    if method == "POST" and route is not None and route.handler in _CONTROL:
+        name = route.parameters(path)["model"][:100]
         raise UnsupportedError(
-            f"cannot load or unload '{match['model'][:100]}': model control is not offered on a cluster; replicas load a model "
-            "when it is asked for"
+            f"cannot load or unload '{name}': model control is not offered on a cluster; replicas load a model when a request "
+            "needs it"
         )
