@@ -43,8 +43,8 @@ SERVING = (
         "observe",
         "plane",
         "console",
-        "http",
         "grpc",
+        "http",
     ),
     *("processes", "ray", "server", "offline", "triton", "bench", "cli"),
 )

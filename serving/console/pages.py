@@ -29,7 +29,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-cache",  # ask every time, and be told that nothing has changed
+    "Cache-Control": "no-cache",  # ask every time, and hear 304 when nothing has changed
 }
 
 

@@ -18,7 +18,7 @@ from .methods import code_of, metadata_of
 
 __all__ = ["Health"]
 
-# A model's health is told to whoever may ask for it otherwise.
+# A model's health is open to whoever may ask for it otherwise.
 _MODEL_READY = f"/{SERVICE}/ModelReady"
 # Anybody may watch, so that their number is bounded.
 _MAX_WATCHERS = 1024
@@ -48,7 +48,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         await self._check_access(request, context)
         if len(self._watchers) >= _MAX_WATCHERS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_WATCHERS} calls watch already, the most that may")
-        loop, changed, said = asyncio.get_running_loop(), asyncio.Event(), None
+        loop, changed, sent = asyncio.get_running_loop(), asyncio.Event(), None
         self._watchers.add(changed)
         try:
             with self._repository.notifications.listening(lambda: loop.call_soon_threadsafe(changed.set)):
@@ -56,8 +56,8 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
                     changed.clear()
                     status = self._status(request.service)
                     now = _Status.SERVICE_UNKNOWN if status is None else status
-                    if now != said:
-                        said = now
+                    if now != sent:
+                        sent = now
                         yield _Status(status=now)
                     if self._stopping:
                         return

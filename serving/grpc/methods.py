@@ -53,7 +53,7 @@ def code_of(error: RequestError) -> grpc.StatusCode:
 
 
 class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Lets a call through to its method when `access` does; nothing of a refused call's message is read."""
+    """Lets a call through to its method when `access` does; nothing of a rejected call's message is read."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -61,18 +61,18 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
-        """The method's own handler, or one that refuses."""
+        """The method's own handler, or one that rejects the call."""
         details = handler_call_details
         try:
             self._access.check_method(details.method, metadata_of(details.invocation_metadata, "authorization"))
         except RequestError as error:
             code, text = code_of(error), str(error)
 
-            async def refuse(_: Any, context: Any) -> None:
+            async def reject(_: Any, context: Any) -> None:
                 await context.abort(code, text)
 
-            # A handler of streams refuses unary calls as well, and before their message arrived.
-            return grpc.stream_stream_rpc_method_handler(refuse)
+            # A handler of streams rejects unary calls as well, and before their message arrived.
+            return grpc.stream_stream_rpc_method_handler(reject)
         return await continuation(details)
 
 
@@ -80,7 +80,7 @@ class Methods:
     """Handlers for the methods of a service object, which has one coroutine method of each RPC's name.
 
     The one method of streams, ModelStreamInfer, answers each of its requests by the object's `ModelInfer`. `count` is called
-    with the peer's name for each inference request, and may refuse it.
+    with the peer's name for each inference request, and may reject it.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Methods:
 
     def _unary(self, name: str, request_class: Any, method: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def call(data: bytes, context: Any) -> bytes:
-            own_id = _begin(context)
+            own_id = _begin_call(context)
             try:
                 if METHODS[f"/{SERVICE}/{name}"].cost is Cost.INFERENCE:
                     self._count(context.peer())
@@ -133,14 +133,14 @@ class Methods:
     async def _answer(self, name: str, request_class: Any, method: Method, data: bytes, own_id: str, context: Any) -> bytes:
         """One message's answer, with its span where requests are traced."""
         if self._telemetry is None:
-            return await self._logged(name, request_class, method, data, own_id, _nobody)
+            return await self._logged(name, request_class, method, data, own_id, _ignore)
         with self._telemetry.grpc_call(name, context.invocation_metadata(), context.peer()) as ended:
             return await self._logged(name, request_class, method, data, own_id, ended)
 
     async def _logged(
         self, name: str, request_class: Any, method: Method, data: bytes, own_id: str, ended: Callable[[str, str], None]
     ) -> bytes:
-        """One message's answer, with its line in the access log. `ended` is told its code and its model."""
+        """One message's answer, with its line in the access log. `ended` gets its code and its model."""
         begin, code, sent, model = time.perf_counter(), "INTERNAL", 0, ""
         try:
             with self._budget.hold(len(data)):
@@ -164,7 +164,7 @@ class Methods:
                 log_request("grpc", name, code, model=model, begin=begin, received=len(data), sent=sent, request=own_id)
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        own_id = _begin(context)
+        own_id = _begin_call(context)
 
         async def answer(data: bytes) -> bytes:
             given = ""  # by the client, so that it knows which of its requests an error is about
@@ -191,11 +191,11 @@ class Methods:
             yield message
 
 
-def _nobody(_: str, __: str) -> None:
-    """Hears how a call ended that is not traced."""
+def _ignore(_: str, __: str) -> None:
+    """For a call that is not traced."""
 
 
-def _begin(context: Any) -> str:
+def _begin_call(context: Any) -> str:
     """The call's id, for its log records and its caller."""
     own_id = request_id_of(next(iter(metadata_of(context.invocation_metadata(), "x-request-id")), None))
     request_id.set(own_id)

@@ -53,7 +53,7 @@ class Access:
         if given is None:
             raise UnauthorizedError("this server takes calls with a token only; send it as 'Authorization: Bearer TOKEN'")
         digest = hashlib.sha256(given[1].encode()).digest()
-        # All are compared, whether one was found or not, so that time tells nothing.
+        # All are compared, whether one was found or not, so that time shows nothing.
         held = {category for known, category in self._digests if hmac.compare_digest(known, digest)}
         if not held:
             raise UnauthorizedError("the token is not known to this server")

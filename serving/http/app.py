@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from ... import __version__
-from ...errors import OverloadedError, RequestError
+from ...errors import RequestError
 from ..plane.data_plane import DataPlane
 from ..protocol.routes import ROUTES, Cost
+from .errors import error_response, response_of
 from .handlers import Handlers
 from .openapi import DescribedApp
 
@@ -46,35 +47,28 @@ def create_app(plane: DataPlane) -> FastAPI:
     return app
 
 
-def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    # What is quoted may hold halves of surrogate pairs, which JSON can spell and UTF-8 cannot.
-    text = message.encode("utf-8", "replace").decode()
-    return JSONResponse({"error": text}, status_code=status, headers=headers)
-
-
 def _add_error_handlers(app: FastAPI) -> None:
-    """Every error is {"error": "..."}; those nobody foresaw say nothing of the inside."""
+    """Every error is {"error": "..."}; unforeseen ones show nothing of the inside."""
 
     async def request_error(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestError)
-        headers = {"Retry-After": str(error.retry_after)} if isinstance(error, OverloadedError) else None
-        return _error(error.status, str(error), headers)
+        return response_of(error)
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         known = {404: "there is nothing at this path; /docs lists what there is", 405: f"{request.method} is not allowed here"}
-        return _error(error.status_code, known.get(error.status_code, error.detail), dict(error.headers or {}))
+        return error_response(error.status_code, known.get(error.status_code, error.detail), dict(error.headers or {}))
 
     async def validation_error(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        return _error(400, f"{' '.join(str(part) for part in first['loc'])}: {first['msg']}")
+        return error_response(400, f"{' '.join(str(part) for part in first['loc'])}: {first['msg']}")
 
     async def client_gone(_: Request, __: Exception) -> Response:
         return Response(status_code=_CLIENT_GONE)
 
     async def unforeseen(_: Request, __: Exception) -> Response:
-        return _error(500, "internal error; the server's log says more")
+        return error_response(500, "internal error; the server's log says more")
 
     app.add_exception_handler(RequestError, request_error)
     app.add_exception_handler(HTTPException, http_error)

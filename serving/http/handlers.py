@@ -31,12 +31,12 @@ _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 
 class Handlers:
-    """A method for each handler that protocol/routes.py names. What they say of themselves stands in the OpenAPI document."""
+    """A method for each handler that protocol/routes.py names. Their docstrings stand in the OpenAPI document."""
 
     def __init__(self, plane: DataPlane) -> None:
         self._plane = plane
         self._limits = plane.config.limits
-        self._bodies = BodyReader(limit=plane.config.limits.max_body_bytes, budget=plane.bytes)
+        self._bodies = BodyReader(limit=self._limits.max_body_bytes, budget=plane.bytes)
         self._pages = ConsolePages()
 
     async def server_metadata(self) -> Response:

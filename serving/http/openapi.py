@@ -1,4 +1,4 @@
-"""What /openapi.json says beyond what the handlers' signatures tell: bodies, answers, and every status with its meaning.
+"""What /openapi.json says beyond what the handlers' signatures hold: bodies, answers, and every status with its meaning.
 
 Handlers read and write bodies themselves, so FastAPI knows nothing of them and would list 422, which is never sent.
 """

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..batching.statistics import LATENCY_BOUNDS, SLACK_BOUNDS
 from ..models.models import Model, TensorModel
@@ -143,24 +145,18 @@ def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[st
     return list(zip([*map(str, bounds), "+Inf"], map(float, accumulate(counts)), strict=True))
 
 
-Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-
-
-def metrics_app(repository: ModelRepository) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+def metrics_app(repository: ModelRepository) -> ASGIApp:
     """An ASGI application that answers GET /metrics: the models', and this process's memory, CPU time and open files."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     registry.register(ModelCollector(repository))  # type: ignore[arg-type]
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        found = scope["path"] == "/metrics"
-        status = 200 if found and scope["method"] in ("GET", "HEAD") else 405 if found else 404
-        body = generate_latest(registry) if status == 200 else b'{"error": "GET /metrics is all there is here"}'
-        kind = CONTENT_TYPE_LATEST if status == 200 else "application/json"
-        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        if scope["path"] != "/metrics" or scope["method"] not in ("GET", "HEAD"):
+            status = 405 if scope["path"] == "/metrics" else 404
+            answer: Response = JSONResponse({"error": "this port answers GET /metrics only"}, status)
+        else:
+            answer = Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
+        await answer(scope, receive, send)
 
     return app

@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ... import __version__
 from ...errors import HeadraceError
@@ -19,11 +21,6 @@ from .logs import request_id
 from .stages import stages
 
 __all__ = ["Telemetry", "TracedApplication", "check_installed"]
-
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-Receive = Callable[[], Awaitable[Message]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _SIGNAL_PATH = "/v1/traces"
 _FLUSH_SECONDS = 3.0  # a server that stops does not wait longer for its collector
@@ -96,7 +93,7 @@ class Telemetry:
 
     @contextlib.contextmanager
     def grpc_call(self, method: str, metadata: Any, peer: str) -> Iterator[Callable[[str, str], None]]:
-        """A span of one call, or of one request of a stream; to be told the code by which it ended, and the model."""
+        """A span of one call, or of one request of a stream. Yields what to call with its code and its model at the end."""
         if METHODS[f"/{SERVICE}/{method}"].cost is Cost.PROBE:  # which would bury the others
             yield lambda *_: None
             return
@@ -118,11 +115,11 @@ class Telemetry:
 class TracedApplication:
     """An ASGI application around another, whose requests have spans."""
 
-    def __init__(self, app: Application, telemetry: Telemetry) -> None:
+    def __init__(self, app: ASGIApp, telemetry: Telemetry) -> None:
         self._app = app
         self._telemetry = telemetry
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         row = find_route(scope["path"]) if scope["type"] == "http" else None
         if scope["type"] != "http" or (row is not None and row.cost is Cost.PROBE):
@@ -151,7 +148,7 @@ class TracedApplication:
                     _fail(span, str(status or "no answer"))
 
 
-def _http_attributes(scope: Message, headers: Mapping[str, str]) -> dict[str, Any]:
+def _http_attributes(scope: Scope, headers: Mapping[str, str]) -> dict[str, Any]:
     """By the semantic conventions for HTTP servers, without what a request may hold of secrets: its query and its headers."""
     attributes = {
         "http.request.method": scope["method"],

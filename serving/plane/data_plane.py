@@ -343,7 +343,7 @@ class DataPlane:
             batcher.reject(ticket, error)
         else:
             ticket.future.add_done_callback(lambda _: work.cancel())
-            work.add_done_callback(lambda done: _refuse_crashed(batcher, ticket, done))
+            work.add_done_callback(lambda done: _reject_crashed(batcher, ticket, done))
         return await self._answer(batcher, ticket)
 
     async def _answer(self, batcher: RequestQueue, ticket: Ticket) -> list[np.ndarray]:
@@ -359,7 +359,7 @@ class DataPlane:
         return self.config.batching.default_timeout_seconds if requested is None else requested
 
 
-def _refuse_crashed(batcher: RequestQueue, ticket: Ticket, done: Future[None]) -> None:
+def _reject_crashed(batcher: RequestQueue, ticket: Ticket, done: Future[None]) -> None:
     """A decoder that fails in a way nobody foresaw fails its own request."""
     error = None if done.cancelled() else done.exception()
     if error is not None:

@@ -9,25 +9,25 @@ from ...errors import ArtifactError, UnsupportedError
 from ..models.scan import scan
 from ..protocol.routes import find_route
 
-__all__ = ["check_control", "families_of", "family_of"]
+__all__ = ["check_control", "group_of", "model_groups"]
 
 _CONTROL = ("load", "unload")
 
 
-def families_of(models: Path) -> dict[str, str]:
+def model_groups(models: Path) -> dict[str, str]:
     """Each model of a folder and the tensor model that it is loaded with: itself, or what it is a companion of.
 
     In order of the tensor models' names. Raises ArtifactError when there is none.
     """
     if not models.is_dir():
         raise ArtifactError(f"{models} is not a folder; give the models folder that headrace migrate or compile wrote")
-    found = {name: family for family, members in scan(models).items() if members.tensor for name in members.names(family)}
+    found = {name: group for group, members in scan(models).items() if members.tensor for name in members.names(group)}
     if not found:
         raise ArtifactError(f"{models} holds no models; write one with headrace migrate or headrace compile")
     return found
 
 
-def family_of(path: str, families: Mapping[str, str]) -> str:
+def group_of(path: str, groups: Mapping[str, str]) -> str:
     """The tensor model that a request for this path needs; "" for none, also when its model is not known.
 
     `path` is percent-decoded, as the router sees it.
@@ -35,7 +35,7 @@ def family_of(path: str, families: Mapping[str, str]) -> str:
     route = find_route(path)
     if route is None or route.handler in _CONTROL:
         return ""
-    return families.get(route.parameters(path).get("model", ""), "")
+    return groups.get(route.parameters(path).get("model", ""), "")
 
 
 def check_control(method: str, path: str) -> None:

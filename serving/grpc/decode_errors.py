@@ -1,7 +1,7 @@
-"""Messages that cannot be read are the caller's error in the library's own services too: health and reflection.
+"""Messages that cannot be decoded are the caller's error in the library's own services too: health and reflection.
 
 The library answers them as a failure of the server, names classes of its inside, and writes a traceback into the log, so that
-anybody could fill that. Methods of the protocol read their messages themselves, in grpc_methods.
+anybody could fill that. Methods of the protocol read their messages themselves, in methods.py.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-__all__ = ["ReadableInterceptor"]
+__all__ = ["DecodeErrorInterceptor"]
 
 _UNREADABLE = "the message is not valid"
 
 
-class ReadableInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+class DecodeErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Reads messages in place of the library, where it would; what cannot be read ends the call with INVALID_ARGUMENT."""
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
