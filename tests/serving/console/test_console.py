@@ -210,7 +210,9 @@ def test_tokens(models, launch, visit, make_photo, tmp_path):
         model = page.get_by_role("combobox", name="Model").input_value()
         assert _shown(page) == [one["label"] for one in _classify(server, model, make_photo(5), token=TOKENS["infer"])]
         page.get_by_role("button", name="Reload tiny", exact=True).click()
-        expect(_card(page, "tiny").get_by_role("status")).to_contain_text("Rejected (403): this needs a token of category admin")
+        expect(_card(page, "tiny").get_by_role("status")).to_contain_text(
+            "Rejected (403): this needs a token of category admin"
+        )
         use(TOKENS["metrics"])
         expect(page.get_by_role("button", name="Reload tiny", exact=True)).to_be_hidden()
         expect(_card(page, "tiny").locator("dd.rate")).to_have_text("0/s")
