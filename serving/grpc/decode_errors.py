@@ -14,8 +14,6 @@ from google.protobuf.message import DecodeError
 
 __all__ = ["DecodeErrorInterceptor"]
 
-_UNREADABLE = "the message is not valid"
-
 
 class DecodeErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Reads messages in place of the library, where it would; what cannot be read ends the call with INVALID_ARGUMENT."""
@@ -25,45 +23,30 @@ class DecodeErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         handler = await continuation(details)
         if handler is None or handler.request_deserializer is None:
             return handler
+
+        async def read(data: bytes, context: Any) -> Any:
+            try:
+                return handler.request_deserializer(data)
+            except DecodeError:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is not valid")
+                raise AssertionError("abort raises") from None
+
+        async def unary(data: bytes, context: Any) -> Any:
+            return await handler.unary_unary(await read(data, context), context)
+
+        async def answers(data: bytes, context: Any) -> AsyncIterator[Any]:
+            async for answer in handler.unary_stream(await read(data, context), context):
+                yield answer
+
+        async def stream(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+            requests = (await read(data, context) async for data in messages)
+            async for answer in handler.stream_stream(requests, context):
+                yield answer
+
         serializer = handler.response_serializer
         if handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(_unary(handler), response_serializer=serializer)
+            return grpc.unary_unary_rpc_method_handler(unary, response_serializer=serializer)
         if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(_answers(handler), response_serializer=serializer)
+            return grpc.unary_stream_rpc_method_handler(answers, response_serializer=serializer)
         assert handler.stream_stream, "no service here takes a stream and gives one answer"
-        return grpc.stream_stream_rpc_method_handler(_stream(handler), response_serializer=serializer)
-
-
-async def _read(handler: Any, data: bytes, context: Any) -> Any:
-    try:
-        return handler.request_deserializer(data)
-    except DecodeError:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _UNREADABLE)
-        raise AssertionError("abort raises") from None
-
-
-def _unary(handler: Any) -> Callable[[bytes, Any], Awaitable[Any]]:
-    async def call(data: bytes, context: Any) -> Any:
-        return await handler.unary_unary(await _read(handler, data, context), context)
-
-    return call
-
-
-def _answers(handler: Any) -> Callable[[bytes, Any], AsyncIterator[Any]]:
-    async def call(data: bytes, context: Any) -> AsyncIterator[Any]:
-        async for answer in handler.unary_stream(await _read(handler, data, context), context):
-            yield answer
-
-    return call
-
-
-def _stream(handler: Any) -> Callable[[AsyncIterator[bytes], Any], AsyncIterator[Any]]:
-    async def call(messages: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
-        async def requests() -> AsyncIterator[Any]:
-            async for data in messages:
-                yield await _read(handler, data, context)
-
-        async for answer in handler.stream_stream(requests(), context):
-            yield answer
-
-    return call
+        return grpc.stream_stream_rpc_method_handler(stream, response_serializer=serializer)

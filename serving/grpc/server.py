@@ -1,5 +1,4 @@
-"""The gRPC front end: `inference.GRPCInferenceService` over the same data plane as HTTP. Methods only convert."""
-# ruff: noqa: N802 - the protocol names the methods
+"""The gRPC front end: `inference.GRPCInferenceService` over the same data plane as HTTP."""
 
 from __future__ import annotations
 
@@ -12,25 +11,13 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from tritonclient.grpc import service_pb2 as pb
 
-from ...errors import HeadraceError, RequestError
+from ...errors import HeadraceError
 from ..guard.access import Access
-from ..guard.rate_limit import client_of_peer
 from ..guard.tls import Tls
 from ..observe.telemetry import Telemetry
 from ..plane.data_plane import DataPlane
-from ..protocol.config_json import config_message
 from ..protocol.routes import SERVICE
-from .codec import (
-    control_parameters,
-    decode_infer,
-    encode_infer,
-    fill,
-    log_settings_message,
-    read_settings,
-    trace_settings_message,
-)
 from .decode_errors import DecodeErrorInterceptor
 from .health import Health
 from .methods import AccessInterceptor, Methods
@@ -78,14 +65,7 @@ class GrpcServer:
             interceptors=[self._draining, *([AccessInterceptor(access)] if access else []), DecodeErrorInterceptor()],
             options=_options(plane, self._shared),
         )
-        methods = Methods(
-            _Service(plane),
-            budget=plane.bytes,
-            log_calls=plane.config.observe.access_log,
-            count=lambda peer: plane.count_request(client_of_peer(peer)),
-            telemetry=self._telemetry,
-        )
-        server.add_generic_rpc_handlers([methods.handler()])
+        server.add_generic_rpc_handlers([Methods(plane, self._telemetry).handler()])
         server.add_registered_method_handlers = _register_nothing
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
@@ -225,82 +205,3 @@ def _options(plane: DataPlane, shared: bool) -> list[tuple[str, int]]:
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
         ("grpc.max_concurrent_streams", 1024),
     ]
-
-
-class _Service:
-    """The protocol's methods, messages in and out. RequestErrors become gRPC's codes in methods.py."""
-
-    def __init__(self, plane: DataPlane) -> None:
-        self._plane = plane
-
-    async def ServerLive(self, request: Any) -> Any:
-        return pb.ServerLiveResponse(live=True)
-
-    async def ServerReady(self, request: Any) -> Any:
-        return pb.ServerReadyResponse(ready=self._plane.repository.ready)
-
-    async def ModelReady(self, request: Any) -> Any:
-        try:
-            self._plane.repository.get(request.name, request.version)
-        except RequestError:
-            return pb.ModelReadyResponse(ready=False)
-        return pb.ModelReadyResponse(ready=True)
-
-    async def ServerMetadata(self, request: Any) -> Any:
-        return fill(pb.ServerMetadataResponse(), self._plane.server_metadata())
-
-    async def ModelMetadata(self, request: Any) -> Any:
-        return fill(pb.ModelMetadataResponse(), self._plane.model_metadata(request.name, request.version))
-
-    async def ModelConfig(self, request: Any) -> Any:
-        model = self._plane.repository.get(request.name, request.version)
-        return pb.ModelConfigResponse(config=config_message(model.config, model.name))
-
-    async def ModelStatistics(self, request: Any) -> Any:
-        return fill(pb.ModelStatisticsResponse(), await self._plane.model_statistics(request.name, request.version))
-
-    async def RepositoryIndex(self, request: Any) -> Any:
-        return fill(pb.RepositoryIndexResponse(), {"models": self._plane.repository.index(ready_only=request.ready)})
-
-    async def RepositoryModelLoad(self, request: Any) -> Any:
-        await self._plane.load_model(request.model_name, control_parameters(request))
-        return pb.RepositoryModelLoadResponse()
-
-    async def RepositoryModelUnload(self, request: Any) -> Any:
-        await self._plane.unload_model(request.model_name, control_parameters(request))
-        return pb.RepositoryModelUnloadResponse()
-
-    async def ModelInfer(self, request: Any) -> Any:
-        self._plane.repository.get(request.model_name, request.model_version)
-        return encode_infer(await self._plane.infer(request.model_name, request.model_version, decode_infer(request)))
-
-    async def SystemSharedMemoryStatus(self, request: Any) -> Any:
-        regions = {region["name"]: region for region in self._plane.shared_memory.status(request.name)}
-        return fill(pb.SystemSharedMemoryStatusResponse(), {"regions": regions})
-
-    async def SystemSharedMemoryRegister(self, request: Any) -> Any:
-        self._plane.shared_memory.register(request.name, request.key, request.byte_size, request.offset)
-        return pb.SystemSharedMemoryRegisterResponse()
-
-    async def SystemSharedMemoryUnregister(self, request: Any) -> Any:
-        self._plane.shared_memory.unregister(request.name)
-        return pb.SystemSharedMemoryUnregisterResponse()
-
-    async def CudaSharedMemoryStatus(self, request: Any) -> Any:
-        raise self._plane.no_cuda_shared_memory()
-
-    async def CudaSharedMemoryRegister(self, request: Any) -> Any:
-        raise self._plane.no_cuda_shared_memory()
-
-    async def CudaSharedMemoryUnregister(self, request: Any) -> Any:
-        raise self._plane.no_cuda_shared_memory()
-
-    async def LogSettings(self, request: Any) -> Any:
-        settings = self._plane.settings("logging").log
-        changes = read_settings(request.settings)
-        return log_settings_message(settings.update(changes) if changes else settings.to_json())
-
-    async def TraceSetting(self, request: Any) -> Any:
-        settings = self._plane.trace_settings(request.model_name)
-        changes = {name: list(setting.value) or None for name, setting in request.settings.items()}
-        return trace_settings_message(settings.trace(changes))

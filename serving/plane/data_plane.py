@@ -190,7 +190,7 @@ class DataPlane:
                 return answer
         except RequestError as error:
             if not copied:  # what comes as far as the model is counted there
-                model.statistics.failed(int((time.monotonic() - begin) * 1e9), failure(error))
+                model.statistics.failed(_nanoseconds(begin), failure(error))
             raise
 
     async def _copied(self, size: int, copy: Callable[[], T]) -> T:
@@ -204,7 +204,7 @@ class DataPlane:
             tensors, rows = model.check_inputs(request)
             model.check_outputs(request)
         except InputError as error:
-            model.statistics.failed(int((time.monotonic() - begin) * 1e9), failure(error))
+            model.statistics.failed(_nanoseconds(begin), failure(error))
             raise
         datatypes = {tensor.name: tensor.datatype for tensor in model.config.outputs}
         if isinstance(model, TensorModel):
@@ -234,7 +234,7 @@ class DataPlane:
         begin = time.monotonic()
         outputs = await self._images(target, [image], timeout, 0)
         if model is not target:
-            model.statistics.composed(1, int((time.monotonic() - begin) * 1e9))
+            model.statistics.composed(1, _nanoseconds(begin))
         scores = outputs[target.output_names.index(target.config.outputs[0].name)][0]
         if scores.shape[:1] != (scores.size,):  # a fully convolutional network's [classes, 1, 1] is fine
             raise UnsupportedError(
@@ -302,9 +302,9 @@ class DataPlane:
             else:
                 raise UnsupportedError(f"model '{model.name}' cannot be run by this server")
         except Exception as error:
-            model.statistics.failed(int((time.monotonic() - begin) * 1e9), failure(error))
+            model.statistics.failed(_nanoseconds(begin), failure(error))
             raise
-        model.statistics.composed(rows, int((time.monotonic() - begin) * 1e9))
+        model.statistics.composed(rows, _nanoseconds(begin))
         return arrays
 
     async def _images(self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int) -> list[np.ndarray]:
@@ -335,7 +335,7 @@ class DataPlane:
             except InputError as error:
                 batcher.reject(ticket, error)
             else:
-                model.decoding.composed(len(images), int((time.monotonic() - begin) * 1e9))
+                model.decoding.composed(len(images), _nanoseconds(begin))
 
         try:
             work = self.decoder.submit(decode)
@@ -365,6 +365,11 @@ def _reject_crashed(batcher: RequestQueue, ticket: Ticket, done: Future[None]) -
     if error is not None:
         log.error("decoding an image failed", exc_info=error)
         batcher.reject(ticket, ExecutionError("the image could not be decoded; the server's log says why"))
+
+
+def _nanoseconds(begin: float) -> int:
+    """Since `begin` on the monotonic clock."""
+    return int((time.monotonic() - begin) * 1e9)
 
 
 def _tensor_metadata(tensor: ConfigTensor) -> dict[str, Any]:
