@@ -40,14 +40,16 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         await self._check_access(request, context)
         status = self._status(request.service)
         if status is None:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service; there are '', '{SERVICE}' and the models' names")
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service; ask for '', '{SERVICE}' or the name of a model")
         return _Status(status=status)
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """The health of one service, and again whenever it has changed; ends when the server stops."""
         await self._check_access(request, context)
         if len(self._watchers) >= _MAX_WATCHERS:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_WATCHERS} calls watch already, the most that may")
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_WATCHERS} calls watch already, the most that this server takes"
+            )
         loop, changed, sent = asyncio.get_running_loop(), asyncio.Event(), None
         self._watchers.add(changed)
         try:

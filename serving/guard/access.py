@@ -51,14 +51,14 @@ class Access:
             return
         given = _BEARER.fullmatch(authorization[0]) if len(authorization) == 1 else None
         if given is None:
-            raise UnauthorizedError("this server takes calls with a token only; send it as 'Authorization: Bearer TOKEN'")
+            raise UnauthorizedError("this server answers calls with a token only; send it as 'Authorization: Bearer TOKEN'")
         digest = hashlib.sha256(given[1].encode()).digest()
         # All are compared, whether one was found or not, so that time shows nothing.
         held = {category for known, category in self._digests if hmac.compare_digest(known, digest)}
         if not held:
-            raise UnauthorizedError("the token is not known to this server")
+            raise UnauthorizedError("this server does not know the token; send one from its token file (--token-file)")
         if called is None:
-            raise ForbiddenError("no token opens this; it is none of this server's paths or methods")
+            raise ForbiddenError("no token opens this path or method, which this server does not have")
         if not held & called.rights:
             raise ForbiddenError(f"this needs a token of category {' or '.join(sorted(called.rights))}")
 
@@ -71,7 +71,7 @@ def load_access(path: Path) -> Access:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise HeadraceError(f"cannot read the token file {path}: {getattr(error, 'strerror', error)} (--token-file)") from None
+        raise HeadraceError(f"cannot read the token file {path} (--token-file): {getattr(error, 'strerror', error)}") from None
     try:
         content = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except ValueError as error:

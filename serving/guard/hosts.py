@@ -33,8 +33,8 @@ class Hosts:
             if not self._known(value):
                 shown = _name(value)[:_MOST_SHOWN]
                 raise ForbiddenError(
-                    f"this server is not known as {shown!r}: call it by its address or as localhost, or start it with "
-                    "--allowed-host and that name, or with --token-file"
+                    f"this server does not answer to the host name {shown!r}; use its address or localhost, or start it "
+                    "with --allowed-host and that name, or with --token-file"
                 )
 
     def _look_up(self, value: bytes) -> bool:

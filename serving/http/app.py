@@ -56,7 +56,10 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        known = {404: "there is nothing at this path; /docs lists what there is", 405: f"{request.method} is not allowed here"}
+        known = {
+            404: "this server has no such path; /docs lists its paths",
+            405: f"{request.method} is not allowed at this path; /docs lists the methods",
+        }
         return error_response(error.status_code, known.get(error.status_code, error.detail), dict(error.headers or {}))
 
     async def validation_error(_: Request, error: Exception) -> Response:

@@ -61,7 +61,7 @@ class Edge:
                 self._hosts.check([value for name, value in headers if name == b"host"])
             if scope["method"] not in _HARMLESS and (b"sec-fetch-site", b"cross-site") in headers:
                 raise ForbiddenError(
-                    "a web page of another site may not send this; call it from a page of this server, or no page"
+                    "a web page of another site may not send this; call from a page of this server or from another program"
                 )
             if self._access is not None:
                 tokens = [value.decode("latin-1") for name, value in headers if name == b"authorization"]

@@ -144,7 +144,7 @@ class DataPlane:
         """
         if files := [key for key in parameters if key.startswith("file:")]:
             raise UnsupportedError(
-                f"parameter '{files[0][:100]}': files are not taken over the network; put them into the models folder"
+                f"parameter '{files[0][:100]}': this server takes no files over the network; put them into the models folder"
             )
         config = parameters.get("config")
         if unknown := sorted(set(parameters) - {"config"}):
@@ -226,9 +226,7 @@ class DataPlane:
         name = model.name
         target = model.target if isinstance(model, (ClassifyModel, DecodeModel)) else model
         if not isinstance(target, TensorModel) or target.preprocessor is None:
-            raise UnsupportedError(
-                f"model '{name}' does not say how an image becomes its input; send tensors to /v2/models/{name}/infer"
-            )
+            raise UnsupportedError(f"model '{name}' has no preprocessing for images; send tensors to /v2/models/{name}/infer")
         if not 1 <= count <= 1000:
             raise InputError(f"k must be from 1 to 1000, got {count}")
         begin = time.monotonic()
@@ -238,7 +236,8 @@ class DataPlane:
         scores = outputs[target.output_names.index(target.config.outputs[0].name)][0]
         if scores.shape[:1] != (scores.size,):  # a fully convolutional network's [classes, 1, 1] is fine
             raise UnsupportedError(
-                f"the output of model '{name}' has shape {list(scores.shape)} per image; it is no classifier"
+                f"the output of model '{name}' has shape {list(scores.shape)} per image, and labels need one score for each "
+                f"class; send the image's tensor to /v2/models/{name}/infer"
             )
         predictions = top_labels(scores, count, target.labels, probabilities=target.probabilities)
         return {"model": model.name, "version": model.version, "predictions": predictions}
@@ -316,7 +315,7 @@ class DataPlane:
         """Admit first, decode then, so that what cannot be answered in time costs no decoding."""
         preprocessor, batcher = model.preprocessor, model.batcher
         if preprocessor is None:
-            raise UnsupportedError(f"model '{model.name}' does not say how an image becomes its input")
+            raise UnsupportedError(f"model '{model.name}' has no preprocessing for images; send tensors")
         ticket = batcher.admit(len(images), timeout=self._timeout(timeout), priority=priority)
         shape, noted = model.image_input.shape, stages.get()
 
@@ -379,7 +378,7 @@ def _tensor_metadata(tensor: ConfigTensor) -> dict[str, Any]:
 def _raw_input(model: Model, body: bytes) -> Tensor:
     """A body that is one input's bytes: an image (or any one BYTES element), or whole rows of a tensor."""
     if len(model.config.inputs) != 1:
-        raise InputError(f"model '{model.name}' has {len(model.config.inputs)} inputs; a raw body can only stand for one")
+        raise InputError(f"model '{model.name}' has {len(model.config.inputs)} inputs, and a raw body holds one; send JSON")
     declared = model.config.inputs[0]
     if declared.datatype == "BYTES":
         return Tensor(declared.name, "BYTES", bytes_array([body], (1, *(1 for _ in declared.shape))))

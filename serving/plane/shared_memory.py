@@ -78,7 +78,9 @@ class _Region:
                 try:
                     self._writer = os.open(f"/proc/self/fd/{self._reader}", os.O_RDWR | os.O_CLOEXEC)
                 except OSError:
-                    raise InputError(f"shared memory region '{self.name}' may not be written by this server") from None
+                    raise InputError(
+                        f"shared memory region '{self.name}' may not be written by this server; give its user the right to"
+                    ) from None
                 weakref.finalize(self, os.close, self._writer)
             return self._writer
 
@@ -144,7 +146,9 @@ class SharedMemory:
                     )
             sizes.append(tensor.place.byte_size)
         if sum(sizes) > self._limit:
-            raise TooLargeError(f"the inputs have {sum(sizes):,} bytes in shared memory; at most {self._limit:,} are taken")
+            raise TooLargeError(
+                f"the inputs have {sum(sizes):,} bytes in shared memory; this server takes at most {self._limit:,}"
+            )
         places = []
         for output in request.outputs or ():
             if output.place is not None:

@@ -56,7 +56,7 @@ class Ingress:
             answer.cancel()
             raise
         except BackPressureError:
-            raise OverloadedError("every replica is busy and as many requests wait as may; try again later") from None
+            raise OverloadedError("every replica is busy and its queue is full; try again later") from None
         except RayTaskError as error:
             log.error("a replica failed on a request", exc_info=error)
             raise ExecutionError("internal error; the replica's log says more") from None
