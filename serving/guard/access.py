@@ -56,7 +56,7 @@ class Access:
         # All are compared, whether one was found or not, so that time shows nothing.
         held = {category for known, category in self._digests if hmac.compare_digest(known, digest)}
         if not held:
-            raise UnauthorizedError("this server does not know the token; send one from its token file (--token-file)")
+            raise UnauthorizedError("the token is not known to this server; send one of its token file (--token-file)")
         if called is None:
             raise ForbiddenError("no token opens this path or method, which this server does not have")
         if not held & called.rights:
