@@ -44,8 +44,8 @@ SERVING = (
         "observe",
         "plane",
         "console",
-        "http",
         "grpc",
+        "http",
     ),
     *("processes", "ray", "server", "offline", "triton", "bench", "cli"),
 )

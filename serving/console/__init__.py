@@ -1,1 +1,1 @@
-"""The console: one page for people, served at /, and the figures it draws."""
+"""The console: one page for people, served at /, which draws the live stats."""

@@ -1,4 +1,4 @@
-"""The console's routes: the page and its files, which are open to all and hold nothing, and the figures they draw."""
+"""The console's page and its files, which are open to all and hold nothing."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import hashlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from ...errors import NotFoundError
-from ..plane.data_plane import DataPlane
 
-__all__ = ["add_console"]
+__all__ = ["ConsolePages"]
 
 _FOLDER = Path(__file__).parent / "static"
 _TYPES = {
@@ -30,7 +29,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-cache",  # ask every time, and be told that nothing has changed
+    "Cache-Control": "no-cache",  # ask every time, and hear 304 when nothing has changed
 }
 
 
@@ -39,29 +38,20 @@ class _File(NamedTuple):
     headers: dict[str, str]
 
 
-def add_console(app: FastAPI, plane: DataPlane) -> None:
-    """The page at /, its files under /console/, and its figures at /v1/figures."""
-    files = {path.name: _read(path) for path in _FOLDER.iterdir()}
+class ConsolePages:
+    """The page and its files, read once."""
 
-    def send(request: Request, file: _File) -> Response:
+    def __init__(self) -> None:
+        self._files = {path.name: _read(path) for path in _FOLDER.iterdir()}
+
+    def answer(self, request: Request, name: str) -> Response:
+        """One file, or that the browser has it already. Raises NotFoundError."""
+        file = self._files.get(name)
+        if file is None:
+            raise NotFoundError("the console has no such file")
         if file.headers["ETag"] in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=file.headers)
         return Response(file.content, headers=file.headers)
-
-    @app.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-    async def page(request: Request) -> Response:
-        return send(request, files["index.html"])
-
-    @app.api_route("/console/{name}", methods=["GET", "HEAD"], include_in_schema=False)
-    async def part(request: Request, name: str) -> Response:
-        if name not in files:
-            raise NotFoundError("the console has no such file")
-        return send(request, files[name])
-
-    @app.get("/v1/figures", tags=["server"])
-    async def figures() -> Response:
-        """Counters, latency histograms and queues of all models, as the console draws them: rates are their changes."""
-        return JSONResponse(await plane.live_stats())
 
 
 def _read(path: Path) -> _File:

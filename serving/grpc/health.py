@@ -13,13 +13,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from ...errors import RequestError
 from ..guard.access import Access
 from ..plane.data_plane import DataPlane
+from ..protocol.routes import SERVICE
 from .methods import code_of, metadata_of
 
 __all__ = ["Health"]
 
-_SERVICE = "inference.GRPCInferenceService"
-# A model's health is told to whoever may ask for it otherwise.
-_MODEL_READY = f"/{_SERVICE}/ModelReady"
+# A model's health is open to whoever may ask for it otherwise.
+_MODEL_READY = f"/{SERVICE}/ModelReady"
 # Anybody may watch, so that their number is bounded.
 _MAX_WATCHERS = 1024
 
@@ -40,15 +40,17 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         await self._check_access(request, context)
         status = self._status(request.service)
         if status is None:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service; there are '', '{_SERVICE}' and the models' names")
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service; ask for '', '{SERVICE}' or the name of a model")
         return _Status(status=status)
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """The health of one service, and again whenever it has changed; ends when the server stops."""
         await self._check_access(request, context)
         if len(self._watchers) >= _MAX_WATCHERS:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_WATCHERS} calls watch already, the most that may")
-        loop, changed, said = asyncio.get_running_loop(), asyncio.Event(), None
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_WATCHERS} calls watch already, the most that this server takes"
+            )
+        loop, changed, sent = asyncio.get_running_loop(), asyncio.Event(), None
         self._watchers.add(changed)
         try:
             with self._repository.notifications.listening(lambda: loop.call_soon_threadsafe(changed.set)):
@@ -56,8 +58,8 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
                     changed.clear()
                     status = self._status(request.service)
                     now = _Status.SERVICE_UNKNOWN if status is None else status
-                    if now != said:
-                        said = now
+                    if now != sent:
+                        sent = now
                         yield _Status(status=now)
                     if self._stopping:
                         return
@@ -73,7 +75,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     def _status(self, service: str) -> Any:
         """None of a service that is unknown."""
-        if service not in ("", _SERVICE):
+        if service not in ("", SERVICE):
             if all(entry["name"] != service for entry in self._repository.index()):
                 return None
             try:
@@ -83,7 +85,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         return _Status.SERVING if self._repository.ready else _Status.NOT_SERVING
 
     async def _check_access(self, request: Any, context: Any) -> None:
-        if self._access is None or request.service in ("", _SERVICE):
+        if self._access is None or request.service in ("", SERVICE):
             return
         try:
             self._access.check_method(_MODEL_READY, metadata_of(context.invocation_metadata(), "authorization"))

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any
 
 import grpc
@@ -18,10 +19,12 @@ from tritonclient.grpc import service_pb2 as pb
 
 from ...errors import InputError, OverloadedError, RequestError
 from ..guard.access import Access
-from ..guard.byte_budget import ByteBudget
-from ..http.edge import request_id_of
-from ..observe.logs import log_request, request_id
+from ..guard.rate_limit import client_of_peer
+from ..observe.logs import log_request, request_id, request_id_of
 from ..observe.telemetry import Telemetry
+from ..plane.data_plane import DataPlane
+from ..protocol.routes import METHODS, SERVICE, Cost
+from .service import Service
 from .stream import in_completion_order
 
 __all__ = ["AccessInterceptor", "Methods", "code_of", "metadata_of"]
@@ -53,7 +56,7 @@ def code_of(error: RequestError) -> grpc.StatusCode:
 
 
 class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Lets a call through to its method when `access` does; nothing of a refused call's message is read."""
+    """Lets a call through to its method when `access` does; nothing of a rejected call's message is read."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -61,41 +64,27 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
-        """The method's own handler, or one that refuses."""
+        """The method's own handler, or one that rejects the call."""
         details = handler_call_details
         try:
             self._access.check_method(details.method, metadata_of(details.invocation_metadata, "authorization"))
         except RequestError as error:
             code, text = code_of(error), str(error)
 
-            async def refuse(_: Any, context: Any) -> None:
+            async def reject(_: Any, context: Any) -> None:
                 await context.abort(code, text)
 
-            # A handler of streams refuses unary calls as well, and before their message arrived.
-            return grpc.stream_stream_rpc_method_handler(refuse)
+            # A handler of streams rejects unary calls as well, and before their message arrived.
+            return grpc.stream_stream_rpc_method_handler(reject)
         return await continuation(details)
 
 
 class Methods:
-    """Handlers for the methods of a service object, which has one coroutine method of each RPC's name.
+    """Handlers for the protocol's methods. The one of streams, ModelStreamInfer, answers each of its requests as ModelInfer."""
 
-    The one method of streams, ModelStreamInfer, answers each of its requests by the object's `ModelInfer`. `count` is called
-    with the peer's name for each inference request, and may refuse it.
-    """
-
-    def __init__(
-        self,
-        service: Any,
-        *,
-        budget: ByteBudget,
-        log_calls: bool,
-        count: Callable[[str], None],
-        telemetry: Telemetry | None = None,
-    ) -> None:
-        self._service = service
-        self._budget = budget
-        self._log_calls = log_calls
-        self._count = count
+    def __init__(self, plane: DataPlane, telemetry: Telemetry | None = None) -> None:
+        self._plane = plane
+        self._service = Service(plane)
         self._telemetry = telemetry
 
     def handler(self) -> Any:
@@ -112,10 +101,8 @@ class Methods:
 
     def _unary(self, name: str, request_class: Any, method: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def call(data: bytes, context: Any) -> bytes:
-            own_id = _begin(context)
+            own_id = _begin_call(context)
             try:
-                if name == "ModelInfer":
-                    self._count(context.peer())
                 return await self._answer(name, request_class, method, data, own_id, context)
             except RequestError as error:
                 if isinstance(error, OverloadedError):
@@ -131,40 +118,38 @@ class Methods:
         return call
 
     async def _answer(self, name: str, request_class: Any, method: Method, data: bytes, own_id: str, context: Any) -> bytes:
-        """One message's answer, with its span where requests are traced."""
+        """One message's answer: counted against the client's rate, traced, and with its line in the access log."""
+        if METHODS[f"/{SERVICE}/{name}"].cost is Cost.INFERENCE:
+            self._plane.count_request(client_of_peer(context.peer()))
         if self._telemetry is None:
-            return await self._logged(name, request_class, method, data, own_id, _nobody)
-        with self._telemetry.grpc_call(name, context.invocation_metadata(), context.peer()) as ended:
-            return await self._logged(name, request_class, method, data, own_id, ended)
-
-    async def _logged(
-        self, name: str, request_class: Any, method: Method, data: bytes, own_id: str, ended: Callable[[str, str], None]
-    ) -> bytes:
-        """One message's answer, with its line in the access log. `ended` is told its code and its model."""
+            traced: Any = nullcontext(lambda *_: None)
+        else:
+            traced = self._telemetry.grpc_call(name, context.invocation_metadata(), context.peer())
         begin, code, sent, model = time.perf_counter(), "INTERNAL", 0, ""
-        try:
-            with self._budget.hold(len(data)):
-                try:
-                    request = request_class.FromString(data)
-                except DecodeError:
-                    raise InputError(f"the message is not a valid {request_class.DESCRIPTOR.name}") from None
-                model = getattr(request, "model_name", "")
-                answer = (await method(request)).SerializeToString()
-            code, sent = "OK", len(answer)
-            return answer
-        except RequestError as error:
-            code = code_of(error).name
-            raise
-        except asyncio.CancelledError:
-            code = "CANCELLED"
-            raise
-        finally:
-            ended(code, model)
-            if self._log_calls:
-                log_request("grpc", name, code, model=model, begin=begin, received=len(data), sent=sent, request=own_id)
+        with traced as ended:
+            try:
+                with self._plane.bytes.hold(len(data)):
+                    try:
+                        request = request_class.FromString(data)
+                    except DecodeError:
+                        raise InputError(f"the message is not a valid {request_class.DESCRIPTOR.name}") from None
+                    model = getattr(request, "model_name", "")
+                    answer = (await method(request)).SerializeToString()
+                code, sent = "OK", len(answer)
+                return answer
+            except RequestError as error:
+                code = code_of(error).name
+                raise
+            except asyncio.CancelledError:
+                code = "CANCELLED"
+                raise
+            finally:
+                ended(code, model)
+                if self._plane.config.observe.access_log:
+                    log_request("grpc", name, code, model=model, begin=begin, received=len(data), sent=sent, request=own_id)
 
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        own_id = _begin(context)
+        own_id = _begin_call(context)
 
         async def answer(data: bytes) -> bytes:
             given = ""  # by the client, so that it knows which of its requests an error is about
@@ -177,7 +162,6 @@ class Methods:
                 return pb.ModelStreamInferResponse(infer_response=response)
 
             try:
-                self._count(context.peer())
                 return await self._answer("ModelStreamInfer", pb.ModelInferRequest, infer, data, own_id, context)
             except RequestError as error:
                 text = str(error)
@@ -191,11 +175,7 @@ class Methods:
             yield message
 
 
-def _nobody(_: str, __: str) -> None:
-    """Hears how a call ended that is not traced."""
-
-
-def _begin(context: Any) -> str:
+def _begin_call(context: Any) -> str:
     """The call's id, for its log records and its caller."""
     own_id = request_id_of(next(iter(metadata_of(context.invocation_metadata(), "x-request-id")), None))
     request_id.set(own_id)

@@ -1,5 +1,4 @@
-"""The gRPC front end: `inference.GRPCInferenceService` over the same data plane as HTTP. Methods only convert."""
-# ruff: noqa: N802 - the protocol names the methods
+"""The gRPC front end: `inference.GRPCInferenceService` over the same data plane as HTTP."""
 
 from __future__ import annotations
 
@@ -12,36 +11,24 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from tritonclient.grpc import service_pb2 as pb
 
-from ...errors import HeadraceError, RequestError
+from ...errors import HeadraceError
 from ..guard.access import Access
-from ..guard.rate_limit import client_of_peer
 from ..guard.tls import Tls
 from ..observe.telemetry import Telemetry
 from ..plane.data_plane import DataPlane
-from ..protocol.config_json import config_message
-from .codec import (
-    control_parameters,
-    decode_infer,
-    encode_infer,
-    fill,
-    log_settings_message,
-    read_settings,
-    trace_settings_message,
-)
+from ..protocol.routes import SERVICE
+from .decode_errors import DecodeErrorInterceptor
 from .health import Health
 from .methods import AccessInterceptor, Methods
-from .readable import ReadableInterceptor
 
 __all__ = ["GrpcServer"]
 
 log = logging.getLogger("headrace.serving")
 
-_SERVICE = "inference.GRPCInferenceService"
-# Calls are gathered before the server stops until none has come for so long, or for so long at most; and how long it then takes
-# for clients to hear of that.
-_QUIET_SECONDS, _GATHER_SECONDS, _GOODBYE_SECONDS = 0.3, 2.0, 0.1
+# Calls are held back before the server stops until none has come for so long, or for so long at most; and how long clients then
+# take to read HTTP/2's GOAWAY.
+_IDLE_SECONDS, _HOLD_SECONDS, _GOAWAY_SECONDS = 0.3, 2.0, 0.1
 
 # Between two attempts to take the port again.
 _PORT_SECONDS = 0.005
@@ -64,31 +51,24 @@ class GrpcServer:
         self._telemetry = telemetry
         self._tls = tls
         self._shared = shared
-        self._last_call = _LastCall()
+        self._draining = _DrainInterceptor()
         self._address = ""
         self._health = Health(plane, access)
         self._stopping = False
         self._background: set[asyncio.Task[None]] = set()
-        logging.getLogger("grpc._cython.cygrpc").addFilter(_is_to_be_written)
-        self._server = self._made()
+        logging.getLogger("grpc._cython.cygrpc").addFilter(_is_worth_logging)
+        self._server = self._make_server()
 
-    def _made(self) -> Any:
+    def _make_server(self) -> Any:
         plane, access = self._plane, self._access
         server = grpc.aio.server(
-            interceptors=[self._last_call, *([AccessInterceptor(access)] if access else []), ReadableInterceptor()],
+            interceptors=[self._draining, *([AccessInterceptor(access)] if access else []), DecodeErrorInterceptor()],
             options=_options(plane, self._shared),
         )
-        methods = Methods(
-            _Service(plane),
-            budget=plane.bytes,
-            log_calls=plane.config.observe.access_log,
-            count=lambda peer: plane.count_request(client_of_peer(peer)),
-            telemetry=self._telemetry,
-        )
-        server.add_generic_rpc_handlers([methods.handler()])
+        server.add_generic_rpc_handlers([Methods(plane, self._telemetry).handler()])
         server.add_registered_method_handlers = _register_nothing
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         return server
 
     def bind(self, host: str, port: int) -> int:
@@ -112,7 +92,7 @@ class GrpcServer:
         before = asyncio.all_tasks()
         await self._server.start()
         # The library's own loop ends for ever, and closes the port, over a method's name that is not UTF-8, which anybody may
-        # send. It tells nobody, but its task is among those that `start` has made.
+        # send. Nothing reports that, but its task is among those that `start` has made.
         for task in asyncio.all_tasks() - before:
             if _runs(task, "_server_main_loop"):
                 task.add_done_callback(self._library_ended)
@@ -123,16 +103,16 @@ class GrpcServer:
             for other in asyncio.all_tasks():
                 if _runs(other, "AioServer.shutdown"):  # fails in the same way, which the event loop would log if nobody looked
                     other.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._keep(self._renew())
+            self._run_beside(self._restart())
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+    def _run_beside(self, work: Coroutine[Any, Any, None]) -> None:
         running = asyncio.get_running_loop().create_task(work)
         self._background.add(running)
         running.add_done_callback(self._background.discard)
 
-    async def _renew(self) -> None:
+    async def _restart(self) -> None:
         """A new server on the same port; calls that the old one has taken are answered still."""
-        old, self._server = self._server, self._made()
+        old, self._server = self._server, self._make_server()
         while not self._stopping:
             try:
                 self._listen(self._address)
@@ -146,11 +126,11 @@ class GrpcServer:
     async def stop(self, grace: float) -> None:
         """Take no more calls and finish those that run, within `grace` seconds."""
         self._stopping = True
-        await self._last_call.gather()
+        await self._draining.hold()
         self._health.end()
         stopping = asyncio.ensure_future(self._server.stop(grace))
-        await asyncio.sleep(_GOODBYE_SECONDS)
-        self._last_call.release()
+        await asyncio.sleep(_GOAWAY_SECONDS)
+        self._draining.release()
         await stopping
         await asyncio.gather(*self._background)
 
@@ -159,14 +139,14 @@ def _runs(task: asyncio.Task[Any], name: str) -> bool:
     return str(getattr(task.get_coro(), "__qualname__", "")).endswith(name)
 
 
-def _is_to_be_written(record: logging.LogRecord) -> bool:
-    """For the library's log: false for what clients can make it say, as often as they like.
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """For the library's log: false for what clients can make it write, as often as they like.
 
-    That is the error that its loop ends with, of which the server says what it means, and tracebacks over metadata that are no
+    That is the error that its loop ends with, whose meaning the server logs, and tracebacks over metadata that are no
     text and over connections that break in the midst of a call, with the bytes that broke them.
     """
-    said = str(record.msg)
-    noise = "ExecuteBatchError raised in core" in said or said.startswith("Invalid encoding on")
+    text = str(record.msg)
+    noise = "ExecuteBatchError raised in core" in text or text.startswith("Invalid encoding on")
     return not (noise or isinstance(record.msg, UnicodeDecodeError))
 
 
@@ -180,10 +160,10 @@ def _register_nothing(service: str, handlers: Any) -> None:
     """
 
 
-class _LastCall(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+class _DrainInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Holds calls back while the server stops, to be answered once every client knows not to send another on its connection.
 
-    The library cancels calls that arrive while it tells clients so, and a client cannot know whether such a call has run. Held
+    The library cancels calls that arrive while it sends GOAWAY, and a client cannot know whether such a call has run. Held
     calls keep clients that send one after the other from sending any at that moment.
     """
 
@@ -197,11 +177,11 @@ class _LastCall(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         await self._free.wait()
         return await continuation(details)
 
-    async def gather(self) -> None:
-        """Let the next calls of all busy clients arrive."""
+    async def hold(self) -> None:
+        """From now on hold calls back, and let the next ones of all busy clients arrive."""
         self._free.clear()
         begin = self._latest = time.monotonic()
-        while (left := min(self._latest + _QUIET_SECONDS, begin + _GATHER_SECONDS) - time.monotonic()) > 0:
+        while (left := min(self._latest + _IDLE_SECONDS, begin + _HOLD_SECONDS) - time.monotonic()) > 0:
             await asyncio.sleep(left)
 
     def release(self) -> None:
@@ -225,84 +205,3 @@ def _options(plane: DataPlane, shared: bool) -> list[tuple[str, int]]:
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
         ("grpc.max_concurrent_streams", 1024),
     ]
-
-
-class _Service:
-    """The protocol's methods, messages in and out. RequestErrors become gRPC's codes in grpc_methods."""
-
-    def __init__(self, plane: DataPlane) -> None:
-        self._plane = plane
-
-    async def ServerLive(self, request: Any) -> Any:
-        return pb.ServerLiveResponse(live=True)
-
-    async def ServerReady(self, request: Any) -> Any:
-        return pb.ServerReadyResponse(ready=self._plane.repository.ready)
-
-    async def ModelReady(self, request: Any) -> Any:
-        try:
-            self._plane.repository.get(request.name, request.version)
-        except RequestError:
-            return pb.ModelReadyResponse(ready=False)
-        return pb.ModelReadyResponse(ready=True)
-
-    async def ServerMetadata(self, request: Any) -> Any:
-        return fill(pb.ServerMetadataResponse(), self._plane.server_metadata())
-
-    async def ModelMetadata(self, request: Any) -> Any:
-        return fill(pb.ModelMetadataResponse(), self._plane.model_metadata(request.name, request.version))
-
-    async def ModelConfig(self, request: Any) -> Any:
-        model = self._plane.repository.get(request.name, request.version)
-        return pb.ModelConfigResponse(config=config_message(model.config, model.name))
-
-    async def ModelStatistics(self, request: Any) -> Any:
-        return fill(pb.ModelStatisticsResponse(), await self._plane.model_statistics(request.name, request.version))
-
-    async def RepositoryIndex(self, request: Any) -> Any:
-        return fill(pb.RepositoryIndexResponse(), {"models": self._plane.repository.index(ready_only=request.ready)})
-
-    async def RepositoryModelLoad(self, request: Any) -> Any:
-        await self._plane.load_model(request.model_name, control_parameters(request))
-        return pb.RepositoryModelLoadResponse()
-
-    async def RepositoryModelUnload(self, request: Any) -> Any:
-        await self._plane.unload_model(request.model_name, control_parameters(request))
-        return pb.RepositoryModelUnloadResponse()
-
-    async def ModelInfer(self, request: Any) -> Any:
-        self._plane.repository.get(request.model_name, request.model_version)
-        return encode_infer(await self._plane.infer(request.model_name, request.model_version, decode_infer(request)))
-
-    async def SystemSharedMemoryStatus(self, request: Any) -> Any:
-        regions = {region["name"]: region for region in self._plane.shared_memory.status(request.name)}
-        return fill(pb.SystemSharedMemoryStatusResponse(), {"regions": regions})
-
-    async def SystemSharedMemoryRegister(self, request: Any) -> Any:
-        self._plane.shared_memory.register(request.name, request.key, request.byte_size, request.offset)
-        return pb.SystemSharedMemoryRegisterResponse()
-
-    async def SystemSharedMemoryUnregister(self, request: Any) -> Any:
-        self._plane.shared_memory.unregister(request.name)
-        return pb.SystemSharedMemoryUnregisterResponse()
-
-    async def CudaSharedMemoryStatus(self, request: Any) -> Any:
-        raise self._plane.no_cuda_shared_memory()
-
-    async def CudaSharedMemoryRegister(self, request: Any) -> Any:
-        raise self._plane.no_cuda_shared_memory()
-
-    async def CudaSharedMemoryUnregister(self, request: Any) -> Any:
-        raise self._plane.no_cuda_shared_memory()
-
-    async def LogSettings(self, request: Any) -> Any:
-        settings = self._plane.settings("logging").log
-        changes = read_settings(request.settings)
-        return log_settings_message(settings.update(changes) if changes else settings.to_json())
-
-    async def TraceSetting(self, request: Any) -> Any:
-        settings = self._plane.settings("trace")
-        if request.model_name:
-            self._plane.repository.get(request.model_name)
-        changes = {name: list(setting.value) or None for name, setting in request.settings.items()}
-        return trace_settings_message(settings.trace(changes))

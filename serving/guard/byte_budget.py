@@ -25,7 +25,7 @@ class ByteBudget:
     def take(self, count: int) -> None:
         """Hold so many bytes more, to be given back. Raises OverloadedError, and holds nothing, when that is too much."""
         if self._held + count > self._limit:
-            raise OverloadedError("too many bytes of requests are in memory; try again later")
+            raise OverloadedError("the requests in memory have too many bytes; try again later")
         self._held += count
 
     def give(self, count: int) -> None:

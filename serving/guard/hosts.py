@@ -25,7 +25,7 @@ class Hosts:
         self._known = functools.lru_cache(maxsize=64)(self._look_up)
 
     def check(self, given: Sequence[bytes]) -> None:
-        """Refuse a request by all values of its Host header. Raises ForbiddenError.
+        """Reject a request by all values of its Host header. Raises ForbiddenError.
 
         One without the header, or with an empty one, comes from no browser.
         """
@@ -33,8 +33,8 @@ class Hosts:
             if not self._known(value):
                 shown = _name(value)[:_MOST_SHOWN]
                 raise ForbiddenError(
-                    f"this server is not known as {shown!r}: call it by its address or as localhost, or start it with "
-                    "--allowed-host and that name, or with --token-file"
+                    f"this server does not answer to the host name {shown!r}; use its address or localhost, or start it "
+                    "with --allowed-host and that name, or with --token-file"
                 )
 
     def _look_up(self, value: bytes) -> bool:
@@ -45,7 +45,7 @@ class Hosts:
 def known_hosts(host: str, names: Sequence[str], *, tokens: bool) -> Hosts | None:
     """The guard of a server that listens on `host`; None where it needs none.
 
-    Where calls need a token a page has none; and a server that other machines reach is called by names that nobody told it.
+    Where calls need a token a page has none; and a server that other machines reach is called by names that it cannot know.
     """
     return Hosts(names) if names or (is_loopback(host) and not tokens) else None
 

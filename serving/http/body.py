@@ -52,7 +52,7 @@ class _Reading(AbstractAsyncContextManager[bytes]):
     async def __aenter__(self) -> bytes:
         declared = header(self._request, b"content-length")
         if declared.isdigit() and int(declared) > self._limit:
-            raise TooLargeError(f"the body has {int(declared):,} bytes; at most {self._limit:,} are taken")
+            raise TooLargeError(f"the body has {int(declared):,} bytes; this server takes at most {self._limit:,}")
         try:
             return await self._whole()
         except BaseException:
@@ -71,7 +71,7 @@ class _Reading(AbstractAsyncContextManager[bytes]):
                 raise ClientDisconnect
             chunk = message.get("body", b"")
             if self._held + len(chunk) > self._limit:
-                raise TooLargeError(f"the body has more than {self._limit:,} bytes, the most that are taken")
+                raise TooLargeError(f"the body has more than {self._limit:,} bytes, the most that this server takes")
             self._budget.take(len(chunk))
             self._held += len(chunk)
             chunks.append(chunk)
@@ -94,7 +94,7 @@ def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     except zlib.error:
         raise InputError(f"the body is not valid {encoding} data") from None
     if len(unpacked) > limit:
-        raise TooLargeError(f"the body unpacks to more than {limit:,} bytes, the most that are taken")
+        raise TooLargeError(f"the body unpacks to more than {limit:,} bytes, the most that this server takes")
     if not unpacker.eof or unpacker.unused_data:
         raise InputError(f"the {encoding} body is cut short or has more data after its end")
     return unpacked
@@ -127,7 +127,7 @@ async def image_of_form(request: Request, body: bytes) -> bytes:
         form = await parser.parse()
     except (MultiPartException, KeyError, ValueError) as error:
         raise InputError(
-            f"the form cannot be read: {getattr(error, 'message', 'it is not valid multipart/form-data')}"
+            f"the form cannot be read: {getattr(error, 'message', 'the body is not valid multipart/form-data')}"
         ) from None
     try:
         files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]

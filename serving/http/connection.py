@@ -21,7 +21,7 @@ _MAX_FRAMING_BYTES = 1 << 20
 _MAX_PIPELINED = 64
 
 
-class _RefusedError(Exception):
+class _RejectedError(Exception):
     """Ends the parsing of a message with an error for its sender."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -40,7 +40,7 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
         _field_bytes = 0
         _in_head = True
         _begun = False
-        _refusal: _RefusedError | None = None
+        _rejection: _RejectedError | None = None
         _head_timer: asyncio.TimerHandle | None = None
         _body_timer: asyncio.TimerHandle | None = None
         _write_timer: asyncio.TimerHandle | None = None
@@ -69,9 +69,9 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
             if not self._in_head and self._body_timer is None:
                 self._body_timer = self.loop.call_later(config.limits.body_timeout_seconds, self._give_up_body)
             if self._in_head and self._bytes > config.limits.max_header_bytes:
-                self._refuse(431, "the request head is too long")
+                self._reject(431, "the request head is too long")
             elif self._bytes - self._body_bytes > config.limits.max_header_bytes + _MAX_FRAMING_BYTES:
-                self._refuse(413, "the body comes in too many chunks, or with too long trailers")
+                self._reject(413, "the body comes in too many chunks, or with too long trailers")
 
         def on_message_begin(self) -> None:
             self._begun = True
@@ -89,7 +89,7 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
         def on_headers_complete(self) -> None:
             if len(self._open) >= _MAX_PIPELINED:
                 self._fail(400, f"more than {_MAX_PIPELINED} requests wait on this connection")
-            super().on_headers_complete()  # what it cannot take, such as a malformed URL, is still a head that is refused
+            super().on_headers_complete()  # what it cannot take, such as a malformed URL, is still a head that is rejected
             self._open.append(self.cycle)
             self._in_head = False
             if self._head_timer is not None:
@@ -113,10 +113,10 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
             super().on_response_complete()
 
         def send_400_response(self, msg: str) -> None:
-            if self._refusal is None:
-                self._refuse(400, msg)
+            if self._rejection is None:
+                self._reject(400, msg)
             else:
-                self._refuse(self._refusal.status, str(self._refusal))
+                self._reject(self._rejection.status, str(self._rejection))
 
         def pause_writing(self) -> None:
             # The client reads slower than its answer is written; it need not read for ever.
@@ -136,9 +136,9 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
                 self._fail(431, "the request head is too long")
 
         def _fail(self, status: int, message: str) -> None:
-            """From within the parser, which tells of the error as of any other."""
-            self._refusal = _RefusedError(status, message)
-            raise self._refusal
+            """From within the parser, which reports the error as any other."""
+            self._rejection = _RejectedError(status, message)
+            raise self._rejection
 
         def _expect_head(self) -> None:
             if self._head_timer is None:
@@ -149,19 +149,19 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
             if self._open:
                 self._expect_head()  # the answer to the request before comes first
             elif self._begun:
-                self._refuse(408, "the request head did not arrive in time")
+                self._reject(408, "the request head did not arrive in time")
             else:
                 self.transport.close()
 
         def _give_up_body(self) -> None:
             # What was answered before its body was there, as with an error, gets no other answer. Until now the rest could
             # come, or the sender would not have read that answer.
-            self._refuse(408, f"the body did not arrive within {config.limits.body_timeout_seconds:g} s")
+            self._reject(408, f"the body did not arrive within {config.limits.body_timeout_seconds:g} s")
 
         def _give_up(self) -> None:
             self.transport.abort()
 
-        def _refuse(self, status: int, message: str) -> None:
+        def _reject(self, status: int, message: str) -> None:
             """Answer with an error, unless that would be taken for the answer to another request, and close."""
             if self.transport.is_closing():
                 return

@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import random
-import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
-from ...errors import ForbiddenError, RequestError, UnauthorizedError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...errors import ForbiddenError, RequestError
 from ..guard.access import Access
 from ..guard.hosts import Hosts
-from ..observe.logs import log_request, request_id
+from ..observe.logs import log_request, request_id, request_id_of
+from .errors import response_of
 
-__all__ = ["Edge", "request_id_of"]
-
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-Receive = Callable[[], Awaitable[Message]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
+__all__ = ["Edge"]
 
 # A page of any site that is open in a browser could use, or unload, what serves on the same machine. Browsers say so when it
 # does (W3C Fetch Metadata), and only they: other clients are nobody's page.
 _HARMLESS = ("GET", "HEAD", "OPTIONS")
 
-_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-
-
-def request_id_of(given: str | None) -> str:
-    """The caller's own X-Request-Id where it is harmless, else a new one."""
-    return given if given and _ID.fullmatch(given) else f"{random.getrandbits(64):016x}"  # a name, not a secret
-
 
 class Edge:
     """An ASGI application around another, which is only called for requests that `access` and `hosts` let through (None: all).
 
-    Nothing of a refused request's body is read.
+    Nothing of a rejected request's body is read.
     """
 
-    def __init__(
-        self, app: Application, *, access: Access | None = None, hosts: Hosts | None = None, log: bool = False
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, access: Access | None = None, hosts: Hosts | None = None, log: bool = False) -> None:
         self._app = app
         self._access = access
         self._hosts = hosts
         self._log = log
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served here, not {scope['type']}")
@@ -77,13 +61,13 @@ class Edge:
                 self._hosts.check([value for name, value in headers if name == b"host"])
             if scope["method"] not in _HARMLESS and (b"sec-fetch-site", b"cross-site") in headers:
                 raise ForbiddenError(
-                    "a web page of another site may not send this; call it from a page of this server, or no page"
+                    "a web page of another site may not send this; call from a page of this server or from another program"
                 )
             if self._access is not None:
                 tokens = [value.decode("latin-1") for name, value in headers if name == b"authorization"]
                 self._access.check_path(scope["path"], tokens)
         except RequestError as error:
-            await _refuse(answer, error)
+            await response_of(error)(scope, receive, answer)
         else:
             await self._app(scope, counted if self._log else receive, answer)
         finally:
@@ -98,12 +82,3 @@ class Edge:
                     sent=sent,
                     request=own_id,
                 )
-
-
-async def _refuse(send: Send, error: RequestError) -> None:
-    body = json.dumps({"error": str(error)}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if isinstance(error, UnauthorizedError):
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

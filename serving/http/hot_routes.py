@@ -1,4 +1,4 @@
-"""FastAPI with a short way for the two routes that carry the load.
+"""FastAPI with a short way for the routes that carry the load.
 
 Routing, validating and wrapping one request takes FastAPI several times as many steps as the rest of a small request, so what
 is plainly an inference or a classification goes to its handler directly. Everything else, and whatever is odd about such a
@@ -8,55 +8,46 @@ request, goes the usual way: the same handlers stand there too, errors are worde
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from ...errors import RequestError
 
 __all__ = ["HotApp"]
 
-Message = MutableMapping[str, Any]
-Handler = Callable[..., Awaitable[Response]]
-
-_INFER = re.compile(r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/infer")
-_CLASSIFY = re.compile(r"/v1/classify/(?P<model>[^/]+)")
-# What the handler's own declaration lets through: k from 1 to 1000, a time above 0 and up to 3,600,000 ms.
+# What the declaration of `Handlers.classify` lets through: k from 1 to 1000, a time above 0 and up to 3,600,000 ms.
 _QUERY = re.compile(rb"(?:k=(?P<k>[1-9][0-9]{0,2}|1000))?(?:(?:^|&)timeout_ms=(?P<timeout>[1-9][0-9]{0,5}(?:\.[0-9]{1,9})?))?")
 
 
 class HotApp(FastAPI):
-    """An application whose handlers `infer(request, model, version)` and `classify(request, model, k, timeout_ms)` may be
-    reached directly.
+    """An application some of whose routes are reached directly by POST.
 
     Middleware added to the application itself does not see those requests; what must see all stands around it.
     """
 
-    _infer: Handler | None = None
-    _classify: Handler | None = None
+    _direct: Sequence[APIRoute] = ()
 
-    def serve_directly(self, *, infer: Handler, classify: Handler) -> None:
-        """Take the short way to these handlers, which are routes of the application already."""
-        self._infer = infer
-        self._classify = classify
+    def serve_directly(self, routes: Sequence[APIRoute]) -> None:
+        """Take the short way to these routes, which the application has already."""
+        self._direct = routes
 
-    async def __call__(
-        self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
-    ) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         found = self._match(scope) if scope["type"] == "http" and scope["method"] == "POST" else None
         if found is None:
             await super().__call__(scope, receive, send)
             return
-        handler, arguments = found
         scope["app"] = self
-        scope["path_params"] = {name: value for name, value in arguments.items() if name in ("model", "version")}
+        scope["route"], scope["path_params"], options = found
         request = Request(scope, receive, send)
         try:
-            response = await handler(request, **arguments)
+            response = await scope["route"].endpoint(request, **scope["path_params"], **options)
         except (RequestError, ClientDisconnect) as error:
             kind = RequestError if isinstance(error, RequestError) else ClientDisconnect
             response = await self._failed(kind, request, error)
@@ -70,20 +61,27 @@ class HotApp(FastAPI):
         answer: Response = await self.exception_handlers[kind](request, error)  # type: ignore[misc]
         return answer
 
-    def _match(self, scope: Message) -> tuple[Handler, dict[str, Any]] | None:
-        if self._infer is None or self._classify is None or self.root_path or scope.get("root_path"):
+    def _match(self, scope: Scope) -> tuple[APIRoute, dict[str, str], dict[str, Any]] | None:
+        """The route with its parameters, and those of the query."""
+        if self.root_path or scope.get("root_path"):
             return None
-        path, query = scope["path"], scope["query_string"]
-        if not query and (match := _INFER.fullmatch(path)):
-            return self._infer, {name: value for name, value in match.groupdict().items() if value is not None}
-        if match := _CLASSIFY.fullmatch(path):
-            asked = _QUERY.fullmatch(query)
-            if asked is None:
-                return None
-            arguments: dict[str, Any] = match.groupdict()
-            if asked["k"]:
-                arguments["k"] = int(asked["k"])
-            if asked["timeout"]:
-                arguments["timeout_ms"] = float(asked["timeout"])
-            return self._classify, arguments
+        for route in self._direct:
+            if match := route.path_regex.fullmatch(scope["path"]):
+                options = _options(scope["query_string"], takes_any=bool(route.dependant.query_params))
+                return None if options is None else (route, match.groupdict(), options)
         return None
+
+
+def _options(query: bytes, *, takes_any: bool) -> dict[str, Any] | None:
+    """The options in a query; None when the router must look at them."""
+    if not query:
+        return {}
+    match = _QUERY.fullmatch(query) if takes_any else None
+    if match is None:
+        return None
+    options: dict[str, Any] = {}
+    if match["k"]:
+        options["k"] = int(match["k"])
+    if match["timeout"]:
+        options["timeout_ms"] = float(match["timeout"])
+    return options

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
+import random
+import re
 import sys
 import time
 import warnings
@@ -18,12 +20,19 @@ from typing import Any
 
 from ...errors import InputError, UnsupportedError
 
-__all__ = ["LogSettings", "log_output", "log_request", "request_id"]
+__all__ = ["LogSettings", "log_output", "log_request", "request_id", "request_id_of"]
 
 access = logging.getLogger("headrace.access")
 
 # The id of the request that the running task answers.
 request_id: ContextVar[str] = ContextVar("request_id", default="")
+
+_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+
+
+def request_id_of(given: str | None) -> str:
+    """The caller's own X-Request-Id where it is harmless, else a new one."""
+    return given if given and _ID.fullmatch(given) else f"{random.getrandbits(64):016x}"  # a name, not a secret
 
 
 def log_request(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..batching.statistics import LATENCY_BOUNDS, SLACK_BOUNDS
 from ..models.models import Model, TensorModel
@@ -21,51 +23,34 @@ _MICROSECONDS = 1000
 # Which of LATENCY_BOUNDS are scraped: 1, 2.5, 5 and 10 of each decade, as every bound is a series of its own.
 _SCRAPED = [index for index in range(len(LATENCY_BOUNDS)) if index % 10 in (0, 4, 7)]
 
-# Triton's name -> help, and what it reads from a statistics snapshot.
-_COUNTERS: dict[str, tuple[str, Callable[[dict[str, Any]], float]]] = {
-    "nv_inference_request_success": (
-        "Number of successful inference requests",
-        lambda s: s["inference_stats"]["success"]["count"],
-    ),
-    "nv_inference_count": ("Number of inferences performed (rows)", lambda s: s["inference_count"]),
-    "nv_inference_exec_count": ("Number of model executions performed (batches)", lambda s: s["execution_count"]),
-    "nv_inference_request_duration_us": (
-        "Cumulative request duration in microseconds",
-        lambda s: s["inference_stats"]["success"]["ns"] / _MICROSECONDS,
-    ),
-    "nv_inference_queue_duration_us": (
-        "Cumulative queuing duration in microseconds",
-        lambda s: s["inference_stats"]["queue"]["ns"] / _MICROSECONDS,
-    ),
-    "nv_inference_compute_input_duration_us": (
-        "Cumulative duration of collating inputs in microseconds",
-        lambda s: s["inference_stats"]["compute_input"]["ns"] / _MICROSECONDS,
-    ),
-    "nv_inference_compute_infer_duration_us": (
-        "Cumulative duration of running the model in microseconds",
-        lambda s: s["inference_stats"]["compute_infer"]["ns"] / _MICROSECONDS,
-    ),
-    "nv_cache_num_hits_per_model": (
-        "Number of requests answered from the response cache",
-        lambda s: s["inference_stats"]["cache_hit"]["count"],
-    ),
-    "nv_cache_num_misses_per_model": (
-        "Number of requests that the response cache could not answer",
-        lambda s: s["inference_stats"]["cache_miss"]["count"],
-    ),
-    "nv_cache_hit_duration_per_model": (
-        "Cumulative duration of look-ups that found an answer in microseconds",
-        lambda s: s["inference_stats"]["cache_hit"]["ns"] / _MICROSECONDS,
-    ),
-    "nv_cache_miss_duration_per_model": (
-        "Cumulative duration of look-ups that found none, and of keeping the answer, in microseconds",
-        lambda s: s["inference_stats"]["cache_miss"]["ns"] / _MICROSECONDS,
-    ),
-    "nv_inference_compute_output_duration_us": (
-        "Cumulative duration of splitting outputs in microseconds",
-        lambda s: s["inference_stats"]["compute_output"]["ns"] / _MICROSECONDS,
-    ),
-}
+# Triton's name: what it counts in a statistics snapshot, or in a stage of its "inference_stats"; and its help.
+_COUNTERS = {
+    "nv_inference_request_success": ("success.count", "Number of successful inference requests"),
+    "nv_inference_count": ("inference_count", "Number of inferences performed (rows)"),
+    "nv_inference_exec_count": ("execution_count", "Number of model executions performed (batches)"),
+    "nv_inference_request_duration_us": ("success.ns", "Cumulative request duration in microseconds"),
+    "nv_inference_queue_duration_us": ("queue.ns", "Cumulative queuing duration in microseconds"),
+    "nv_inference_compute_input_duration_us":
+        ("compute_input.ns", "Cumulative duration of collating inputs in microseconds"),
+    "nv_inference_compute_infer_duration_us":
+        ("compute_infer.ns", "Cumulative duration of running the model in microseconds"),
+    "nv_cache_num_hits_per_model": ("cache_hit.count", "Number of requests answered from the response cache"),
+    "nv_cache_num_misses_per_model": ("cache_miss.count", "Number of requests that the response cache could not answer"),
+    "nv_cache_hit_duration_per_model":
+        ("cache_hit.ns", "Cumulative duration of look-ups that found an answer in microseconds"),
+    "nv_cache_miss_duration_per_model":
+        ("cache_miss.ns", "Cumulative duration of look-ups that found none, and of keeping the answer, in microseconds"),
+    "nv_inference_compute_output_duration_us":
+        ("compute_output.ns", "Cumulative duration of splitting outputs in microseconds"),
+}  # fmt: skip
+
+
+def _counter(source: str, snapshot: dict[str, Any]) -> float:
+    stage, _, kind = source.partition(".")
+    if not kind:
+        return float(snapshot[stage])
+    value = snapshot["inference_stats"][stage][kind]
+    return float(value / _MICROSECONDS if kind == "ns" else value)
 
 
 class ModelCollector:
@@ -78,11 +63,11 @@ class ModelCollector:
         """All families, one sample per model and version."""
         models = self._repository.ready_models()
         snapshots = [((model.name, model.version), model.statistics.snapshot()) for model in models]
-        for name, (text, read) in _COUNTERS.items():
+        for name, (source, text) in _COUNTERS.items():
             family = CounterMetricFamily(name, text, labels=_LABELS)
             for labels, snapshot in snapshots:
                 # Triton's counters have no _total suffix, which add_metric would append.
-                family.add_sample(name, dict(zip(_LABELS, labels, strict=True)), read(snapshot))
+                family.add_sample(name, dict(zip(_LABELS, labels, strict=True)), _counter(source, snapshot))
             yield family
         failed = CounterMetricFamily("nv_inference_request_failure", "Number of failed inference requests, by reason")
         for model, (labels, _) in zip(models, snapshots, strict=True):
@@ -106,7 +91,8 @@ class ModelCollector:
             if isinstance(model, TensorModel):
                 depth.add_metric(labels, model.batcher.depth)
                 sizes.add_metric(labels, *_batch_sizes(model, snapshot))
-                slack.add_metric(labels, *_slack(model))
+                counts, total = model.statistics.slack_histogram()
+                slack.add_metric(labels, _cumulative(SLACK_BOUNDS, counts), total)
                 instances.add_metric(labels, model.instances)
                 busy.add_metric(labels, _busy_seconds(snapshot))
         yield from (depth, sizes, slack, latency, instances, busy)
@@ -127,11 +113,6 @@ def _busy_seconds(snapshot: dict[str, Any]) -> float:
     return sum(entry[kind]["ns"] for entry in snapshot["batch_stats"] for kind in kinds) / 1e9
 
 
-def _slack(model: Model) -> tuple[list[tuple[str, float]], float]:
-    counts, total = model.statistics.slack_histogram()
-    return _cumulative(SLACK_BOUNDS, counts), total
-
-
 def _latency(model: Model) -> tuple[list[tuple[str, float]], float]:
     counts, total = model.statistics.latency_histogram()
     every = _cumulative(LATENCY_BOUNDS, counts)
@@ -143,24 +124,18 @@ def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[st
     return list(zip([*map(str, bounds), "+Inf"], map(float, accumulate(counts)), strict=True))
 
 
-Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-
-
-def metrics_app(repository: ModelRepository) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+def metrics_app(repository: ModelRepository) -> ASGIApp:
     """An ASGI application that answers GET /metrics: the models', and this process's memory, CPU time and open files."""
     registry = CollectorRegistry(auto_describe=False)
     ProcessCollector(registry=registry)
     registry.register(ModelCollector(repository))  # type: ignore[arg-type]
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        found = scope["path"] == "/metrics"
-        status = 200 if found and scope["method"] in ("GET", "HEAD") else 405 if found else 404
-        body = generate_latest(registry) if status == 200 else b'{"error": "GET /metrics is all there is here"}'
-        kind = CONTENT_TYPE_LATEST if status == 200 else "application/json"
-        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        if scope["path"] != "/metrics" or scope["method"] not in ("GET", "HEAD"):
+            status = 405 if scope["path"] == "/metrics" else 404
+            answer: Response = JSONResponse({"error": "this port answers GET /metrics only"}, status)
+        else:
+            answer = Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
+        await answer(scope, receive, send)
 
     return app

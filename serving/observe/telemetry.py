@@ -7,32 +7,25 @@ hold: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER, OTEL_PRO
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ... import __version__
 from ...errors import HeadraceError
+from ..protocol.routes import METHODS, SERVICE, Cost, find_route
 from .logs import request_id
 from .stages import stages
 
 __all__ = ["Telemetry", "TracedApplication", "check_installed"]
 
-Message = MutableMapping[str, Any]
-Send = Callable[[Message], Awaitable[None]]
-Receive = Callable[[], Awaitable[Message]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
-
 _SIGNAL_PATH = "/v1/traces"
 _FLUSH_SECONDS = 3.0  # a server that stops does not wait longer for its collector
-# What is asked every few seconds, by machines or by the console, would bury the requests.
-_UNTRACED_PATHS = re.compile(r"/|/console/.*|/v1/figures|/v2/health/.*|/metrics")
-_UNTRACED_METHODS = ("ServerLive", "ServerReady")
 # Of gRPC's codes, those by which the semantic conventions have a server's span fail; the others are the caller's doing.
 _SERVER_ERRORS = {"UNKNOWN": 2, "DEADLINE_EXCEEDED": 4, "UNIMPLEMENTED": 12, "INTERNAL": 13, "UNAVAILABLE": 14, "DATA_LOSS": 15}
-_SERVICE = "inference.GRPCInferenceService"
 
 
 def check_installed() -> None:
@@ -100,13 +93,13 @@ class Telemetry:
 
     @contextlib.contextmanager
     def grpc_call(self, method: str, metadata: Any, peer: str) -> Iterator[Callable[[str, str], None]]:
-        """A span of one call, or of one request of a stream; to be told the code by which it ended, and the model."""
-        if method in _UNTRACED_METHODS:
+        """A span of one call, or of one request of a stream. Yields what to call with its code and its model at the end."""
+        if METHODS[f"/{SERVICE}/{method}"].cost is Cost.PROBE:  # which would bury the others
             yield lambda *_: None
             return
         carrier = {key: value for key, value in metadata or () if isinstance(value, str)}
-        attributes = {"rpc.system": "grpc", "rpc.service": _SERVICE, "rpc.method": method, "network.peer.address": peer}
-        with self.request(f"{_SERVICE}/{method}", carrier, attributes) as span:
+        attributes = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": method, "network.peer.address": peer}
+        with self.request(f"{SERVICE}/{method}", carrier, attributes) as span:
 
             def ended(code: str, model: str) -> None:
                 import grpc
@@ -122,13 +115,14 @@ class Telemetry:
 class TracedApplication:
     """An ASGI application around another, whose requests have spans."""
 
-    def __init__(self, app: Application, telemetry: Telemetry) -> None:
+    def __init__(self, app: ASGIApp, telemetry: Telemetry) -> None:
         self._app = app
         self._telemetry = telemetry
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http" or _UNTRACED_PATHS.fullmatch(scope["path"]):
+        row = find_route(scope["path"]) if scope["type"] == "http" else None
+        if scope["type"] != "http" or (row is not None and row.cost is Cost.PROBE):
             await self._app(scope, receive, send)
             return
         status = 0
@@ -144,9 +138,9 @@ class TracedApplication:
             try:
                 await self._app(scope, receive, answer)
             finally:
-                if route := _route(scope):
-                    span.update_name(f"{scope['method']} {route}")
-                    span.set_attribute("http.route", route)
+                if (route := scope.get("route")) is not None:
+                    span.update_name(f"{scope['method']} {route.path}")
+                    span.set_attribute("http.route", route.path)
                 _describe(span, scope.get("path_params", {}).get("model", ""))
                 if status:
                     span.set_attribute("http.response.status_code", status)
@@ -154,7 +148,7 @@ class TracedApplication:
                     _fail(span, str(status or "no answer"))
 
 
-def _http_attributes(scope: Message, headers: Mapping[str, str]) -> dict[str, Any]:
+def _http_attributes(scope: Scope, headers: Mapping[str, str]) -> dict[str, Any]:
     """By the semantic conventions for HTTP servers, without what a request may hold of secrets: its query and its headers."""
     attributes = {
         "http.request.method": scope["method"],
@@ -169,18 +163,6 @@ def _http_attributes(scope: Message, headers: Mapping[str, str]) -> dict[str, An
     if "user-agent" in headers:
         attributes["user_agent.original"] = headers["user-agent"][:500]
     return attributes
-
-
-def _route(scope: Message) -> str:
-    """The route's template, for requests that went around the router too; "" where none was found."""
-    if (route := scope.get("route")) is not None:
-        return str(getattr(route, "path", ""))
-    params = scope.get("path_params", {})
-    if "model" not in params:
-        return ""
-    if str(scope["path"]).startswith("/v1/"):
-        return "/v1/classify/{model}"
-    return f"/v2/models/{{model}}{'/versions/{version}' if 'version' in params else ''}/infer"
 
 
 def _describe(span: Any, model: str) -> None:

@@ -61,7 +61,6 @@ class DataPlane:
         self.bytes = ByteBudget(config.limits.max_inflight_bytes)
         self._shared_memory = SharedMemory(limit=config.limits.max_body_bytes) if config.security.shared_memory else None
         self._settings = settings if config.security.allow_settings else None
-
         self._limiter = RateLimiter(config.limits.rate_limit) if config.limits.rate_limit else None
 
     def count_request(self, client: str) -> None:
@@ -85,6 +84,13 @@ class DataPlane:
         if self._settings is None:
             raise UnsupportedError(f"{what} is not enabled on this server; start it with --allow-settings")
         return self._settings
+
+    def trace_settings(self, model: str) -> Settings:
+        """The same for tracing, of all models or of one, which must serve."""
+        settings = self.settings("trace")
+        if model:
+            self.repository.get(model)
+        return settings
 
     def server_metadata(self) -> dict[str, Any]:
         """Name, version and extensions of this server."""
@@ -138,7 +144,7 @@ class DataPlane:
         """
         if files := [key for key in parameters if key.startswith("file:")]:
             raise UnsupportedError(
-                f"parameter '{files[0][:100]}': files are not taken over the network; put them into the models folder"
+                f"parameter '{files[0][:100]}': this server takes no files over the network; put them into the models folder"
             )
         config = parameters.get("config")
         if unknown := sorted(set(parameters) - {"config"}):
@@ -184,7 +190,7 @@ class DataPlane:
                 return answer
         except RequestError as error:
             if not copied:  # what comes as far as the model is counted there
-                model.statistics.failed(int((time.monotonic() - begin) * 1e9), failure(error))
+                model.statistics.failed(_nanoseconds(begin), failure(error))
             raise
 
     async def _copied(self, size: int, copy: Callable[[], T]) -> T:
@@ -198,7 +204,7 @@ class DataPlane:
             tensors, rows = model.check_inputs(request)
             model.check_outputs(request)
         except InputError as error:
-            model.statistics.failed(int((time.monotonic() - begin) * 1e9), failure(error))
+            model.statistics.failed(_nanoseconds(begin), failure(error))
             raise
         datatypes = {tensor.name: tensor.datatype for tensor in model.config.outputs}
         if isinstance(model, TensorModel):
@@ -220,19 +226,18 @@ class DataPlane:
         name = model.name
         target = model.target if isinstance(model, (ClassifyModel, DecodeModel)) else model
         if not isinstance(target, TensorModel) or target.preprocessor is None:
-            raise UnsupportedError(
-                f"model '{name}' does not say how an image becomes its input; send tensors to /v2/models/{name}/infer"
-            )
+            raise UnsupportedError(f"model '{name}' has no preprocessing for images; send tensors to /v2/models/{name}/infer")
         if not 1 <= count <= 1000:
             raise InputError(f"k must be from 1 to 1000, got {count}")
         begin = time.monotonic()
         outputs = await self._images(target, [image], timeout, 0)
         if model is not target:
-            model.statistics.composed(1, int((time.monotonic() - begin) * 1e9))
+            model.statistics.composed(1, _nanoseconds(begin))
         scores = outputs[target.output_names.index(target.config.outputs[0].name)][0]
         if scores.shape[:1] != (scores.size,):  # a fully convolutional network's [classes, 1, 1] is fine
             raise UnsupportedError(
-                f"the output of model '{name}' has shape {list(scores.shape)} per image; it is no classifier"
+                f"the output of model '{name}' has shape {list(scores.shape)} per image, and labels need one score for each "
+                f"class; send the image's tensor to /v2/models/{name}/infer"
             )
         predictions = top_labels(scores, count, target.labels, probabilities=target.probabilities)
         return {"model": model.name, "version": model.version, "predictions": predictions}
@@ -296,9 +301,9 @@ class DataPlane:
             else:
                 raise UnsupportedError(f"model '{model.name}' cannot be run by this server")
         except Exception as error:
-            model.statistics.failed(int((time.monotonic() - begin) * 1e9), failure(error))
+            model.statistics.failed(_nanoseconds(begin), failure(error))
             raise
-        model.statistics.composed(rows, int((time.monotonic() - begin) * 1e9))
+        model.statistics.composed(rows, _nanoseconds(begin))
         return arrays
 
     async def _images(self, model: TensorModel, images: list[bytes], timeout: float | None, priority: int) -> list[np.ndarray]:
@@ -310,7 +315,7 @@ class DataPlane:
         """Admit first, decode then, so that what cannot be answered in time costs no decoding."""
         preprocessor, batcher = model.preprocessor, model.batcher
         if preprocessor is None:
-            raise UnsupportedError(f"model '{model.name}' does not say how an image becomes its input")
+            raise UnsupportedError(f"model '{model.name}' has no preprocessing for images; send tensors")
         ticket = batcher.admit(len(images), timeout=self._timeout(timeout), priority=priority)
         shape, noted = model.image_input.shape, stages.get()
 
@@ -329,7 +334,7 @@ class DataPlane:
             except InputError as error:
                 batcher.reject(ticket, error)
             else:
-                model.decoding.composed(len(images), int((time.monotonic() - begin) * 1e9))
+                model.decoding.composed(len(images), _nanoseconds(begin))
 
         try:
             work = self.decoder.submit(decode)
@@ -337,7 +342,7 @@ class DataPlane:
             batcher.reject(ticket, error)
         else:
             ticket.future.add_done_callback(lambda _: work.cancel())
-            work.add_done_callback(lambda done: _refuse_crashed(batcher, ticket, done))
+            work.add_done_callback(lambda done: _reject_crashed(batcher, ticket, done))
         return await self._answer(batcher, ticket)
 
     async def _answer(self, batcher: RequestQueue, ticket: Ticket) -> list[np.ndarray]:
@@ -353,12 +358,17 @@ class DataPlane:
         return self.config.batching.default_timeout_seconds if requested is None else requested
 
 
-def _refuse_crashed(batcher: RequestQueue, ticket: Ticket, done: Future[None]) -> None:
+def _reject_crashed(batcher: RequestQueue, ticket: Ticket, done: Future[None]) -> None:
     """A decoder that fails in a way nobody foresaw fails its own request."""
     error = None if done.cancelled() else done.exception()
     if error is not None:
         log.error("decoding an image failed", exc_info=error)
         batcher.reject(ticket, ExecutionError("the image could not be decoded; the server's log says why"))
+
+
+def _nanoseconds(begin: float) -> int:
+    """Since `begin` on the monotonic clock."""
+    return int((time.monotonic() - begin) * 1e9)
 
 
 def _tensor_metadata(tensor: ConfigTensor) -> dict[str, Any]:
@@ -368,7 +378,7 @@ def _tensor_metadata(tensor: ConfigTensor) -> dict[str, Any]:
 def _raw_input(model: Model, body: bytes) -> Tensor:
     """A body that is one input's bytes: an image (or any one BYTES element), or whole rows of a tensor."""
     if len(model.config.inputs) != 1:
-        raise InputError(f"model '{model.name}' has {len(model.config.inputs)} inputs; a raw body can only stand for one")
+        raise InputError(f"model '{model.name}' has {len(model.config.inputs)} inputs, and a raw body holds one; send JSON")
     declared = model.config.inputs[0]
     if declared.datatype == "BYTES":
         return Tensor(declared.name, "BYTES", bytes_array([body], (1, *(1 for _ in declared.shape))))

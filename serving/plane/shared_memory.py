@@ -78,7 +78,9 @@ class _Region:
                 try:
                     self._writer = os.open(f"/proc/self/fd/{self._reader}", os.O_RDWR | os.O_CLOEXEC)
                 except OSError:
-                    raise InputError(f"shared memory region '{self.name}' may not be written by this server") from None
+                    raise InputError(
+                        f"shared memory region '{self.name}' may not be written by this server; give its user the right to"
+                    ) from None
                 weakref.finalize(self, os.close, self._writer)
             return self._writer
 
@@ -86,8 +88,8 @@ class _Region:
 class SharedMemory:
     """The registered regions by name. A request may bring at most `limit` bytes; methods may be called from any thread.
 
-    Every refusal of a key is the same, whether there is no such object, it is no shared memory or it may not be read: answers
-    tell nobody what else lies on this machine.
+    Every rejected key has the same error, whether there is no such object, it is no shared memory or it may not be read: no
+    answer shows what else lies on this machine.
     """
 
     def __init__(self, *, limit: int) -> None:
@@ -144,7 +146,9 @@ class SharedMemory:
                     )
             sizes.append(tensor.place.byte_size)
         if sum(sizes) > self._limit:
-            raise TooLargeError(f"the inputs have {sum(sizes):,} bytes in shared memory; at most {self._limit:,} are taken")
+            raise TooLargeError(
+                f"the inputs have {sum(sizes):,} bytes in shared memory; this server takes at most {self._limit:,}"
+            )
         places = []
         for output in request.outputs or ():
             if output.place is not None:
@@ -187,19 +191,19 @@ class SharedMemory:
 
 def _open(name: str, key: Any) -> int:
     """The object's file, read-only."""
-    refused = InputError(f"region '{name}': there is no shared memory object of that key that this server may read")
+    rejected = InputError(f"region '{name}': there is no shared memory object of that key that this server may read")
     match = _KEY.fullmatch(key) if isinstance(key, str) else None
     if match is None or match[1].startswith(_RESERVED):
-        raise refused
+        raise rejected
     # Not following a link keeps to the folder; not blocking keeps a named pipe from waiting for its other end.
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         opened = os.open(f"{_FOLDER}/{match[1]}", flags)
     except OSError:
-        raise refused from None
+        raise rejected from None
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
-        raise refused
+        raise rejected
     return opened
 
 

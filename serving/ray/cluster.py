@@ -58,7 +58,7 @@ class Cluster:
             return False
         return True
 
-    def check_room(self, config: RayConfig) -> None:
+    def check_capacity(self, config: RayConfig) -> None:
         """Raise ClusterError when no node could ever run a replica; a node that is busy now may be free later."""
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         wanted = {"CPU": config.cpus_per_replica, "GPU": config.gpus_per_replica}
@@ -80,12 +80,12 @@ class Cluster:
         return int(states.get("RUNNING", 0))
 
     def trouble(self, name: str) -> str:
-        """What Ray Serve says of an application that is not well, "" for nothing."""
+        """What Ray Serve reports of an application that is not well, "" for nothing."""
         application = self.status(name)
         if application is None:
             return ""
-        said = [deployment.message for deployment in application.deployments.values()]
-        return "\n".join(text for text in (application.message, *said) if text)
+        messages = [deployment.message for deployment in application.deployments.values()]
+        return "\n".join(text for text in (application.message, *messages) if text)
 
 
 def reason_of(text: str) -> str:

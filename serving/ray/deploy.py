@@ -1,4 +1,4 @@
-"""`headrace serve --ray`: deploy on a cluster, say when it serves, stay, and take it away again."""
+"""`headrace serve --ray`: deploy on a cluster, report when it serves, watch it, and remove it again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .config import RayConfig, replica_config
 from .engine import Engine
 from .ingress import Ingress
 from .reach import reach
-from .routing import families_of
+from .routing import model_groups
 from .signals import Signals, StoppedError
 
 __all__ = ["serve_on_ray"]
@@ -29,12 +29,12 @@ _INGRESS, _ENGINES = "headrace", "headrace-engines"
 _DEPLOYMENT = "Engine"
 # Requests that one replica of the ingress passes on at a time; it waits for nearly all of them.
 _INGRESS_REQUESTS = 1024
-_LOOK_SECONDS = 2.0
-_STILL_SECONDS = 20.0
-_ASKED_SECONDS = 30.0
+_WATCH_SECONDS = 2.0
+_WAITING_REPORT_SECONDS = 20.0
+_INDEX_SECONDS = 30.0
 _LOST_SECONDS = 60.0
 # How long a replica that is to go lets requests arrive that were sent before its callers knew.
-_LAST_CALL_SECONDS = 1.0
+_REPLICA_DRAIN_SECONDS = 1.0
 
 
 def serve_on_ray(config: ServeConfig, ray: RayConfig) -> None:
@@ -42,15 +42,15 @@ def serve_on_ray(config: ServeConfig, ray: RayConfig) -> None:
 
     Raises ArtifactError when there is nothing to serve, and ClusterError when the cluster cannot serve it or ceases to.
     """
-    families = families_of(config.models)
+    groups = model_groups(config.models)
     access = load_access(config.security.token_file) if config.security.token_file else None
     if not config.addresses.http_port:
         raise ClusterError("--http-port 0 does not go with --ray: the proxies of all nodes listen on one port; name it")
     with Cluster(ray) as cluster, Signals() as signals:
-        deployed = _Deployed(cluster, config, ray, families, access)
+        deployed = _Deployment(cluster, config, ray, groups, access)
         try:
             deployed.start()
-            deployed.announce()
+            deployed.report_ready()
             deployed.watch()
         except StoppedError:
             report("draining: no new requests are taken, accepted ones are answered; a second signal ends at once")
@@ -59,23 +59,23 @@ def serve_on_ray(config: ServeConfig, ray: RayConfig) -> None:
             deployed.remove()
 
 
-class _Deployed:
+class _Deployment:
     """The two applications of one run."""
 
     def __init__(
-        self, cluster: Cluster, config: ServeConfig, ray: RayConfig, families: Mapping[str, str], access: Access | None
+        self, cluster: Cluster, config: ServeConfig, ray: RayConfig, groups: Mapping[str, str], access: Access | None
     ) -> None:
         self._cluster = cluster
         self._config = config
         self._ray = ray
-        self._families = families
+        self._groups = groups
         self._access = access
         self._logging = {"encoding": config.observe.log_format.upper(), "enable_access_log": config.observe.access_log}
         self._engines: Any = None
 
     def start(self) -> None:
         """Return once a replica of both has started; raises ClusterError when one cannot."""
-        self._cluster.check_room(self._ray)
+        self._cluster.check_capacity(self._ray)
         serve, config = self._cluster.serve, self._config
         # On a node whose address only it can reach, a proxy is of use to nobody else.
         everywhere = not is_loopback(config.addresses.host)
@@ -85,13 +85,13 @@ class _Deployed:
             logging_config=self._logging,
         )
         own = replica_config(config, self._ray)
-        tensor_models = len(set(self._families.values()))
+        tensor_models = len(set(self._groups.values()))
         capacity = min(self._ray.models_per_replica or tensor_models, tensor_models)
         report(
             f"starting {self._ray.min_replicas} to {self._ray.max_replicas} replicas of {self._ray.cpus_per_replica:g} cores"
         )
-        self._engines = self._run(_ENGINES, self._engine().bind(own, self._families, capacity), None)
-        self._run(_INGRESS, self._ingress().bind(own, self._access, self._families, _ENGINES), "/")
+        self._engines = self._run(_ENGINES, self._engine().bind(own, self._groups, capacity), None)
+        self._run(_INGRESS, self._ingress().bind(own, self._access, self._groups, _ENGINES), "/")
 
     def _engine(self) -> Any:
         return self._cluster.serve.deployment(
@@ -129,7 +129,7 @@ class _Deployed:
     def _common(self) -> dict[str, Any]:
         return {
             "graceful_shutdown_timeout_s": self._config.processes.drain_seconds,
-            "graceful_shutdown_wait_loop_s": _LAST_CALL_SECONDS,
+            "graceful_shutdown_wait_loop_s": _REPLICA_DRAIN_SECONDS,
             "logging_config": self._logging,
         }
 
@@ -138,22 +138,22 @@ class _Deployed:
             with self._waiting(name):
                 return self._cluster.serve.run(application, name=name, route_prefix=route)
         except (RuntimeError, self._cluster.ray.exceptions.RayError) as error:
-            said = self._cluster.trouble(name) or str(error)
-            raise ClusterError(f"the replicas cannot start: {reason_of(said)}") from error
+            trouble = self._cluster.trouble(name) or str(error)
+            raise ClusterError(f"the replicas cannot start: {reason_of(trouble)}") from error
 
     @contextmanager
     def _waiting(self, name: str) -> Iterator[None]:
-        """Say now and then why nothing has started, such as that every node is busy."""
+        """Report now and then why nothing has started, such as that every node is busy."""
         done = threading.Event()
 
-        def tell() -> None:
-            # Where nothing can be asked any more, whoever waits is told that by what it waits for.
+        def report_waiting() -> None:
+            # Where nothing can be asked any more, what is waited for raises that.
             with suppress(self._cluster.ray.exceptions.RayError):
-                while not done.wait(_STILL_SECONDS):
+                while not done.wait(_WAITING_REPORT_SECONDS):
                     if text := self._cluster.trouble(name):
                         report(f"still waiting: {reason_of(text).splitlines()[0]}")
 
-        thread = threading.Thread(target=tell, name="headrace-waiting", daemon=True)
+        thread = threading.Thread(target=report_waiting, name="headrace-waiting", daemon=True)
         thread.start()
         try:
             yield
@@ -161,29 +161,29 @@ class _Deployed:
             done.set()
             thread.join()
 
-    def announce(self) -> None:
-        """Say what is served where, once that address answers. Raises ClusterError when it does not."""
+    def report_ready(self) -> None:
+        """Report what is served where, once that address answers. Raises ClusterError when it does not."""
         reach(self._cluster, self._config)
         asked = self._engines.options(method_name="index")
         try:
-            rows = asked.remote().result(timeout_s=_ASKED_SECONDS)
+            rows = asked.remote().result(timeout_s=_INDEX_SECONDS)
         finally:
             asked.shutdown()  # a handle that was used goes on listening, and would connect anew once we have left the cluster
         # A model that waits to be asked for is served; one that was tried in vain is not.
         out = [row for row in rows if row["state"] == "UNAVAILABLE" and row["reason"] != "not loaded"]
         for row in out:
             report(f"{row['name']}: not served: {row['reason']}")
-        served = sorted(set(self._families) - {row["name"] for row in out} | {r["name"] for r in rows if r["state"] == "READY"})
+        served = sorted(set(self._groups) - {row["name"] for row in out} | {r["name"] for r in rows if r["state"] == "READY"})
         ports = {"http": self._config.addresses.http_port}
         report(serving_line(served, self._config, ports))
         if self._config.addresses.ready_file is not None:
             write_ready(self._config.addresses.ready_file, {**ports, "pid": os.getpid()})
 
     def watch(self) -> None:
-        """Say when the number of replicas changes. Raises ClusterError when the cluster or the applications are gone."""
+        """Report when the number of replicas changes. Raises ClusterError when the cluster or the applications are gone."""
         known, seen = self._ray.min_replicas, time.monotonic()
         while True:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_WATCH_SECONDS)
             try:
                 if self._cluster.status(_INGRESS) is None or self._cluster.status(_ENGINES) is None:
                     raise ClusterError("the deployment was removed from the cluster; start the command again to serve")

@@ -26,17 +26,17 @@ _RETRY_SECONDS = 30.0
 
 
 class Engine:
-    """One replica, to be deployed by Ray Serve. `families` are the tensor models, of which it holds `capacity` at a time.
+    """One replica, to be deployed by Ray Serve. `groups` are the tensor models, of which it holds `capacity` at a time.
 
     Raises ClusterError where its node cannot read the models folder.
     """
 
-    def __init__(self, config: ServeConfig, families: Mapping[str, str], capacity: int) -> None:
+    def __init__(self, config: ServeConfig, groups: Mapping[str, str], capacity: int) -> None:
         import ray
         from ray import serve
 
         self._replica = str(serve.get_replica_context().replica_tag).encode()
-        self._families = tuple(dict.fromkeys(families.values()))
+        self._groups = tuple(dict.fromkeys(groups.values()))
         self._capacity = capacity
         self._drain_seconds = config.processes.drain_seconds
         try:
@@ -50,8 +50,8 @@ class Engine:
         plane = DataPlane(self._repository, DecodePool(config.images.decoders, limit=config.batching.max_queue), config)
         self._app = create_app(plane)
 
-        async def bring(family: str) -> Resident:
-            return await self._load(family)
+        async def bring(group: str) -> Resident:
+            return await self._load(group)
 
         # Ray Serve keeps its state at this function, which a bound method would not let it.
         self._bring: Callable[[str], Coroutine[Any, Any, Resident]] = serve.multiplexed(
@@ -66,10 +66,10 @@ class Engine:
         Raises ArtifactError, with the reasons, when none can be served.
         """
         held = 0
-        for family in self._families:
+        for group in self._groups:
             if held == self._capacity:
                 break
-            held += await self._find(family) is not None
+            held += await self._find(group) is not None
         if not held:
             reasons = "\n".join(f"  {row['name']}: {row['reason']}" for row in self._repository.index())
             raise ArtifactError(f"none of the models can be served:\n{reasons}")
@@ -78,10 +78,10 @@ class Engine:
         """Answer a request, after loading the model that it is routed by where that is not here."""
         from ray import serve
 
-        family = serve.get_multiplexed_model_id()
-        resident = await self._find(family) if family else None
+        group = serve.get_multiplexed_model_id()
+        resident = await self._find(group) if group else None
         while resident is not None and not resident.leases.acquire():  # it was dropped between the two
-            resident = await self._find(family)
+            resident = await self._find(group)
         try:
             reply = await respond(self._app, call)
         finally:
@@ -93,33 +93,33 @@ class Engine:
         """The repository extension's list of this replica."""
         return self._repository.index()
 
-    async def _find(self, family: str) -> Resident | None:
+    async def _find(self, group: str) -> Resident | None:
         """The model, loaded now if it is not here; None when it cannot be, which the repository then says why.
 
         Several requests for one model wait for one loading, which goes on when they are given up.
         """
-        if time.monotonic() < self._failed.get(family, 0.0):
+        if time.monotonic() < self._failed.get(group, 0.0):
             return None
-        task = self._bringing.get(family)
+        task = self._bringing.get(group)
         if task is None:
-            task = self._bringing[family] = asyncio.create_task(self._bring(family))
-            task.add_done_callback(lambda done: self._brought(family, done))
+            task = self._bringing[group] = asyncio.create_task(self._bring(group))
+            task.add_done_callback(lambda done: self._brought(group, done))
         try:
             return await asyncio.shield(task)
         except RequestError:
             return None
 
-    def _brought(self, family: str, done: asyncio.Task[Resident]) -> None:
-        del self._bringing[family]
+    def _brought(self, group: str, done: asyncio.Task[Resident]) -> None:
+        del self._bringing[group]
         if not done.cancelled() and (error := done.exception()) is not None:
-            log.warning("%s cannot be loaded: %s", family, error)
+            log.warning("%s cannot be loaded: %s", group, error)
 
-    async def _load(self, family: str) -> Resident:
+    async def _load(self, group: str) -> Resident:
         """Raises InputError with the reasons when the model cannot be served."""
         try:
-            await self._repository.load_model(family)
+            await self._repository.load_model(group)
         except RequestError:
-            self._failed[family] = time.monotonic() + _RETRY_SECONDS
+            self._failed[group] = time.monotonic() + _RETRY_SECONDS
             raise
-        self._failed.pop(family, None)
-        return Resident(family, self._repository, self._drain_seconds)
+        self._failed.pop(group, None)
+        return Resident(group, self._repository, self._drain_seconds)

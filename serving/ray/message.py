@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from starlette.types import ASGIApp, Message, Scope
 
 from ..observe.logs import request_id
 
 __all__ = ["Call", "Reply", "call_of", "respond"]
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 log = logging.getLogger("headrace.serving")
@@ -48,7 +45,7 @@ class Reply(NamedTuple):
     body: bytes
 
 
-def call_of(scope: Message, body: bytes) -> Call:
+def call_of(scope: Scope, body: bytes) -> Call:
     """The request of an ASGI scope, whose body was read."""
     client = scope.get("client")
     return Call(
@@ -63,9 +60,9 @@ def call_of(scope: Message, body: bytes) -> Call:
     )
 
 
-async def respond(app: Application, call: Call) -> Reply:
-    """What an ASGI application answers. Cancelling this is how a client that goes away is told."""
-    scope: Message = {
+async def respond(app: ASGIApp, call: Call) -> Reply:
+    """What an ASGI application answers. Cancelling this is how it learns that the client went away."""
+    scope: Scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1",

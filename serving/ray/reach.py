@@ -1,4 +1,4 @@
-"""Whether what was deployed answers where it is said to be: by a request, as a client would send it."""
+"""Whether what was deployed answers at its address: by a request, as a client would send it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reach(cluster: Cluster, config: ServeConfig) -> None:
 
 
 def _answers(url: str) -> bool:
-    """Whether a replica of an engine says there that it is ready; a server that is none of ours says so in no such header."""
+    """Whether a replica of an engine answers there that it is ready; a server that is none of ours has no such header."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{url}/v2/health/ready", timeout=5) as answer:

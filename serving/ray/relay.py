@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 
-from fastapi import Request
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from ...errors import OverloadedError, RequestError
 from ..config import ServeConfig
 from ..guard.byte_budget import ByteBudget
 from ..http.body import BodyReader
-from .message import Call, Message, Receive, Reply, Send, call_of
-from .routing import check_control, family_of
+from ..http.errors import error_response, response_of
+from ..protocol.routes import find_route
+from .message import Call, Reply, call_of
+from .routing import check_control, group_of
 
 __all__ = ["Relay"]
 
-# How long a replica may take to say that it is ready before the answer is that none is.
+# How long a replica may take to answer that it is ready before the answer is that none is.
 _READY_SECONDS = 5.0
 
 Engine = Callable[[str, Call], Awaitable[Reply]]
@@ -31,56 +33,55 @@ class Relay:
     `engine` raises a RequestError when nobody can answer now. Requests are given up after twice the server's own deadline.
     """
 
-    def __init__(self, config: ServeConfig, families: Mapping[str, str], engine: Engine) -> None:
-        self._families = families
+    def __init__(self, config: ServeConfig, groups: Mapping[str, str], engine: Engine) -> None:
+        self._groups = groups
         self._engine = engine
         self._bodies = BodyReader(limit=config.limits.max_body_bytes, budget=ByteBudget(config.limits.max_inflight_bytes))
         self._body_seconds = config.limits.body_timeout_seconds
         self._patience = 2 * config.batching.default_timeout_seconds
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         try:
-            reply = await self._reply(scope, receive)
+            response = await self._response(scope, receive)
         except ClientDisconnect:
             return
         except RequestError as error:
-            reply = _refusal(error.status, str(error), error)
-        await send({"type": "http.response.start", "status": reply.status, "headers": reply.headers})
-        await send({"type": "http.response.body", "body": reply.body})
+            response = response_of(error)
+        await response(scope, receive, send)
 
-    async def _reply(self, scope: Message, receive: Receive) -> Reply:
+    async def _response(self, scope: Scope, receive: Receive) -> Response:
         method, path = scope["method"], scope["path"]
-        if method == "GET" and path == "/v2/health/live":
-            return Reply(200, [(b"content-length", b"0")], b"")
+        route = find_route(path)
+        probe = route.handler if route is not None and method == "GET" else ""
+        if probe == "live":
+            return Response()
         check_control(method, path)
         async with AsyncExitStack() as held:
             try:
                 async with asyncio.timeout(self._body_seconds):
-                    body = await held.enter_async_context(self._bodies.read(Request(scope, receive)))  # type: ignore[arg-type]
+                    body = await held.enter_async_context(self._bodies.read(Request(scope, receive)))
             except TimeoutError:
-                return _refusal(408, f"the body did not arrive within {self._body_seconds:g} s")
+                return error_response(408, f"the body did not arrive within {self._body_seconds:g} s")
             call = call_of(scope, body)
-            if method == "GET" and path == "/v2/health/ready":
+            if probe == "ready":
                 return await self._ready(call)
             try:
                 async with asyncio.timeout(self._patience):
-                    return await self._engine(family_of(path, self._families), call)
+                    return _response_of(await self._engine(group_of(path, self._groups), call))
             except TimeoutError:
                 raise OverloadedError(f"no replica has answered within {self._patience:g} s; try again later") from None
 
-    async def _ready(self, call: Call) -> Reply:
-        """503 without a body, as one server says it, also when there is no replica to ask."""
+    async def _ready(self, call: Call) -> Response:
+        """503 without a body, as one server answers it, also when there is no replica to ask."""
         try:
             async with asyncio.timeout(_READY_SECONDS):
-                return await self._engine("", call)
+                return _response_of(await self._engine("", call))
         except (TimeoutError, RequestError):
-            return Reply(503, [(b"content-length", b"0")], b"")
+            return Response(status_code=503)
 
 
-def _refusal(status: int, message: str, error: RequestError | None = None) -> Reply:
-    body = json.dumps({"error": message}, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if isinstance(error, OverloadedError):
-        headers.append((b"retry-after", str(error.retry_after).encode()))
-    return Reply(status, headers, body)
+def _response_of(reply: Reply) -> Response:
+    response = Response(reply.body, reply.status)
+    response.raw_headers = reply.headers
+    return response

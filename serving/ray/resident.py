@@ -20,8 +20,8 @@ class Resident:
     call it another time when the object goes away.
     """
 
-    def __init__(self, family: str, repository: ModelRepository, drain_seconds: float) -> None:
-        self.family = family
+    def __init__(self, group: str, repository: ModelRepository, drain_seconds: float) -> None:
+        self.group = group
         self.leases = Leases()
         self._repository = repository
         self._drain_seconds = drain_seconds
@@ -30,5 +30,5 @@ class Resident:
     async def leave(self) -> None:
         """Wait for the requests that use the model, for `drain_seconds` at most, and unload it."""
         if not await asyncio.to_thread(self.leases.retire, self._drain_seconds):
-            log.warning("%s is dropped while it is in use after %g s", self.family, self._drain_seconds)
-        await self._repository.unload_model(self.family)
+            log.warning("%s is dropped while it is in use after %g s", self.group, self._drain_seconds)
+        await self._repository.unload_model(self.group)

@@ -12,8 +12,8 @@ export function hasToken() {
   return token !== "";
 }
 
-/** The server has answered, and refused. `status` is the HTTP status. */
-export class Refused extends Error {
+/** The server has rejected the request. `status` is the HTTP status. */
+export class Rejected extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -23,7 +23,7 @@ export class Refused extends Error {
 /** The server has not answered. */
 export class Unreachable extends Error {}
 
-/** The JSON of an answer, null where there is none; throws Refused or Unreachable, and what `signal` was aborted with. */
+/** The JSON of an answer, null where there is none; throws Rejected or Unreachable, and what `signal` was aborted with. */
 export async function call(path, { method = "GET", body, signal } = {}) {
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   let response, text;
@@ -37,7 +37,7 @@ export async function call(path, { method = "GET", body, signal } = {}) {
     throw new Unreachable("The server does not answer.");
   }
   const answer = parse(text);
-  if (!response.ok) throw new Refused(response.status, answer?.error ?? `The server answered ${response.status}.`);
+  if (!response.ok) throw new Rejected(response.status, answer?.error ?? `The server answered ${response.status}.`);
   return answer;
 }
 

@@ -1,7 +1,7 @@
 // One image to the server and its labels back. Whatever a label says is shown as text.
 
-import { Refused, call, hasToken } from "./api.js";
-import { duration, percent } from "./figures.js";
+import { Rejected, call, hasToken } from "./api.js";
+import { duration, percent } from "./history.js";
 
 const at = (id) => document.getElementById(id);
 
@@ -72,8 +72,8 @@ export class Classifier {
   async send() {
     const model = at("model").value;
     const count = at("count");
-    if (!model) return this.refuse("No model that takes images is served.");
-    if (!count.checkValidity() || !count.value) return this.refuse("Labels must be a number from 1 to 1000.");
+    if (!model) return this.reject("No model that takes images is served.");
+    if (!count.checkValidity() || !count.value) return this.reject("Labels must be a number from 1 to 1000.");
     this.running?.abort();
     const own = (this.running = new AbortController());
     at("outcome").setAttribute("aria-busy", "true");
@@ -84,23 +84,23 @@ export class Classifier {
       this.answer(answer, (performance.now() - begin) / 1000);
     } catch (error) {
       if (own.signal.aborted) return; // a later image has taken its place
-      this.refuse(error instanceof Refused ? `The server refused it (${error.status}): ${error.message}` : error.message);
+      this.reject(error instanceof Rejected ? `The server rejected the image (${error.status}): ${error.message}` : error.message);
     }
     at("outcome").setAttribute("aria-busy", "false");
   }
 
   answer({ model, version, predictions }, seconds) {
-    at("refused").hidden = true;
+    at("rejected").hidden = true;
     at("again").hidden = false;
     at("said").textContent = `${model}, version ${version}, answered in ${duration(seconds)}`;
     at("labels").replaceChildren(...predictions.map(row));
   }
 
-  refuse(message) {
+  reject(message) {
     at("labels").replaceChildren();
     at("said").textContent = "";
-    at("refused").textContent = message;
-    at("refused").hidden = false;
+    at("rejected").textContent = message;
+    at("rejected").hidden = false;
     at("again").hidden = this.image === null;
   }
 

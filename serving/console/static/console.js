@@ -1,6 +1,6 @@
 // Looks at the server every second and shows what it says; asks for a token where one is needed.
 
-import { Refused, call, hasToken, useToken } from "./api.js";
+import { Rejected, call, hasToken, useToken } from "./api.js";
 import { Classifier } from "./classify.js";
 import { Models } from "./models.js";
 
@@ -18,7 +18,7 @@ async function allowed(promise) {
   try {
     return await promise;
   } catch (error) {
-    if (error instanceof Refused && error.status === 403) return null;
+    if (error instanceof Rejected && error.status === 403) return null;
     throw error;
   }
 }
@@ -27,8 +27,8 @@ async function look() {
   try {
     const signal = AbortSignal.timeout(PATIENCE);
     const index = allowed(call("v2/repository/index", { method: "POST", body: "{}", signal }));
-    const [figures, rows] = await Promise.all([call("v1/figures", { signal }), index]);
-    show(figures, rows);
+    const [stats, rows] = await Promise.all([call("v1/figures", { signal }), index]);
+    show(stats, rows);
   } catch (error) {
     fail(error);
   }
@@ -36,21 +36,21 @@ async function look() {
   timer = setTimeout(look, document.hidden ? HIDDEN_PAUSE : PAUSE);
 }
 
-function show(figures, rows) {
+function show(stats, rows) {
   notice("");
   at("access").hidden = !hasToken();
   document.body.classList.remove("stale");
-  health(figures.ready ? "ready" : "not ready", figures.ready ? "READY" : "LOADING");
-  const fronts = figures.front_ends;
+  health(stats.ready ? "ready" : "not ready", stats.ready ? "READY" : "LOADING");
+  const fronts = stats.front_ends;
   at("span").textContent = fronts ? `summed over ${fronts} front end${fronts > 1 ? "s" : ""} and the engine` : "";
-  models.update(rows, figures);
-  classifier.offer(figures.models);
+  models.update(rows, stats);
+  classifier.offer(stats.models);
 }
 
 function fail(error) {
   document.body.classList.add("stale");
   models.miss();
-  if (!(error instanceof Refused)) {
+  if (!(error instanceof Rejected)) {
     health("gone", "UNAVAILABLE");
     notice("The server does not answer. This page tries again every second.");
   } else if (error.status === 401) {
@@ -60,7 +60,7 @@ function fail(error) {
     notice(hasToken() ? "This token is not known to the server." : "");
   } else {
     health("not ready", "LOADING");
-    notice(`${error.status === 503 ? "Not ready" : "The server refused the figures"} (${error.status}): ${error.message}`);
+    notice(`${error.status === 503 ? "Not ready" : "The server rejected the request for live stats"} (${error.status}): ${error.message}`);
   }
 }
 

@@ -1,7 +1,7 @@
 // The list of models: what each does now, its plots, and the buttons of repository control.
 
-import { Refused, call } from "./api.js";
-import { History, duration, short } from "./figures.js";
+import { Rejected, call } from "./api.js";
+import { History, duration, short } from "./history.js";
 import { Bars, Lines } from "./plots.js";
 
 const KINDS = {
@@ -130,7 +130,7 @@ class Card {
     this.history?.miss();
   }
 
-  say(text, failed = false) {
+  report(text, failed = false) {
     this.result.textContent = text;
     this.result.classList.toggle("error", failed);
     this.result.hidden = !text;
@@ -138,7 +138,7 @@ class Card {
 
   busy(text) {
     this.load.disabled = this.unload.disabled = Boolean(text);
-    if (text) this.say(text);
+    if (text) this.report(text);
   }
 }
 
@@ -150,11 +150,11 @@ export class Models {
     this.cards = new Map();
   }
 
-  /** Show what the index and the figures say. The index is null where the token does not open it. */
-  update(index, figures) {
-    const counted = new Map(figures.models.map((model) => [key(model), model]));
-    const rows = index ?? figures.models.map((model) => ({ ...model, state: "READY", reason: "" }));
-    const explicit = index !== null && figures.model_control_mode === "explicit";
+  /** Show the index and the live stats. The index is null where the token does not open it. */
+  update(index, stats) {
+    const counted = new Map(stats.models.map((model) => [key(model), model]));
+    const rows = index ?? stats.models.map((model) => ({ ...model, state: "READY", reason: "" }));
+    const explicit = index !== null && stats.model_control_mode === "explicit";
     const first = new Set();
     const keys = new Set(rows.map(key));
     const serving = rows.filter(({ state }) => state === "READY");
@@ -163,7 +163,7 @@ export class Models {
       card.describe(row, explicit && !first.has(row.name));
       first.add(row.name);
       const counters = counted.get(key(row));
-      if (counters) card.count(figures.time, figures.latency_bounds, counters);
+      if (counters) card.count(stats.time, stats.latency_bounds, counters);
       return card;
     });
     const shown = new Set(cards);
@@ -199,14 +199,14 @@ function key({ name, version }) {
 }
 
 async function control(card, action) {
-  const warning = `Unload ${card.name}? New requests to it are refused until it is loaded again.`;
+  const warning = `Unload ${card.name}? New requests to it are rejected until it is loaded again.`;
   if (action === "unload" && !window.confirm(warning)) return;
   card.busy(action === "load" ? "Loading …" : "Unloading …");
   try {
     await call(`v2/repository/models/${encodeURIComponent(card.name)}/${action}`, { method: "POST", body: "{}" });
-    card.say(action === "load" ? "Loaded." : "Unloaded.");
+    card.report(action === "load" ? "Loaded." : "Unloaded.");
   } catch (error) {
-    card.say(error instanceof Refused ? `Refused (${error.status}): ${error.message}` : error.message, true);
+    card.report(error instanceof Rejected ? `Rejected (${error.status}): ${error.message}` : error.message, true);
   }
   card.busy("");
 }

@@ -1,6 +1,6 @@
 // Small plots in SVG: lines over two minutes, and bars. Colours come from the style sheet; dashes tell lines apart too.
 
-import { roundUp } from "./figures.js";
+import { roundUp } from "./history.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 240;
@@ -56,7 +56,7 @@ class Frame {
     this.element.append(caption, area, this.feet);
   }
 
-  say(names, texts, most) {
+  report(names, texts, most) {
     for (const [index, text] of texts.entries()) if (this.values[index]) this.values[index].textContent = text;
     this.most.textContent = most;
     const said = texts.map((text, index) => (names.length > 1 ? `${names[index]} ${text}` : text)).join(", ");
@@ -82,7 +82,7 @@ export class Lines {
     const most = highest > 0 ? roundUp(highest) : 1;
     for (const [index, path] of this.paths.entries()) path.setAttribute("d", this.trace(points, index, most, now));
     const last = points.findLast((point) => point !== null)?.values ?? this.names.map(() => null);
-    this.frame.say(this.names, last.map(this.format), highest > 0 ? this.format(most) : "");
+    this.frame.report(this.names, last.map(this.format), highest > 0 ? this.format(most) : "");
   }
 
   trace(points, index, most, now) {
@@ -126,7 +126,7 @@ export class Bars {
       }),
     );
     const shares = batches.map(([size, count]) => `${size}: ${Math.round((100 * count) / total)} %`);
-    this.frame.say(["mean"], [mean === null ? "–" : `mean ${mean}`], total ? `${Math.round(100 * most)} %` : "");
+    this.frame.report(["mean"], [mean === null ? "–" : `mean ${mean}`], total ? `${Math.round(100 * most)} %` : "");
     if (!shares.length) return;
     this.frame.drawing.setAttribute("aria-label", `${this.frame.title}, share of each: ${shares.join(", ")}`);
   }

@@ -109,11 +109,11 @@ def test_dropped_and_pasted_images(server, visit, make_photo):
             )
             if good:
                 expect(page.locator("#labels li")).to_have_count(5)
-                expect(page.locator("#refused")).to_be_hidden()
+                expect(page.locator("#rejected")).to_be_hidden()
                 model = page.get_by_role("combobox", name="Model").input_value()
                 assert _shown(page) == [prediction["label"] for prediction in _classify(server, model, content)]
             else:
-                expect(page.locator("#refused")).to_contain_text("refused it (400)")
+                expect(page.locator("#rejected")).to_contain_text("rejected the image (400)")
                 expect(page.locator("#labels li")).to_have_count(0)
                 expect(page.locator("#drop-hint")).to_contain_text("no preview")
 
@@ -159,7 +159,7 @@ def test_models_are_loaded_and_unloaded(models, launch, visit, make_photo, tmp_p
         expect(fragile.get_by_role("status")).to_have_text("Loaded.")
         watched.allowed.append("400")
         page.get_by_role("button", name="Load damaged", exact=True).click()
-        expect(damaged.get_by_role("status")).to_contain_text("Refused (400): failed to load 'damaged'")
+        expect(damaged.get_by_role("status")).to_contain_text("Rejected (400): failed to load 'damaged'")
         page.once("dialog", lambda dialog: dialog.dismiss())
         page.get_by_role("button", name="Unload tiny", exact=True).click()
         page.once("dialog", lambda dialog: dialog.accept())
@@ -210,7 +210,9 @@ def test_tokens(models, launch, visit, make_photo, tmp_path):
         model = page.get_by_role("combobox", name="Model").input_value()
         assert _shown(page) == [one["label"] for one in _classify(server, model, make_photo(5), token=TOKENS["infer"])]
         page.get_by_role("button", name="Reload tiny", exact=True).click()
-        expect(_card(page, "tiny").get_by_role("status")).to_contain_text("Refused (403): this needs a token of category admin")
+        expect(_card(page, "tiny").get_by_role("status")).to_contain_text(
+            "Rejected (403): this needs a token of category admin"
+        )
         use(TOKENS["metrics"])
         expect(page.get_by_role("button", name="Reload tiny", exact=True)).to_be_hidden()
         expect(_card(page, "tiny").locator("dd.rate")).to_have_text("0/s")
@@ -218,7 +220,7 @@ def test_tokens(models, launch, visit, make_photo, tmp_path):
         page.get_by_role("button", name="Reload tiny", exact=True).click()
         expect(_card(page, "tiny").get_by_role("status")).to_have_text("Loaded.")
         page.get_by_role("button", name="Send it again").click()
-        expect(page.locator("#refused")).to_contain_text("refused it (403): this needs a token of category infer")
+        expect(page.locator("#rejected")).to_contain_text("rejected the image (403): this needs a token of category infer")
         assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie, location.href]") == [
             0,
             0,
@@ -337,7 +339,7 @@ def test_quantiles_and_rates_of_the_page(server, visit):
     counts = np.bincount(np.searchsorted(bounds, seconds), minlength=len(bounds) + 1).tolist()
     found = page.evaluate(
         """async ([bounds, counts]) => {
-          const {History, quantile, roundUp} = await import("/console/figures.js");
+          const {History, quantile, roundUp} = await import("/console/history.js");
           const none = counts.map(() => 0);
           const history = new History(bounds);
           const look = (answered, failed, latencies, batches) => ({answered, failed, latencies, batches});

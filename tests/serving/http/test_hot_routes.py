@@ -27,7 +27,7 @@ def apps(models):
     pool = DecodePool(2, limit=16)
     plane = DataPlane(repository, pool, config)
     short, long = create_app(plane), create_app(plane)
-    long.serve_directly(infer=None, classify=None)
+    long.serve_directly([])
     yield short, long
     repository.drain()
     repository.close()
@@ -159,7 +159,8 @@ def test_requests_are_seen_by_what_stands_around():
         raise InputError("no")
 
     app = HotApp()
-    app.serve_directly(infer=refuse, classify=refuse)
+    app.add_api_route("/v2/models/{model}/versions/{version}/infer", refuse, methods=["POST"])
+    app.serve_directly(app.routes[-1:])
 
     async def error(_, __):
         return hot_routes.Response(status_code=400)

@@ -18,7 +18,7 @@ from headrace.serving.ray.config import RayConfig, replica_config
 from headrace.serving.ray.message import Reply, call_of, respond
 from headrace.serving.ray.relay import Relay
 from headrace.serving.ray.resident import Resident
-from headrace.serving.ray.routing import families_of
+from headrace.serving.ray.routing import model_groups
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +29,15 @@ def engine(models):
     repository.load()
     app = create_app(DataPlane(repository, decoder, config))
 
-    async def answer(family, call):
+    async def answer(group, call):
         with contextlib.suppress(RequestError):
-            if family:
-                await repository.load_model(family)
+            if group:
+                await repository.load_model(group)
         return pickle.loads(pickle.dumps(await respond(app, pickle.loads(pickle.dumps(call)))))
 
-    for family in set(families_of(models).values()):
+    for group in set(model_groups(models).values()):
         with contextlib.suppress(RequestError):
-            repository.start_load(family).result(60)
+            repository.start_load(group).result(60)
     yield answer
     repository.close()
     decoder.close()
@@ -48,7 +48,7 @@ def client_of(app):
 
 
 def relay_of(models, engine, **options):
-    return Relay(ServeConfig.of(models=models, **options), families_of(models), engine)
+    return Relay(ServeConfig.of(models=models, **options), model_groups(models), engine)
 
 
 def test_answers_are_those_of_one_server(server, models, engine, requests, said_of):
@@ -67,7 +67,7 @@ def test_tokens_and_ids(models, engine):
     """The token stays at the edge; the id goes with the request."""
     calls = []
 
-    async def note(family, call):
+    async def note(group, call):
         calls.append(call)
         return Reply(200, [], b"")
 
@@ -82,10 +82,10 @@ def test_tokens_and_ids(models, engine):
 
 
 def test_no_replica_is_said_as_it_is(models):
-    async def nobody(family, call):
+    async def nobody(group, call):
         raise OverloadedError("nobody is there", retry_after=7)
 
-    async def never(family, call):
+    async def never(group, call):
         await asyncio.sleep(60)
 
     async def ask():

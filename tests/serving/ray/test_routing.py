@@ -3,13 +3,13 @@
 import pytest
 
 from headrace.errors import ArtifactError, UnsupportedError
-from headrace.serving.ray.routing import check_control, families_of, family_of
+from headrace.serving.ray.routing import check_control, group_of, model_groups
 
-FAMILIES = {"tiny": "tiny", "tiny_classify": "tiny", "tiny_decode": "tiny", "stats": "stats"}
+GROUPS = {"tiny": "tiny", "tiny_classify": "tiny", "tiny_decode": "tiny", "stats": "stats"}
 
 
 @pytest.mark.parametrize(
-    ("path", "family"),
+    ("path", "group"),
     [
         ("/v2/models/tiny", "tiny"),
         ("/v2/models/tiny/infer", "tiny"),
@@ -28,19 +28,19 @@ FAMILIES = {"tiny": "tiny", "tiny_classify": "tiny", "tiny_decode": "tiny", "sta
         ("/", ""),
     ],
 )
-def test_a_path_names_its_model(path, family):
-    assert family_of(path, FAMILIES) == family
+def test_a_path_names_its_model(path, group):
+    assert group_of(path, GROUPS) == group
 
 
 def test_companions_come_with_their_model(models):
-    families = families_of(models)
-    assert list(dict.fromkeys(families.values())) == ["damaged", "fragile", "tiny"]
-    assert {name for name, family in families.items() if family == "tiny"} == {"tiny", "tiny_decode", "tiny_classify"}
+    groups = model_groups(models)
+    assert list(dict.fromkeys(groups.values())) == ["damaged", "fragile", "tiny"]
+    assert {name for name, group in groups.items() if group == "tiny"} == {"tiny", "tiny_decode", "tiny_classify"}
 
 
 def test_a_folder_without_models_is_refused(tmp_path):
     with pytest.raises(ArtifactError, match="holds no models"):
-        families_of(tmp_path)
+        model_groups(tmp_path)
 
 
 def test_models_are_not_loaded_by_hand():

@@ -1,0 +1,203 @@
+"""What answers each HTTP route: the handlers only convert, the data plane knows what requests mean."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import zlib
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from fastapi.responses import JSONResponse, Response
+
+from ...errors import InputError
+from ..console.pages import ConsolePages
+from ..guard.rate_limit import client_of_address
+from ..plane.data_plane import DataPlane
+from ..protocol.codec import control_parameters, decode_request, encode_response
+from ..protocol.json_limits import parse_json
+from .body import BodyReader, decompress, header, header_length, image_of_form, while_connected
+
+__all__ = ["Handlers"]
+
+# Longer JSON is parsed beside the event loop; shorter is done before another thread would have begun.
+_LONG_JSON = 64 * 1024
+# Below this, packing an answer costs more than it saves.
+_WORTH_PACKING = 16 * 1024
+
+# json.dumps makes an encoder at every call that is not its default.
+_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class Handlers:
+    """A method for each handler that protocol/routes.py names. Their docstrings stand in the OpenAPI document."""
+
+    def __init__(self, plane: DataPlane) -> None:
+        self._plane = plane
+        self._limits = plane.config.limits
+        self._bodies = BodyReader(limit=self._limits.max_body_bytes, budget=plane.bytes)
+        self._pages = ConsolePages()
+
+    async def server_metadata(self) -> Response:
+        """Name, version and protocol extensions."""
+        return JSONResponse(self._plane.server_metadata())
+
+    async def live(self) -> Response:
+        """200 while the process answers."""
+        return Response()
+
+    async def ready(self) -> Response:
+        """200 once every model was tried and at least one serves; 503 before, and while shutting down."""
+        return Response(status_code=200 if self._plane.repository.ready else 503)
+
+    async def index(self, request: Request) -> Response:
+        """All models with their state and, for those not served, the reason."""
+        asked = await self._json(request)
+        ready_only = isinstance(asked, dict) and asked.get("ready") is True
+        return JSONResponse(self._plane.repository.index(ready_only=ready_only))
+
+    async def load(self, request: Request, model: str) -> Response:
+        """Load or renew a model; answered once it serves. Only under explicit model control."""
+        await self._plane.load_model(model, await self._control_parameters(request))
+        return Response()
+
+    async def unload(self, request: Request, model: str) -> Response:
+        """Unload a model; answered once no new request finds it. Only under explicit model control."""
+        await self._plane.unload_model(model, await self._control_parameters(request))
+        return Response()
+
+    async def all_statistics(self) -> Response:
+        """Statistics of all models."""
+        return JSONResponse(await self._plane.model_statistics())
+
+    async def model_metadata(self, model: str, version: str = "") -> Response:
+        """A model's versions and tensors."""
+        return JSONResponse(self._plane.model_metadata(model, version))
+
+    async def model_ready(self, model: str, version: str = "") -> Response:
+        """200 when the model serves; otherwise an error that says why not."""
+        self._plane.repository.get(model, version)
+        return Response()
+
+    async def model_config(self, model: str, version: str = "") -> Response:
+        """The model's configuration in Triton's form."""
+        return JSONResponse(self._plane.model_config(model, version))
+
+    async def model_statistics(self, model: str, version: str = "") -> Response:
+        """The model's statistics."""
+        return JSONResponse(await self._plane.model_statistics(model, version))
+
+    async def infer(self, request: Request, model: str, version: str = "") -> Response:
+        """Tensors in, tensors out: JSON, or JSON followed by binary tensors (Inference-Header-Content-Length)."""
+        plane, limits = self._plane, self._limits
+        plane.count_request(_client(request))
+        plane.repository.get(model, version)
+        length = header_length(request)
+        async with self._bodies.read(request) as sent:
+            body, encoding = sent, request.headers.get("content-encoding", "")
+            if encoding not in ("", "identity"):
+                body = await plane.in_pool(partial(decompress, sent, encoding, limits.max_decompressed_bytes))
+            if (len(body) if length is None else length) > _LONG_JSON:
+                message = await plane.in_pool(partial(decode_request, body, length, max_depth=limits.max_json_depth))
+            else:
+                message = decode_request(body, length, max_depth=limits.max_json_depth)
+            answer = await while_connected(request, plane.infer(model, version, message))
+            parts, json_length = encode_response(answer, message)
+        return _packed(request, parts, json_length)
+
+    async def classify(
+        self,
+        request: Request,
+        model: str,
+        k: Annotated[int, Query(ge=1, le=1000, description="how many labels")] = 5,
+        timeout_ms: Annotated[float | None, Query(gt=0, le=3_600_000, description="answer within so many milliseconds")] = None,
+    ) -> Response:
+        """The most probable labels of an image: its bytes as the body, or one file of a multipart form."""
+        plane = self._plane
+        plane.count_request(_client(request))
+        plane.repository.get(model)
+        async with self._bodies.read(request) as body:
+            form = header(request, b"content-type").lower().startswith(b"multipart/")
+            image = await image_of_form(request, body) if form else body
+            timeout = None if timeout_ms is None else timeout_ms / 1000
+            answer = await while_connected(request, plane.classify(model, image, count=k, timeout=timeout))
+            return Response(_to_json(answer), media_type="application/json")
+
+    async def status(self, region: str = "") -> Response:
+        """The registered regions, or one of them."""
+        return JSONResponse(self._plane.shared_memory.status(region))
+
+    async def register(self, request: Request, region: str) -> Response:
+        """Register part of a shared memory object: {"key": ..., "offset": ..., "byte_size": ...}."""
+        memory = self._plane.shared_memory
+        asked = await self._json(request)
+        if not isinstance(asked, dict):
+            raise InputError("the request must be a JSON object")
+        memory.register(region, asked.get("key"), asked.get("byte_size"), asked.get("offset", 0))
+        return Response()
+
+    async def unregister(self, region: str = "") -> Response:
+        """Forget one region, or all."""
+        self._plane.shared_memory.unregister(region)
+        return Response()
+
+    async def cuda_shared_memory(self, action: str, region: str = "") -> Response:
+        """Not supported."""
+        raise self._plane.no_cuda_shared_memory()
+
+    async def log_settings(self) -> Response:
+        """The log settings."""
+        return JSONResponse(self._plane.settings("logging").log.to_json())
+
+    async def change_log_settings(self, request: Request) -> Response:
+        """Change the log settings that are named."""
+        settings = self._plane.settings("logging")
+        return JSONResponse(settings.log.update(await self._json(request)))
+
+    async def trace_settings(self, model: str = "") -> Response:
+        """The trace settings: off."""
+        return JSONResponse(self._plane.trace_settings(model).trace())
+
+    async def change_trace_settings(self, request: Request, model: str = "") -> Response:
+        """Refused unless it changes nothing: this server writes no trace files."""
+        settings = self._plane.trace_settings(model)
+        return JSONResponse(settings.trace(await self._json(request)))
+
+    async def page(self, request: Request) -> Response:
+        """The console."""
+        return self._pages.answer(request, "index.html")
+
+    async def page_file(self, request: Request, name: str) -> Response:
+        """A file of the console's page."""
+        return self._pages.answer(request, name)
+
+    async def live_stats(self) -> Response:
+        """Counters, latency histograms and queues of all models, as the console draws them: rates are their changes."""
+        return JSONResponse(await self._plane.live_stats())
+
+    async def _json(self, request: Request) -> Any:
+        async with self._bodies.read(request) as body:
+            return parse_json(body, max_depth=self._limits.max_json_depth) if body.strip() else {}
+
+    async def _control_parameters(self, request: Request) -> dict[str, Any]:
+        async with self._bodies.read(request) as body:
+            return await asyncio.to_thread(control_parameters, body, max_depth=self._limits.max_json_depth)
+
+
+def _client(request: Request) -> str:
+    client = request.scope.get("client")
+    return client_of_address(client[0]) if client else ""
+
+
+def _packed(request: Request, parts: list[bytes], json_length: int | None) -> Response:
+    """The infer answer, compressed where the client asks for it and it is long enough to gain from that."""
+    body = parts[0] if len(parts) == 1 else b"".join(parts)
+    headers = {} if json_length is None else {"Inference-Header-Content-Length": str(json_length)}
+    accepted = {item.partition(";")[0].strip() for item in request.headers.get("accept-encoding", "").lower().split(",")}
+    encoding = next((known for known in ("gzip", "deflate") if known in accepted), None)
+    if encoding and len(body) >= _WORTH_PACKING:
+        packer = zlib.compressobj(level=1, wbits=31 if encoding == "gzip" else 15)
+        body = packer.compress(body) + packer.flush()
+        headers["Content-Encoding"] = encoding
+    return Response(body, headers=headers, media_type="application/json" if json_length is None else "application/octet-stream")

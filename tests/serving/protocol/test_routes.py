@@ -1,0 +1,52 @@
+"""The table of routes: which row a path has, its parameters, and that each row is answered by somebody."""
+
+import pytest
+
+from headrace.serving.http.handlers import Handlers
+from headrace.serving.protocol.routes import METHODS, ROUTES, SERVICE, Cost, find_route
+
+
+@pytest.mark.parametrize(
+    ("path", "handler", "parameters"),
+    [
+        ("/v2", "server_metadata", {}),
+        ("/v2/models/stats", "all_statistics", {}),
+        ("/v2/models/stats/infer", "infer", {"model": "stats"}),
+        ("/v2/models/tiny", "model_metadata", {"model": "tiny"}),
+        ("/v2/models/tiny/versions/3/infer", "infer", {"model": "tiny", "version": "3"}),
+        ("/v2/trace/setting", "trace_settings", {}),
+        ("/v2/models/tiny/trace/setting", "trace_settings", {"model": "tiny"}),
+        ("/v2/systemsharedmemory/region/r/status", "status", {"region": "r"}),
+        ("/", "page", {}),
+        ("/openapi.json", "", {}),
+    ],
+)
+def test_a_path_has_the_first_row_that_fits(path, handler, parameters):
+    route = find_route(path)
+    assert route.handler == handler
+    assert route.parameters(path) == parameters
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/v2/", "/V2", "/v2/models/a/b", "/v2/models/tiny/infer\n", "/openapi_json", "/console/a/b"]
+)
+def test_another_spelling_has_none(path):
+    assert find_route(path) is None
+
+
+def test_every_row_leads_to_a_handler_and_every_handler_has_a_row():
+    named = {route.handler for route in ROUTES} - {""}
+    assert named == {name for name in vars(Handlers) if not name.startswith("_")}
+
+
+def test_an_optional_part_makes_two_paths():
+    (infer,) = [route for route in ROUTES if route.handler == "infer"]
+    assert infer.paths == ["/v2/models/{model}/versions/{version}/infer", "/v2/models/{model}/infer"]
+
+
+def test_what_runs_a_model_is_the_same_over_both_transports():
+    assert {name for name, method in METHODS.items() if method.cost is Cost.INFERENCE} == {
+        f"/{SERVICE}/ModelInfer",
+        f"/{SERVICE}/ModelStreamInfer",
+    }
+    assert {route.handler for route in ROUTES if route.cost is Cost.INFERENCE} == {"infer", "classify"}
