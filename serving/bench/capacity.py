@@ -10,19 +10,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.markup import escape
+from rich.console import Console
 
-from ...runtime.base.atomic import write_aside
 from .config import BenchConfig
 from .reporting.capacity_plot import capacity_plot
-from .reporting.page import about, inline, page, safe
-from .reporting.page import table as html_table
-from .reporting.report import latencies, number, result_table, table_of, with_spread
+from .reporting.report import Figures, Report, bench_report, number, write_report
 from .reporting.result import BenchResult
 from .run import measure
 from .servers import run_to_end
@@ -85,7 +82,7 @@ class Capacity:
 
 
 def sweep(config: BenchConfig, *, console: Console | None = None) -> Capacity:
-    """Measure the machine, then the server; write sweep.json and sweep.html into `config.out`.
+    """Measure the machine, then the server; write sweep.json, .md and .png into `config.out`.
 
     A baseline of `config` is not measured. Raises BenchError when the machine's figures cannot be taken, and what `measure`
     raises.
@@ -97,10 +94,8 @@ def sweep(config: BenchConfig, *, console: Console | None = None) -> Capacity:
     logs.mkdir(parents=True, exist_ok=True)
     machine = _machine(config.models / name, logs, config.seconds, console)
     found = Capacity(bench=measure(config, console=console), machine=machine)
-    write_aside(out / "sweep.json", json.dumps(found.to_json(), indent=1, default=str).encode())
-    write_aside(out / "sweep.html", _page(found).encode())
-    console.print(_shown(found))
-    console.print(f"Written: {out / 'sweep.json'}, {out / 'sweep.html'}; server logs in {logs}", highlight=False)
+    plot = partial(capacity_plot, found.bench, found.machine, found.knee)
+    write_report(out, "sweep", _report(found), content=found.to_json(), plot=plot, console=console)
     return found
 
 
@@ -116,23 +111,21 @@ def _machine(folder: Path, logs: Path, seconds: float, console: Console) -> dict
     return found
 
 
-def _shown(found: Capacity) -> RenderableType:
-    batches = table_of("The session alone, by batch size")
+def _report(found: Capacity) -> Report:
+    batches = Figures("The session alone, by batch size")
     for column in ("batch", "rows/s", "runs"):
-        batches.add_column(column, justify="left" if column == "runs" else "right")
+        batches.column(column, justify="left" if column == "runs" else "right")
     for batch in found.machine["batches"]:
         rate = batch["rows_per_second"]
-        batches.add_row(
-            str(batch["batch"]),
-            f"{number(rate['median'])} ({number(rate['low'])}-{number(rate['high'])})",
-            escape(batch["runs"]),
-        )
-    machine = table_of("The machine")
+        spread = f"{number(rate['median'])} ({number(rate['low'])}-{number(rate['high'])})"
+        batches.row(str(batch["batch"]), spread, batch["runs"])
+    machine = Figures("The machine")
     for column in ("", "measured peak", "reached by", "roof of this model, images/s"):
-        machine.add_column(column, justify="right" if column == "measured peak" else "left")
-    for precision, peak, by, roofs in _machine_rows(found):
-        machine.add_row(precision, peak, by, roofs)
-    return Group(result_table(found.bench), batches, machine, *_sentences(found))
+        machine.column(column, justify="right" if column == "measured peak" else "left")
+    for row in _machine_rows(found):
+        machine.row(*row)
+    served = bench_report(found.bench)
+    return replace(served, tables=[*served.tables, batches, machine], sentences=[*served.sentences, *_sentences(found)])
 
 
 def _machine_rows(found: Capacity) -> list[tuple[str, str, str, str]]:
@@ -146,46 +139,16 @@ def _machine_rows(found: Capacity) -> list[tuple[str, str, str, str]]:
 
 
 def _sentences(found: Capacity) -> list[str]:
-    said = []
+    sentences = []
     if found.knee is not None and found.best is not None:
-        said.append(f"The knee is at {found.knee} requests at a time; most are answered at {found.best}.")
+        sentences.append(f"The knee is at {found.knee} requests at a time; most are answered at {found.best}.")
     if found.roof is not None:
         precision, roof = found.roof
         served, alone = found.shares["served"], found.shares["session"]
-        said.append(
+        sentences.append(
             f"The roof in {precision} is {number(roof)} images/s: the session alone reaches {alone:.0%} of it, "
             f"the server with decoding and the load generator on the same machine {served:.0%}."
         )
     if "unknown" in found.machine:
-        said.append(f"There is no roof: {found.machine['unknown']}.")
-    return said
-
-
-def _page(found: Capacity) -> str:
-    bench = found.bench
-    rows = [
-        [
-            f"{level} (knee)" if level == found.knee else str(level),
-            safe(with_spread(bench.requests_per_second(HEADRACE, level))).replace("\n", " "),
-            latencies(bench, HEADRACE, level),
-        ]
-        for level in bench.concurrency
-    ]
-    batches = [
-        [
-            str(batch["batch"]),
-            "{median:,.1f} ({low:,.1f}-{high:,.1f})".format(**batch["rows_per_second"]),
-            safe(batch["runs"]),
-        ]
-        for batch in found.machine["batches"]
-    ]
-    machine = [[safe(cell) for cell in row] for row in _machine_rows(found)]
-    sentences = "".join(f"<p>{safe(sentence)}</p>" for sentence in _sentences(found))
-    sections = [
-        ("", inline(capacity_plot(bench, found.machine, found.knee)) + sentences),
-        ("Concurrency", html_table(["at a time", "requests per second", "p50 / p99 ms"], rows, numbers=(0, 1, 2))),
-        ("Batches, the session alone", html_table(["batch", "rows per second", "runs"], batches, numbers=(0, 1))),
-        ("The machine", html_table(["", "measured peak", "reached by", "roof of this model, images/s"], machine, numbers=(1,))),
-        *about(bench),
-    ]
-    return page(f"{bench.model}: throughput and latency", sections)
+        sentences.append(f"There is no roof: {found.machine['unknown']}.")
+    return sentences

@@ -61,7 +61,7 @@ def bench(
     compare: Annotated[
         Path | None, typer.Option(metavar="OLD.json", help="Say what changed beyond the spread since that run.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where the figures (JSON, HTML) and the servers' logs go.")] = Path(
+    out: Annotated[Path, typer.Option(help="Where the figures (JSON, Markdown, PNG) and the servers' logs go.")] = Path(
         "headrace-bench"
     ),
 ) -> None:
@@ -108,9 +108,9 @@ def bench(
     else:
         ok, found = _sweep(config, console) if sweep else _plain(config, console)
     if old is not None:
-        from .reporting.compare import changes_table
+        from .reporting.compare import changes_report
 
-        console.print(changes_table(old, found))
+        console.print(changes_report(old, found).terminal())
     raise typer.Exit(0 if ok else 1)
 
 

@@ -9,7 +9,6 @@ more than rounds of the same processes differ, so a spread of these would be one
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import platform
 import re
 import time
@@ -17,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,13 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from ...errors import BenchError
 from ...runtime.artifact.artifact import load_artifact
 from ...runtime.artifact.plan import Plan
-from ...runtime.base.atomic import write_aside
 from ...runtime.base.fingerprint import fingerprint
 from .config import BenchConfig
 from .images import ImageSet, choose_images
 from .load.loadgen import LoadRequest, LoadResult
 from .reporting.caveats import TRIES, answer_notes, count_errors, is_disturbed, speed_notes
-from .reporting.page import bench_page
 from .reporting.plots import bench_plot
-from .reporting.report import result_table
+from .reporting.report import bench_report, write_report
 from .reporting.result import BenchResult, Measurement
 from .servers import Contender, Server, machine_seconds, own_seconds, terminate_as_exit
 from .services import make_contenders
@@ -44,19 +42,15 @@ PACKAGES = ("headrace", "torch", "onnxruntime", "openvino", "numpy", "pillow", "
 
 
 def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult:
-    """Measure, print the table, and write bench.json, bench.html, bench.png and the servers' logs into `config.out`.
+    """Measure, print the table, and write bench.json, bench.md, bench.png and the servers' logs into `config.out`.
 
     Raises what `measure` raises.
     """
     console = console or Console()
     result = measure(config, console=console)
     out = config.out.resolve()
-    write_aside(out / "bench.json", json.dumps(result.to_json(), indent=1, default=str).encode())
-    write_aside(out / "bench.html", bench_page(result).encode())
-    write_aside(out / "bench.png", bench_plot(result))
-    console.print(result_table(result))
-    written = ", ".join(str(out / f"bench.{kind}") for kind in ("json", "html", "png"))
-    console.print(f"Written: {written}; server logs in {out / 'logs'}", highlight=False, soft_wrap=True)
+    plot = partial(bench_plot, result)
+    write_report(out, "bench", bench_report(result), content=result.to_json(), plot=plot, console=console)
     return result
 
 

@@ -6,22 +6,22 @@ ratio is taken within a round. A step that this model does not have is named wit
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
 from ...errors import BenchError
-from ...runtime.base.atomic import write_aside
 from .config import BenchConfig
 from .images import ImageSet, choose_images
-from .reporting.page import waterfall_page
+from .reporting.plots import waterfall_plot
+from .reporting.report import write_report
 from .reporting.result import BenchResult
+from .reporting.waterfall_report import waterfall_report
 from .reporting.waterfall_result import Waterfall
-from .reporting.waterfall_table import waterfall_table
 from .run import measure
 from .servers import terminate_as_exit
 from .steps import Step, make_steps, write_forms
@@ -35,7 +35,7 @@ _LEAST_AGREEMENT = 0.95
 
 
 def waterfall(config: BenchConfig, *, frontends: int | None = None, console: Console | None = None) -> Waterfall:
-    """Measure every step at the one concurrency of `config`; write waterfall.json and waterfall.html into `config.out`.
+    """Measure every step at the one concurrency of `config`; write waterfall.json, .md and .png into `config.out`.
 
     Raises BenchError when `config` has no baseline to start from or several concurrencies, and what `measure` raises.
     """
@@ -74,10 +74,8 @@ def waterfall(config: BenchConfig, *, frontends: int | None = None, console: Con
         warnings=(*result.warnings, *_synthetic(sent), *other_answers(steps, result)),
     )
     found = Waterfall(bench=result, steps=_as_started(steps, result))
-    write_aside(out / "waterfall.json", json.dumps(found.to_json(), indent=1, default=str).encode())
-    write_aside(out / "waterfall.html", waterfall_page(found).encode())
-    console.print(waterfall_table(found))
-    console.print(f"Written: {out / 'waterfall.json'}, {out / 'waterfall.html'}; server logs in {logs}", highlight=False)
+    plot = partial(waterfall_plot, found)
+    write_report(out, "waterfall", waterfall_report(found), content=found.to_json(), plot=plot, console=console)
     return found
 
 

@@ -8,7 +8,8 @@ import socket
 import threading
 from collections.abc import Callable
 
-from .wire import Message, Reader, WireError, encode
+from .messages import Message
+from .wire import Reader, WireError, encode
 
 __all__ = ["Channel"]
 

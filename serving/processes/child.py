@@ -1,4 +1,4 @@
-"""How a process that the supervisor starts begins: bound to the supervisor's life, deaf to signals, told its configuration."""
+"""How a process that the supervisor starts begins: bound to the supervisor's life, deaf to signals, with its first message."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
-from pydantic import TypeAdapter
-
-from ..config import ServeConfig
 from .control import ControlLink
+from .messages import StartEngine, StartFrontEnd
 
-__all__ = ["begin", "config_from_json", "config_to_json", "orphaned"]
+__all__ = ["begin", "orphaned"]
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_CONFIG = TypeAdapter(ServeConfig)
+Start = TypeVar("Start", StartEngine, StartFrontEnd)
 
 
-def begin(arguments: Sequence[str]) -> tuple[ControlLink, dict[str, Any], list[int]]:
+def begin(arguments: Sequence[str], kind: type[Start]) -> tuple[ControlLink, Start, list[int]]:
     """The link to the supervisor, its first message, and the descriptors that came with it.
 
-    `arguments` are the descriptor of the link and the supervisor's process id. From here on this process cannot outlive the
+    `arguments` are the descriptor of the link and the supervisor's process id. The configuration comes in the message, and
+    never on a command line, which every user of the machine can read. From here on this process cannot outlive the
     supervisor, whatever ends that. SIGTERM and SIGINT are the supervisor's to act on: a terminal or a service manager sends
     them to all processes at once, and draining has an order.
     """
@@ -38,19 +37,12 @@ def begin(arguments: Sequence[str]) -> tuple[ControlLink, dict[str, Any], list[i
     received = control.receive()
     if received is None:
         sys.exit(1)
-    return control, *received
+    start, descriptors = received
+    if not isinstance(start, kind):
+        sys.exit(f"the first message of the supervisor is a {type(start).__name__}; expected a {kind.__name__}")
+    return control, start, descriptors
 
 
 def orphaned() -> None:
     """The supervisor's end of the link is closed, so it is gone: so is this process, if the kernel has not ended it yet."""
     os._exit(1)
-
-
-def config_to_json(config: ServeConfig) -> Any:
-    """The configuration as JSON values. It is never put on a command line, which every user of the machine can read."""
-    return _CONFIG.dump_python(config, mode="json")
-
-
-def config_from_json(values: Any) -> ServeConfig:
-    """The configuration that `config_to_json` wrote."""
-    return _CONFIG.validate_python(values)

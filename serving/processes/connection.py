@@ -25,7 +25,7 @@ from ...errors import (
 from ..batching.batcher import Rows, Ticket
 from .arena import Arena, BlockLayout
 from .channel import Channel
-from .wire import Admit, Cancel, Done, Expire, Failed, Message, Refuse, Settled, Submit
+from .messages import Admit, Cancel, Done, Expire, Failed, Message, Rejected, Settled, Submit
 
 __all__ = ["Connection", "RemoteTicket", "engine_gone", "error_of"]
 
@@ -39,7 +39,7 @@ _ERRORS: dict[int, type[RequestError]] = {
 class RemoteTicket(Ticket):
     """A request that the engine has been asked to take.
 
-    `open` until the engine has said its last word about it, `writing` while this process writes into its block; the block is
+    `open` until the engine is done with it, `writing` while this process writes into its block; the block is
     free for others when it is neither. `state` is "coming", then "done" once the future has, or is about to have, its result.
     """
 
@@ -59,7 +59,7 @@ class RemoteTicket(Ticket):
 class Connection:
     """One engine, from its start to its end: the channel to it, the memory shared with it, and the requests in it.
 
-    What the engine says that is not about a request goes to `on_message`. When it ends, every open request fails with an
+    The engine's messages that are not about a request go to `on_message`. When it ends, every open request fails with an
     OverloadedError, and `on_end` is called. Memory is never used again for another engine: a thread may still write to it.
     """
 
@@ -83,7 +83,7 @@ class Connection:
 
     @property
     def waiting(self) -> int:
-        """Requests about which the engine has not said its last word."""
+        """Requests that the engine is not done with."""
         return len(self._tickets)
 
     @property
@@ -93,7 +93,7 @@ class Connection:
             return self._arena.free_bytes
 
     def admit(self, model: int, layout: BlockLayout, rows: int, timeout: float, priority: int) -> RemoteTicket:
-        """Take a block, and ask the engine for a place; its refusal comes through the ticket. Raises OverloadedError."""
+        """Take a block, and ask the engine for a place; a rejection comes through the ticket. Raises OverloadedError."""
         now = time.monotonic()
         with self._lock:
             if self._ended:
@@ -124,7 +124,7 @@ class Connection:
     def submit(self, ticket: RemoteTicket, inputs: Sequence[np.ndarray]) -> None:
         """Put the inputs into the ticket's block, unless they lie there, and tell the engine.
 
-        Arrays of another shape than the signature's refuse the ticket with an InputError.
+        Arrays of another shape than the signature's reject the ticket with an InputError.
         """
         with self._writing(ticket) as wanted:
             if not wanted:
@@ -141,13 +141,13 @@ class Connection:
             self.reject(ticket, InputError(f"the inputs must have the shapes {[list(shape) for shape in shapes]}"))
 
     def expire(self, ticket: RemoteTicket) -> None:
-        """Have the engine refuse it unless it runs; the answer comes through the ticket."""
+        """Have the engine reject it unless it runs; the answer comes through the ticket."""
         self.channel.send(Expire(ticket.number))
 
     def reject(self, ticket: RemoteTicket, error: HeadraceError) -> None:
         """Answer with an error here, and give up the place there."""
         if self._claim(ticket):
-            self.channel.send(Refuse(ticket.number))
+            self.channel.send(Rejected(ticket.number))
             if ticket.future.set_running_or_notify_cancel():
                 ticket.future.set_exception(error)
 

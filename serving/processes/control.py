@@ -1,19 +1,24 @@
-"""Between the supervisor and one of its processes: rare commands and events as JSON, some with file descriptors."""
+"""Between the supervisor and one of its processes: rare messages, some with file descriptors."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import logging
+import os
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any
+
+from .messages import Message
+from .wire import WireError, decode, encode
 
 __all__ = ["ControlLink"]
 
+log = logging.getLogger("headrace.serving")
+
 _MAX_BYTES = 1 << 16
 _MAX_DESCRIPTORS = 4
-Handler = Callable[[dict[str, Any], list[int]], None]
+Handler = Callable[[Message, list[int]], None]
 
 
 class ControlLink:
@@ -28,23 +33,33 @@ class ControlLink:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return ControlLink(here), there
 
-    def send(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Send one message; the descriptors stay open here. Raises OSError when the other end is gone or does not listen."""
-        data = json.dumps(message).encode()
+        data = encode(message)
         if len(data) > _MAX_BYTES:
-            raise ValueError(f"a control message of {len(data)} bytes; at most {_MAX_BYTES} are taken")
+            raise ValueError(f"a {type(message).__name__} message of {len(data)} bytes; at most {_MAX_BYTES} are taken")
         if descriptors:
             socket.send_fds(self._socket, [data], list(descriptors))
         else:
             self._socket.send(data)
 
-    def receive(self) -> tuple[dict[str, Any], list[int]] | None:
-        """Wait for the next message and its descriptors; None when the other end is gone."""
+    def receive(self) -> tuple[Message, list[int]] | None:
+        """Wait for the next message and its descriptors; None when the other end is gone. Raises WireError on anything else."""
         data, descriptors, _, _ = socket.recv_fds(self._socket, _MAX_BYTES, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
-        return (json.loads(data), descriptors) if data else None
+        if not data:
+            return None
+        try:
+            return decode(data), descriptors
+        except WireError:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise
 
     def listen(self, on_message: Handler, on_end: Callable[[], None] = lambda: None) -> None:
-        """Call `on_message` on the running event loop for what arrives from now on, and `on_end` once at the end."""
+        """Call `on_message` on the running event loop for what arrives from now on, and `on_end` once at the end.
+
+        The end is that of the other process, or a message that none of ours sends.
+        """
         loop = asyncio.get_running_loop()
         self._socket.setblocking(False)
 
@@ -54,6 +69,9 @@ class ControlLink:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
+                received = None
+            except WireError as error:
+                log.error("a process of this server sent what it never should: %s", error)
                 received = None
             if received is None:
                 self.close()

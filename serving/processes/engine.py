@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import logging
 import mmap
 import socket
 import sys
-from typing import Any
 
 import uvloop
 
@@ -23,12 +21,24 @@ from ..observe.logs import log_output
 from ..observe.metrics import metrics_app
 from ..ready_file import report
 from .arena import BlockLayout, map_memory
-from .child import begin, config_from_json, orphaned
+from .child import begin, orphaned
 from .control import ControlLink
 from .description import describe
 from .endpoints import Endpoints
-from .engine_session import Desk, Served
-from .wire import Catalogue, Control, Settled
+from .engine_session import EngineSession, NumberedModel
+from .messages import (
+    Catalogue,
+    Connect,
+    Description,
+    Loaded,
+    LoadModel,
+    Message,
+    ModelCounts,
+    Settled,
+    StartEngine,
+    Stop,
+    UnloadModel,
+)
 
 __all__ = ["Engine"]
 
@@ -49,10 +59,10 @@ class Engine:
         self._repository = ModelRepository(config, self._on_change)
         self._stop = asyncio.Event()
         self._loaded = False
-        self._desks: set[Desk] = set()
+        self._sessions: set[EngineSession] = set()
         self._serial = 0
         # A version keeps its number until no front end can have a request to it any more, and stays open as long.
-        self._served: dict[int, Served] = {}
+        self._numbered: dict[int, NumberedModel] = {}
         self._numbers = itertools.count(1)
         self._current: list[int] = []
         self._seen_by_all = asyncio.Event()
@@ -78,34 +88,36 @@ class Engine:
         finally:
             self._repository.drain()
             await endpoints.stop()
-            for desk in list(self._desks):
-                desk.channel.close()
+            for session in list(self._sessions):
+                session.channel.close()
             await self._loop.run_in_executor(None, self._repository.close)
 
-    def _on_command(self, command: dict[str, Any], descriptors: list[int]) -> None:
-        match command["do"]:
-            case "connect":
+    def _on_command(self, command: Message, descriptors: list[int]) -> None:
+        match command:
+            case Connect():
                 connected, memory = descriptors
                 self._connect(socket.socket(fileno=connected), map_memory(memory))
-            case "stop":
+            case Stop():
                 self._repository.drain()
                 self._stop.set()
+            case _:
+                log.error("the supervisor sent a %s", type(command).__name__)
 
     def _connect(self, connected: socket.socket, memory: mmap.mmap) -> None:
-        desk = Desk(
+        session = EngineSession(
             connected,
             memory,
-            self._served,
+            self._numbered,
             statistics=self._statistics,
             control=self._on_control,
             on_change=self._tidy,
             on_end=self._leave,
         )
-        self._desks.add(desk)
+        self._sessions.add(session)
         self._announce()
 
-    def _leave(self, desk: Desk) -> None:
-        self._desks.discard(desk)
+    def _leave(self, session: EngineSession) -> None:
+        self._sessions.discard(session)
         self._tidy()
 
     def _on_change(self) -> None:
@@ -113,42 +125,42 @@ class Engine:
         self._loop.call_soon_threadsafe(self._announce)
 
     def _announce(self) -> None:
-        """Tell every front end what is served now."""
-        catalogue = self._catalogue()
+        """Send every front end what is served now."""
         self._serial += 1
         self._seen_by_all.clear()
-        self._current = [model["number"] for model in catalogue["models"]]
-        record = Catalogue(self._serial, json.dumps(catalogue))
-        for desk in self._desks:
-            desk.publish(record, self._current)
+        catalogue = self._catalogue()
+        self._current = [model.number for model in catalogue.models]
+        for session in self._sessions:
+            session.publish(catalogue, self._current)
         self._tidy()
 
     def _tidy(self) -> None:
         """Let go of the versions that nobody leases any more, and notice when every front end has seen the last catalogue."""
-        used = {*self._current, *(number for desk in self._desks for number in desk.held)}
-        for number in self._served.keys() - used:
-            self._served.pop(number).model.leases.release()
-        if all(desk.seen == self._serial for desk in self._desks):
+        used = {*self._current, *(number for session in self._sessions for number in session.held)}
+        for number in self._numbered.keys() - used:
+            self._numbered.pop(number).model.leases.release()
+        if all(session.seen == self._serial for session in self._sessions):
             self._seen_by_all.set()
 
-    def _catalogue(self) -> dict[str, Any]:
-        models, refused = [], {}
+    def _catalogue(self) -> Catalogue:
+        models: list[Description] = []
+        rejected = {}
         for model in self._repository.ready_models():
             try:
                 models.append(describe(model, self._number))
             except ArtifactError as error:
-                refused[model.name, model.version] = str(error)
-        index = [
-            entry | ({"state": "UNAVAILABLE", "reason": refused[key]} if key in refused else {})
+                rejected[model.name, model.version] = str(error)
+        index = (
+            entry | ({"state": "UNAVAILABLE", "reason": rejected[key]} if key in rejected else {})
             for entry in self._repository.index()
             for key in [(entry["name"], entry["version"])]
-        ]
-        ready = self._repository.ready and bool(models or not refused)
-        return {"loaded": self._loaded, "ready": ready, "index": index, "models": models}
+        )
+        ready = self._repository.ready and bool(models or not rejected)
+        return Catalogue(serial=self._serial, loaded=self._loaded, ready=ready, index=tuple(index), models=tuple(models))
 
     def _number(self, model: Model) -> int:
         """The number by which front ends call a model; ArtifactError when its requests cannot be passed between processes."""
-        number = next((number for number, served in self._served.items() if served.model is model), None)
+        number = next((number for number, numbered in self._numbered.items() if numbered.model is model), None)
         if number is not None:
             return number
         if isinstance(model, TensorModel):
@@ -159,72 +171,68 @@ class Engine:
                     f"a request of {most} rows takes {layout.size(most):,} bytes of shared memory, of which each front end "
                     f"has {self._config.processes.ring_mib << 20:,}; allow more with --ring-mib"
                 )
-            served = Served(model, model.batcher, layout)
+            numbered = NumberedModel(model, model.batcher, layout)
         else:
-            served = Served(model)
+            numbered = NumberedModel(model)
         if not model.leases.acquire():  # it was exchanged a moment ago, of which the next announcement tells
             raise ArtifactError("it is being exchanged for another version")
         number = next(self._numbers)
-        self._served[number] = served
+        self._numbered[number] = numbered
         return number
 
-    def _statistics(self) -> str:
-        return json.dumps(
-            {
-                number: {"statistics": served.model.statistics.snapshot(), "figures": model_live_stats(served.model)}
-                for number, served in self._served.items()
-            }
-        )
+    def _statistics(self) -> dict[int, ModelCounts]:
+        return {
+            number: ModelCounts(numbered.model.statistics.snapshot(), model_live_stats(numbered.model))
+            for number, numbered in self._numbered.items()
+        }
 
-    def _on_control(self, desk: Desk, asked: Control) -> None:
-        task = asyncio.ensure_future(self._settle(desk, asked))
+    def _on_control(self, session: EngineSession, asked: LoadModel | UnloadModel) -> None:
+        task = asyncio.ensure_future(self._settle(session, asked))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
-    async def _settle(self, desk: Desk, asked: Control) -> None:
+    async def _settle(self, session: EngineSession, asked: LoadModel | UnloadModel) -> None:
         """Load or unload, and answer once requests find it so at every front end."""
-        command = json.loads(asked.text)
         try:
-            if command["do"] == "load":
-                await self._repository.load_model(command["name"], command["config"])
+            if isinstance(asked, LoadModel):
+                await self._repository.load_model(asked.name, asked.config)
             else:
-                await self._repository.unload_model(command["name"], dependents=command["dependents"])
+                await self._repository.unload_model(asked.name, dependents=asked.dependents)
             async with asyncio.timeout(_SEEN_SECONDS):
                 await self._seen_by_all.wait()
         except TimeoutError:
             log.warning("a front end has not answered for %g s", _SEEN_SECONDS)
         except RequestError as error:
             retry_after = error.retry_after if isinstance(error, OverloadedError) else 0
-            desk.channel.send(Settled(asked.question, error.status, retry_after, str(error)))
+            session.channel.send(Settled(asked.question, error.status, retry_after, str(error)))
             return
         except Exception as error:  # whatever it was, the client is not left waiting
-            log.error("control of model %s failed", command["name"], exc_info=error)
+            log.error("control of model %s failed", asked.name, exc_info=error)
             text = "internal error; the server's log says more"
-            desk.channel.send(Settled(asked.question, ExecutionError.status, 0, text))
+            session.channel.send(Settled(asked.question, ExecutionError.status, 0, text))
             return
-        desk.channel.send(Settled(asked.question, 0, 0, ""))
+        session.channel.send(Settled(asked.question, 0, 0, ""))
 
     def _report(self, failure: str) -> None:
-        """Tell the supervisor how loading ended, in few enough words for one message."""
+        """Report to the supervisor how loading ended, in few enough words for one message."""
         catalogue = self._catalogue()
-        names = list(dict.fromkeys(model["name"] for model in catalogue["models"]))
+        names = list(dict.fromkeys(model.name for model in catalogue.models))
         if len(names) > _NAMED:
             names[_NAMED:] = [f"{len(names) - _NAMED} more"]
-        if not failure and self._repository.ready_models() and not catalogue["models"]:
-            reasons = "\n".join(f"  {entry['name']}: {entry['reason']}" for entry in catalogue["index"])
+        if not failure and self._repository.ready_models() and not catalogue.models:
+            reasons = "\n".join(f"  {entry['name']}: {entry['reason']}" for entry in catalogue.index)
             failure = f"none of the models in {self._config.models} can be served:\n{reasons}"
-        self._control.send({"event": "loaded", "models": names, "failure": failure[:_FAILURE_LENGTH]})
+        self._control.send(Loaded(tuple(names), failure[:_FAILURE_LENGTH]))
 
 
 def main() -> None:
     """What the supervisor starts as `python -m headrace.serving.processes.engine`."""
-    control, start, descriptors = begin(sys.argv)
+    control, start, descriptors = begin(sys.argv, StartEngine)
     metrics = socket.socket(fileno=descriptors[0]) if descriptors else None
-    config = config_from_json(start["config"])
-    with log_output(config.observe.log_format), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with log_output(start.config.observe.log_format), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
         async def run() -> None:
-            await Engine(config, control, metrics).run()
+            await Engine(start.config, control, metrics).run()
 
         runner.run(run())
 

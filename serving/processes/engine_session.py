@@ -18,31 +18,33 @@ from ..batching.statistics import FAILURES
 from ..models.models import Model, TensorModel
 from .arena import ALIGNMENT, BlockLayout
 from .channel import Channel
-from .wire import (
+from .messages import (
     Admit,
     AskStatistics,
     Cancel,
     Catalogue,
-    Control,
     Count,
     Counted,
     Done,
     Expire,
     Failed,
+    LoadModel,
     Message,
-    Refuse,
+    ModelCounts,
+    Rejected,
     Released,
     Seen,
     Statistics,
     Submit,
+    UnloadModel,
 )
 
-__all__ = ["Desk", "Served"]
+__all__ = ["EngineSession", "NumberedModel"]
 
 log = logging.getLogger("headrace.serving")
 
 
-class Served(NamedTuple):
+class NumberedModel(NamedTuple):
     """A model under the number by which front ends call it; companions have no batcher and no layout, they are only counted.
 
     It is in use, by its `leases`, for as long as it has a number.
@@ -60,7 +62,7 @@ class _Job(NamedTuple):
     offset: int
 
 
-class Desk:
+class EngineSession:
     """Serves one front end until it ends, and then gives up what it had asked for.
 
     `models` is looked up for every request, so that it may change. `held` are the numbers that the front end may still use, and
@@ -72,12 +74,12 @@ class Desk:
         self,
         connected: socket.socket,
         memory: mmap.mmap,
-        models: Mapping[int, Served],
+        models: Mapping[int, NumberedModel],
         *,
-        statistics: Callable[[], str],
-        control: Callable[[Desk, Control], None],
+        statistics: Callable[[], Mapping[int, ModelCounts]],
+        control: Callable[[EngineSession, LoadModel | UnloadModel], None],
         on_change: Callable[[], None],
-        on_end: Callable[[Desk], None],
+        on_end: Callable[[EngineSession], None],
     ) -> None:
         self.held: set[int] = set()
         self.seen = 0
@@ -91,7 +93,7 @@ class Desk:
         self.channel = Channel(connected, self._on_message, self._ended)
 
     def publish(self, catalogue: Catalogue, numbers: Iterable[int]) -> None:
-        """Tell the front end what is served now: the models of these numbers."""
+        """Send the front end what is served now: the models of these numbers."""
         self.held.update(numbers)
         self.channel.send(catalogue)
 
@@ -108,12 +110,12 @@ class Desk:
             case Expire(number):
                 if job := self._jobs.get(number):
                     job.batcher.expire(job.ticket)
-            case Refuse(number):
+            case Rejected(number):
                 if job := self._jobs.get(number):
-                    job.batcher.reject(job.ticket, HeadraceError("the front end refused it"))
+                    job.batcher.reject(job.ticket, HeadraceError("the front end rejected the request"))
             case Count(number, what, rows, ns):
-                if served := self._models.get(number):
-                    _count(served.model, what, rows, ns)
+                if numbered := self._models.get(number):
+                    _count(numbered.model, what, rows, ns)
             case AskStatistics(question):
                 self.channel.send(Statistics(question, self._statistics()))
             case Seen(serial):
@@ -122,24 +124,24 @@ class Desk:
             case Released(number):
                 self.held.discard(number)
                 self._on_change()
-            case Control():
+            case LoadModel() | UnloadModel():
                 self._control(self, message)
             case _:
                 log.error("a front end sent a %s", type(message).__name__)
 
     def _admit(self, asked: Admit) -> None:
         try:
-            served = self._models.get(asked.model)
-            if served is None or served.batcher is None or served.layout is None:
+            numbered = self._models.get(asked.model)
+            if numbered is None or numbered.batcher is None or numbered.layout is None:
                 raise OverloadedError("the model was exchanged meanwhile; try again")
-            end = asked.offset + served.layout.size(asked.rows)
+            end = asked.offset + numbered.layout.size(asked.rows)
             if asked.offset % ALIGNMENT or end > len(self._memory) or asked.ticket in self._jobs:
                 raise ExecutionError("the request did not reach the engine in one piece")
-            ticket = served.batcher.admit(asked.rows, timeout=asked.timeout, priority=asked.priority, arrived=asked.arrived)
+            ticket = numbered.batcher.admit(asked.rows, timeout=asked.timeout, priority=asked.priority, arrived=asked.arrived)
         except RequestError as error:
             self._fail(asked.ticket, error)
             return
-        self._jobs[asked.ticket] = _Job(ticket, served.batcher, served.layout, asked.offset)
+        self._jobs[asked.ticket] = _Job(ticket, numbered.batcher, numbered.layout, asked.offset)
         ticket.future.add_done_callback(partial(self._answered, asked.ticket))
 
     def _answered(self, number: int, future: Future[Rows]) -> None:

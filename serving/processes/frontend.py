@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 import uvloop
 
@@ -18,12 +18,15 @@ from ..observe.telemetry import Telemetry
 from ..plane.data_plane import DataPlane
 from ..plane.settings import Settings
 from .arena import map_memory
-from .child import begin, config_from_json, orphaned
+from .child import begin, orphaned
 from .control import ControlLink
 from .endpoints import Endpoints, listen
+from .messages import Connect, Message, Serving, StartFrontEnd, Stop
 from .remote import RemoteRepository
 
 __all__ = ["FrontEnd"]
+
+log = logging.getLogger("headrace.serving")
 
 
 class FrontEnd:
@@ -67,24 +70,26 @@ class FrontEnd:
         if telemetry is not None:
             await asyncio.get_running_loop().run_in_executor(None, telemetry.close)
 
-    def _on_command(self, command: dict[str, Any], descriptors: list[int]) -> None:
-        match command["do"]:
-            case "connect":
+    def _on_command(self, command: Message, descriptors: list[int]) -> None:
+        match command:
+            case Connect():
                 connected, memory = descriptors
                 self._repository.connect(socket.socket(fileno=connected), map_memory(memory))
-            case "stop":
+            case Stop():
                 self._repository.drain()
                 self._stop.set()
                 self._loaded.set()  # or it would wait for an engine that ends as well
+            case _:
+                log.error("the supervisor sent a %s", type(command).__name__)
 
     def _on_change(self) -> None:
-        """Tell the supervisor, once, that this front end answers for what the engine has loaded."""
+        """Report to the supervisor, once, that this front end answers for what the engine has loaded."""
         if not self._repository.loaded:
             return
         self._loaded.set()
         if self._listening and not self._serving:
             self._serving = True
-            self._control.send({"event": "serving"})
+            self._control.send(Serving())
 
 
 def _share_of(config: ServeConfig) -> ServeConfig:
@@ -99,12 +104,14 @@ def _share_of(config: ServeConfig) -> ServeConfig:
 
 def main() -> None:
     """What the supervisor starts as `python -m headrace.serving.processes.frontend`."""
-    control, start, _ = begin(sys.argv)
-    config = config_from_json(start["config"])
-    with log_output(config.observe.log_format) as log_settings, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    control, start, _ = begin(sys.argv, StartFrontEnd)
+    with (
+        log_output(start.config.observe.log_format) as log_settings,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
 
         async def run() -> None:
-            await FrontEnd(config, control, start["ports"], log_settings, joins=start["joins"]).run()
+            await FrontEnd(start.config, control, start.ports, log_settings, joins=start.joins).run()
 
         runner.run(run())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import logging
 import mmap
 import socket
@@ -22,8 +21,20 @@ from ..models.notifications import Notifications
 from ..models.response_cache import ResponseCache
 from .connection import Connection, engine_gone, error_of
 from .description import model_of
+from .messages import (
+    AskStatistics,
+    Catalogue,
+    LoadModel,
+    Message,
+    ModelCounts,
+    Released,
+    Seen,
+    Settled,
+    Statistics,
+    TensorDescription,
+    UnloadModel,
+)
 from .remote_model import RemoteQueue, RemoteStatistics
-from .wire import AskStatistics, Catalogue, Control, Message, Released, Seen, Settled, Statistics
 
 __all__ = ["RemoteRepository"]
 
@@ -68,7 +79,7 @@ class RemoteRepository:
         self._connection = Connection(connected, memory, on_message=self._on_message, on_end=self._on_end)
         if before is not None:
             before.channel.close()
-        # Numbers are one engine's; the models stay known until this one describes its own, and refuse until then.
+        # Numbers are one engine's; the models stay known until this one describes its own, and reject requests until then.
         self._known = {}
         self._loaded = self._serves = False
         self.notifications.notify()
@@ -136,36 +147,36 @@ class RemoteRepository:
 
     async def load_model(self, name: str, config: str | None = None) -> None:
         """See `ModelRepository.load_model`; returns once every front end serves it."""
-        await self._control(do="load", name=name, config=config)
+        await self._control(partial(LoadModel, name=name, config=config))
 
     async def unload_model(self, name: str, *, dependents: bool = False) -> None:
         """See `ModelRepository.unload_model`."""
-        await self._control(do="unload", name=name, dependents=dependents)
+        await self._control(partial(UnloadModel, name=name, dependents=dependents))
 
     async def statistics(self, models: Sequence[Model]) -> list[dict[str, Any]]:
-        """What each of the models has counted. Raises OverloadedError when the engine does not say."""
-        return [said["statistics"] if said else ModelStatistics().snapshot() for said in await self._counted(models)]
+        """What each of the models has counted. Raises OverloadedError when the engine does not answer."""
+        return [counts.statistics if counts else ModelStatistics().snapshot() for counts in await self._counted(models)]
 
     async def live_stats(self, models: Sequence[Model]) -> list[dict[str, Any]]:
-        """What each of the models does right now, in the engine. Raises OverloadedError when the engine does not say."""
+        """What each of the models does right now, in the engine. Raises OverloadedError when the engine does not answer."""
         return [
-            said["figures"] if said else model_live_stats(model)
-            for model, said in zip(models, await self._counted(models), strict=True)
+            counts.live_stats if counts else model_live_stats(model)
+            for model, counts in zip(models, await self._counted(models), strict=True)
         ]
 
-    async def _counted(self, models: Sequence[Model]) -> list[dict[str, Any] | None]:
+    async def _counted(self, models: Sequence[Model]) -> list[ModelCounts | None]:
         """What the engine has counted of each; None of one that was exchanged meanwhile."""
         try:
             async with asyncio.timeout(_STATISTICS_SECONDS):
                 answer = await self._ask(AskStatistics)
         except TimeoutError:
             raise OverloadedError("the engine does not answer; try again later") from None
-        counted = json.loads(answer.text)
-        numbers = {key: str(known.number) for key, known in self._known.items()}
-        return [counted.get(numbers.get(id(model), "")) for model in models]
+        assert isinstance(answer, Statistics), "what answers the question"
+        numbers = {key: known.number for key, known in self._known.items()}
+        return [answer.counts.get(numbers.get(id(model), 0)) for model in models]  # numbers begin with 1
 
     def drain(self) -> None:
-        """Say "not ready" from now on; what arrives is still answered."""
+        """Report "not ready" from now on; what arrives is still answered."""
         self._draining = True
         self.notifications.notify()
 
@@ -174,12 +185,12 @@ class RemoteRepository:
         if self._connection is not None:
             self._connection.channel.close()
 
-    async def _control(self, **command: Any) -> None:
-        answer = await self._ask(partial(Control, text=json.dumps(command)))
+    async def _control(self, command: Callable[[int], LoadModel | UnloadModel]) -> None:
+        answer = await self._ask(command)
         if isinstance(answer, Settled) and answer.status:
             raise error_of(answer)
 
-    async def _ask(self, message: Callable[[int], AskStatistics | Control]) -> Statistics | Settled:
+    async def _ask(self, message: Callable[[int], AskStatistics | LoadModel | UnloadModel]) -> Statistics | Settled:
         if self._connection is None:
             raise engine_gone()
         question = next(self._next_question)
@@ -192,9 +203,9 @@ class RemoteRepository:
 
     def _on_message(self, message: Message) -> None:
         match message:
-            case Catalogue(serial, text):
-                self._update(json.loads(text))
-                self._send(Seen(serial))
+            case Catalogue():
+                self._update(message)
+                self._send(Seen(message.serial))
                 self.notifications.notify()
             case Statistics() | Settled():
                 if (answer := self._questions.get(message.question)) and not answer.done():
@@ -202,21 +213,21 @@ class RemoteRepository:
             case _:
                 log.error("the engine sent a %s", type(message).__name__)
 
-    def _update(self, catalogue: dict[str, Any]) -> None:
+    def _update(self, catalogue: Catalogue) -> None:
         connection = self._connection
         assert connection is not None, "catalogues come over the connection"
         before = {known.number: known for known in self._known.values()}
         now: dict[int, Model] = {}
         models: dict[str, dict[str, Model]] = {}
         # Tensor models come first, since the others refer to them.
-        for said in sorted(catalogue["models"], key=lambda said: bool(said["kind"] != "tensor")):
-            number = said["number"]
+        for described in sorted(catalogue.models, key=lambda one: not isinstance(one, TensorDescription)):
+            number = described.number
             known = before.get(number)
             model = now[number] = (
                 known.model
                 if known
                 else model_of(
-                    said,
+                    described,
                     now,
                     config=self._config,
                     statistics=RemoteStatistics(connection, number),
@@ -226,17 +237,17 @@ class RemoteRepository:
             )
             if known is None:
                 self._known[id(model)] = _Known(number, model)
-            models.setdefault(said["name"], {})[said["version"]] = model
+            models.setdefault(described.name, {})[described.version] = model
         self._models = models
-        self._index = catalogue["index"]
+        self._index = list(catalogue.index)
         self._described = True
-        self._loaded, self._serves = catalogue["loaded"], catalogue["ready"]
+        self._loaded, self._serves = catalogue.loaded, catalogue.ready
         for known in [known for known in self._known.values() if known.number not in now]:
             known.current = False
             self._release(known)
 
     def _release(self, known: _Known) -> None:
-        """Let the engine close a model that is neither current nor used; of an earlier engine's nobody hears."""
+        """Let the engine close a model that is neither current nor used; an earlier engine hears of none."""
         if known.current or known.uses or self._known.get(id(known.model)) is not known:
             return
         del self._known[id(known.model)]

@@ -13,7 +13,7 @@ from ..batching.latency_table import LatencyTable
 from ..batching.statistics import FAILURES, ModelStatistics
 from .arena import BlockLayout
 from .connection import Connection, RemoteTicket
-from .wire import Count, Counted
+from .messages import Count, Counted
 
 __all__ = ["RemoteQueue", "RemoteStatistics"]
 

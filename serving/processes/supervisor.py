@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -19,11 +20,13 @@ from ..guard.tls import load_tls
 from ..observe.telemetry import check_installed
 from ..ready_file import report, serving_line, write_ready
 from .arena import create_memory
-from .child import config_to_json
 from .control import ControlLink
+from .messages import Connect, Loaded, Message, Serving, StartEngine, StartFrontEnd, Stop
 from .ports import Ports
 
 __all__ = ["Supervisor"]
+
+log = logging.getLogger("headrace.serving")
 
 # A process that ends sooner than this after its start is started again later and later, up to so many seconds.
 _SETTLED_SECONDS, _FIRST_DELAY, _LONGEST_DELAY = 10.0, 0.1, 10.0
@@ -33,7 +36,7 @@ _ENGINE = "the engine"
 
 
 class _Process:
-    """One running process: what it is called, its link, and whether it serves as far as it has said."""
+    """One running process: what it is called, its link, and whether it has reported that it serves."""
 
     def __init__(self, name: str, running: asyncio.subprocess.Process, link: ControlLink) -> None:
         self.name = name
@@ -41,7 +44,7 @@ class _Process:
         self.link = link
         self.serving = False
 
-    def send(self, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+    def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
         """Send; a process that has just ended, or never reads, is somebody else's matter."""
         with contextlib.suppress(OSError):
             self.link.send(message, descriptors)
@@ -65,7 +68,7 @@ class Supervisor:
         self._serving = asyncio.Event()
         self._failed: asyncio.Future[None] | None = None
         self._processes: dict[str, _Process] = {}
-        self._loaded: dict[str, Any] | None = None
+        self._loaded: Loaded | None = None
         self._front_ends = [f"front end {number + 1}" for number in range(config.front_ends)]
 
     async def run(self) -> None:
@@ -137,12 +140,11 @@ class Supervisor:
                 pass_fds=(theirs.fileno(),),
             )
         process = self._processes[name] = _Process(name, running, link)
-        start: dict[str, Any] = {"config": config_to_json(self._config)}
         if name == _ENGINE:
-            process.send(start, () if self._ports.metrics is None else (self._ports.metrics.fileno(),))
+            process.send(StartEngine(self._config), () if self._ports.metrics is None else (self._ports.metrics.fileno(),))
         else:
             others = any(other in self._processes for other in self._front_ends if other != name)
-            process.send(start | {"ports": self._ports.numbers, "joins": others and self._serving.is_set()})
+            process.send(StartFrontEnd(self._config, self._ports.numbers, others and self._serving.is_set()))
         link.listen(partial(self._on_event, process))
         for front_end in self._front_ends if name == _ENGINE else [name]:
             self._connect(front_end)
@@ -157,24 +159,27 @@ class Supervisor:
         pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         for process, one in zip(ends, pair, strict=True):
             assert process is not None
-            process.send({"do": "connect"}, (one.fileno(), memory))
+            process.send(Connect(), (one.fileno(), memory))
             one.close()
         os.close(memory)
 
-    def _on_event(self, process: _Process, message: dict[str, Any], _: list[int]) -> None:
-        if message["event"] == "loaded":
-            self._loaded = message
-            if message["failure"] and not self._serving.is_set():
-                self._fail(ArtifactError(message["failure"]))
-        elif message["event"] == "serving":
-            process.serving = True
+    def _on_event(self, process: _Process, event: Message, _: list[int]) -> None:
+        match event:
+            case Loaded():
+                self._loaded = event
+                if event.failure and not self._serving.is_set():
+                    self._fail(ArtifactError(event.failure))
+            case Serving():
+                process.serving = True
+            case _:
+                log.error("%s sent a %s", process.name, type(event).__name__)
         serving = {process.name for process in self._processes.values() if process.serving}
         if self._loaded and serving >= set(self._front_ends):
             self._serving.set()
 
     def _announce(self) -> None:
         assert self._loaded is not None
-        report(serving_line(self._loaded["models"], self._config, self._ports.numbers))
+        report(serving_line(self._loaded.models, self._config, self._ports.numbers))
         if self._config.addresses.ready_file is not None:
             write_ready(self._config.addresses.ready_file, {**self._ports.numbers, "pid": os.getpid()})
 
@@ -187,7 +192,7 @@ class Supervisor:
         for names in (self._front_ends, [_ENGINE]):
             ending = [process for name in names if (process := self._processes.get(name))]
             for process in ending:
-                process.send({"do": "stop"})
+                process.send(Stop())
             self._ports.close()
             await asyncio.gather(*(self._end(process) for process in ending))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..subject import HEADRACE
-from .plots import COLOURS, GREY, MARKERS, drawn_as, new_figure, whiskers
+from .plots import COLOURS, GREY, MARKERS, new_figure, png_of, whiskers
 from .result import BenchResult, Spread
 
 __all__ = ["capacity_plot"]
@@ -14,7 +14,7 @@ __all__ = ["capacity_plot"]
 _DASHES = {"fp32": ":", "bf16": "--", "fp16": "--", "int8": "-."}
 
 
-def capacity_plot(bench: BenchResult, machine: Mapping[str, Any], knee: int | None, kind: str = "svg") -> bytes:
+def capacity_plot(bench: BenchResult, machine: Mapping[str, Any], knee: int | None) -> bytes:
     """Three panels. A roof is drawn for each precision that was measured, over the batch sizes it holds for."""
     figure = new_figure(13, 4.4)
     rates, times, batches = figure.subplots(1, 3)
@@ -50,7 +50,7 @@ def capacity_plot(bench: BenchResult, machine: Mapping[str, Any], knee: int | No
         axes.legend(frameon=False, fontsize=8)
     for axes in (rates, batches):
         axes.set_ylim(bottom=0)
-    return drawn_as(figure, kind)
+    return png_of(figure)
 
 
 def _line(axes: Any, points: list[tuple[int, Spread]], style: int, label: str) -> None:

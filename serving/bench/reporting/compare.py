@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.markup import escape
+from rich.text import Text
 
 from ....errors import BenchError
-from .report import shown_name, table_of, with_spread
+from .report import Figures, Report, shown_name, with_spread
 from .result import WITHIN, Spread
 
-__all__ = ["Change", "changes", "changes_table", "differences", "read_result"]
+__all__ = ["Change", "changes", "changes_report", "differences", "read_result"]
 
 # The versions and the machine decide what a rate means; the rest of the environment is told anew in every run.
 _TELLING = ("cpu", "cores", "flags", "gpus", "versions", "headrace")
@@ -75,33 +74,35 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return [f"{key}: {before.get(key)} then, {after.get(key)} now" for key in _TELLING if before.get(key) != after.get(key)]
 
 
-def changes_table(old: Mapping[str, Any], new: Mapping[str, Any]) -> RenderableType:
+def changes_report(old: Mapping[str, Any], new: Mapping[str, Any]) -> Report:
     """The changes for people, those beyond the spread marked."""
-    table = table_of(f"{escape(str(new['model']))}: then and now")
-    table.add_column("at a\ntime", justify="right")
-    table.add_column("service", overflow="fold")
-    table.add_column("")
+    title = f"{new['model']}: then and now"
+    table = Figures(title)
+    table.column("at a\ntime")
+    table.column("service", justify="left", overflow="fold")
+    table.column("", justify="left")
     for column in ("then", "now", "now / then"):
-        table.add_column(column, justify="right")
-    table.add_column("")
+        table.column(column)
+    table.column("", justify="left")
     found = changes(old, new)
     for change in found:
-        unit = "x" if change.what == "ratio" else "/s"
-        moved = change.verdict != WITHIN
-        table.add_row(
+        unit, digits, what = ("x", 2, "to the first") if change.what == "ratio" else ("/s", None, "")
+        table.row(
             str(change.concurrency),
-            escape(shown_name(change.contender)),
-            "to the first" if change.what == "ratio" else "",
-            *(with_spread(one, unit, digits=2 if change.what == "ratio" else None) for one in (change.old, change.new)),
+            shown_name(change.contender),
+            what,
+            *(with_spread(one, unit, digits=digits) for one in (change.old, change.new)),
             f"{change.share:.2f}",
-            f"[bold]{change.verdict}[/]" if moved else f"[dim]{change.verdict}[/]",
+            Text(change.verdict, style="dim" if change.verdict == WITHIN else "bold"),
         )
-    moved_count = sum(change.verdict != WITHIN for change in found)
-    lines = [f"{moved_count} of {len(found)} figures changed beyond the spread of both runs."]
-    if not found:
-        lines = ["The runs have no service and concurrency in common."]
-    lines += [f"[yellow]Note:[/] another environment: {escape(text)}." for text in differences(old, new)]
-    return Group(table, *lines)
+    moved = sum(change.verdict != WITHIN for change in found)
+    sentence = f"{moved} of {len(found)} figures changed beyond the spread of both runs."
+    return Report(
+        title=title,
+        tables=[table],
+        sentences=[sentence if found else "The runs have no service and concurrency in common."],
+        caveats=[f"another environment: {text}" for text in differences(old, new)],
+    )
 
 
 def _figures(run: Mapping[str, Any]) -> Iterator[tuple[tuple[str, int, str], Spread]]:

@@ -1,4 +1,4 @@
-"""Plots of benchmarks, as PNG or SVG: spreads drawn in, told apart by all kinds of colour vision, and in grey."""
+"""Plots of benchmarks, as PNG: spreads drawn in, told apart by all kinds of colour vision, and in grey."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .waterfall_result import Waterfall
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["bench_plot", "drawn_as", "new_figure", "waterfall_plot", "whiskers"]
+__all__ = ["bench_plot", "new_figure", "png_of", "waterfall_plot", "whiskers"]
 
 # Okabe and Ito's colours, told apart by all kinds of colour vision; hatches and markers tell them apart in grey.
 COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
@@ -22,8 +22,8 @@ MARKERS = ("s", "o", "^", "D", "v", "P")
 GREY = "#666666"
 
 
-def bench_plot(result: BenchResult, kind: str = "png") -> bytes:
-    """A PNG or SVG: requests per second and latencies over concurrency, the spread drawn in. Readable in grey."""
+def bench_plot(result: BenchResult) -> bytes:
+    """Requests per second and latencies over concurrency, the spread drawn in. Readable in grey."""
     figure = new_figure(10, 4.5)
     rates, times = figure.subplots(1, 2)
     places = range(len(result.concurrency))
@@ -78,7 +78,7 @@ def bench_plot(result: BenchResult, kind: str = "png") -> bytes:
     ratio = result.ratio(max(result.concurrency))
     gain = f": {ratio.median:.2f}x the baseline at {max(result.concurrency)} at a time" if ratio is not None else ""
     figure.suptitle(f"{result.model}{gain}".replace("$", r"\$"))
-    return drawn_as(figure, kind)
+    return png_of(figure)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -88,23 +88,20 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def drawn_as(figure: Figure, kind: str) -> bytes:
-    """The figure as "png", or as "svg" whose letters are outlines, so that it looks the same everywhere."""
-    import matplotlib
-
+def png_of(figure: Figure) -> bytes:
+    """The figure as PNG."""
     data = io.BytesIO()
-    with matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "headrace"}):
-        figure.savefig(data, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+    figure.savefig(data, format="png", dpi=150)
     return data.getvalue()
 
 
-def waterfall_plot(found: Waterfall, kind: str = "svg") -> bytes:
+def waterfall_plot(found: Waterfall) -> bytes:
     """A bar per measured step: requests per second with their spread, hatched what it added to the one before it."""
-    rungs = [rung for rung in found.rungs if rung.measured]
-    figure = new_figure(10, 0.6 + 0.52 * len(rungs))
+    steps = [one for one in found.results if one.measured]
+    figure = new_figure(10, 0.6 + 0.52 * len(steps))
     axes = figure.subplots()
-    places = list(range(len(rungs)))
-    rates = [spread for rung in rungs if (spread := rung.requests_per_second) is not None]
+    places = list(range(len(steps)))
+    rates = [spread for one in steps if (spread := one.requests_per_second) is not None]
     before = [rates[0].median, *(rate.median for rate in rates[:-1])]
     for place, rate, last in zip(places, rates, before, strict=True):
         low = min(rate.median, last)
@@ -121,8 +118,8 @@ def waterfall_plot(found: Waterfall, kind: str = "svg") -> bytes:
             linewidth=0.6,
         )
     axes.errorbar([rate.median for rate in rates], places, xerr=whiskers(rates), fmt="none", ecolor="black", capsize=3)
-    for place, rate, rung in zip(places, rates, rungs, strict=True):
-        ratio = f"   {rung.to_start.median:.2f}x" if rung.to_start is not None else ""
+    for place, rate, one in zip(places, rates, steps, strict=True):
+        ratio = f"   {one.to_start.median:.2f}x" if one.to_start is not None else ""
         axes.annotate(
             f"{number(rate.median)}/s{ratio}",
             (rate.high, place),
@@ -131,7 +128,7 @@ def waterfall_plot(found: Waterfall, kind: str = "svg") -> bytes:
             va="center",
             fontsize=9,
         )
-    axes.set_yticks(places, [rung.step.title.replace("$", r"\$") for rung in rungs], fontsize=9)
+    axes.set_yticks(places, [one.step.title.replace("$", r"\$") for one in steps], fontsize=9)
     axes.invert_yaxis()
     axes.set_xlabel(f"requests per second, {found.concurrency} at a time; hatched: what the step added (dotted: took away)")
     axes.spines[["top", "right"]].set_visible(False)
@@ -139,7 +136,7 @@ def waterfall_plot(found: Waterfall, kind: str = "svg") -> bytes:
     axes.set_axisbelow(True)
     axes.margins(x=0.16)
     axes.set_xlim(left=0)
-    return drawn_as(figure, kind)
+    return png_of(figure)
 
 
 def whiskers(spreads: Sequence[Spread]) -> list[list[float]]:

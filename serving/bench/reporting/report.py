@@ -1,70 +1,173 @@
-"""A benchmark's result for people: the terminal table, and one table over several models."""
+"""A benchmark's result for people: tables and sentences, the same on the terminal and as a Markdown page beside its plot."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import html
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
-from rich.markup import escape
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
+from ....runtime.base.atomic import write_aside
 from .result import BenchResult, Spread
+
+__all__ = [
+    "Figures",
+    "Report",
+    "agreement_text",
+    "bench_report",
+    "latencies",
+    "number",
+    "shown_name",
+    "summary_table",
+    "with_spread",
+    "write_report",
+]
 
 NAMES = {"baseline": "PyTorch baseline", "headrace": "Headrace"}
 
 
-def result_table(result: BenchResult) -> RenderableType:
-    """One model: the figures, then agreement, accuracy, the plan, and every warning."""
-    title = f"{escape(result.model)}: image bytes in, labels out"
-    table = _beside(result, title) if len(result.contenders) <= 2 else _below(result, title)
-    lines = [f"Median of {result.repetition} (lowest-highest); {escape(str(result.images['source']))}."]
+class Figures:
+    """A table whose cells are text, which nothing reads as markup."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._columns: list[tuple[str, dict[str, Any]]] = []
+        self._rows: list[tuple[tuple[str | Text, ...], dict[str, Any]]] = []
+
+    def column(self, header: str, **how: Any) -> None:
+        """A column, shown on the terminal as rich's `add_column` has it; right, unless it says otherwise."""
+        self._columns.append((header, {"justify": "right", **how}))
+
+    def row(self, *cells: str | Text, **how: Any) -> None:
+        """A row, shown on the terminal as rich's `add_row` has it."""
+        self._rows.append((cells, how))
+
+    def terminal(self) -> Table:
+        """Narrow enough for 80 columns."""
+        table = Table(title=Text(self._title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+        for header, how in self._columns:
+            table.add_column(header, **how)
+        for cells, how in self._rows:
+            table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), **how)
+        return table
+
+    def markdown(self) -> str:
+        """The same as lines of Markdown."""
+        lines = [[header for header, _ in self._columns]]
+        lines.append(["---:" if how["justify"] == "right" else "---" for _, how in self._columns])
+        lines += [[_safe(str(cell)).replace("|", "\\|") for cell in cells] for cells, _ in self._rows]
+        return "".join(f"| {' | '.join(' '.join(cell.split()) for cell in line)} |\n" for line in lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Tables, then sentences, then what a reader must know before trusting the figures."""
+
+    title: str
+    tables: Sequence[Figures]
+    sentences: Sequence[str]
+    caveats: Sequence[str] = ()
+    failed: bool = False
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+    def terminal(self) -> RenderableType:
+        """For the terminal."""
+        style = "red" if self.failed else "yellow"
+        notes = (Text.assemble(("Note:", style), f" {caveat}.") for caveat in self.caveats)
+        return Group(*(table.terminal() for table in self.tables), *map(Text, self.sentences), *notes)
+
+    def markdown(self, picture: str) -> str:
+        """As a page; `picture` is the file of the plot. What a model or a machine is called stays text in it."""
+        parts = [f"# {_safe(self.title)}\n", f"![{_safe(self.title)}]({picture})\n", *(one.markdown() for one in self.tables)]
+        parts.append("".join(f"- {_safe(line)}\n" for line in (*self.sentences, *(f"Note: {one}." for one in self.caveats))))
+        if self.environment:
+            parts.append(f"```json\n{json.dumps(self.environment, indent=1, default=str)}\n```\n")
+        return "\n".join(parts)
+
+
+def write_report(
+    out: Path, name: str, report: Report, *, content: Mapping[str, Any], plot: Callable[[], bytes], console: Console
+) -> None:
+    """Write NAME.json, NAME.md and NAME.png into the folder, and show the report on the console."""
+    files = {
+        "json": json.dumps(content, indent=1, default=str).encode(),
+        "md": report.markdown(f"{name}.png").encode(),
+        "png": plot(),
+    }
+    for kind, data in files.items():
+        write_aside(out / f"{name}.{kind}", data)
+    console.print(report.terminal())
+    written = ", ".join(str(out / f"{name}.{kind}") for kind in files)
+    console.print(f"Written: {written}; server logs in {out / 'logs'}", highlight=False, soft_wrap=True)
+
+
+def bench_report(result: BenchResult) -> Report:
+    """One model: the figures, then agreement, accuracy, the plan, and every caveat."""
+    title = f"{result.model}: image bytes in, labels out"
+    sentences = [f"Median of {result.repetition} (lowest-highest); {result.images['source']}."]
     if agreement := agreement_text(result):
-        lines.append(f"Images with the same top-1 answer: {agreement}.")
-    if result.accuracy:
-        parts = (f"{shown_name(name)} {share:.2%}" for name, share in result.accuracy.items())
-        lines.append(f"Top-1 accuracy on these images: {', '.join(parts)}.")
+        sentences.append(f"Images with the same top-1 answer: {agreement}.")
+    sentences += accuracy_sentences(result)
     winners = {f"{choice['backend']} {choice['precision']}" for choice in result.plan["winners"].values()}
-    lines.append(f"Headrace ran {escape(', '.join(sorted(winners)))} on {escape(result.plan['device'])}.")
+    sentences.append(f"Headrace ran {', '.join(sorted(winners))} on {result.plan['device']}.")
     if result.ok:
-        lines.append("No request failed.")
-    lines += [f"[{'yellow' if result.ok else 'red'}]Note:[/] {escape(warning)}." for warning in result.warnings]
-    return Group(table, *lines)
+        sentences.append("No request failed.")
+    return Report(
+        title=title,
+        tables=[_beside(result, title) if len(result.contenders) <= 2 else _below(result, title)],
+        sentences=sentences,
+        caveats=result.warnings,
+        failed=not result.ok,
+        environment=result.environment,
+    )
 
 
-def _beside(result: BenchResult, title: str) -> Table:
+def accuracy_sentences(result: BenchResult) -> list[str]:
+    """How many answers were right, where that is known."""
+    parts = (f"{shown_name(name)} {share:.2%}" for name, share in result.accuracy.items())
+    return [f"Top-1 accuracy on these images: {', '.join(parts)}."] if result.accuracy else []
+
+
+def _beside(result: BenchResult, title: str) -> Figures:
     """One or two services beside each other: a row per concurrency."""
-    table = table_of(title)
-    table.add_column("at a\ntime", justify="right")
+    table = Figures(title)
+    table.column("at a\ntime")
     for name in result.contenders:
-        table.add_column(f"{shown_name(name)}\nreq/s".replace(" ", "\n"), justify="right")
-        table.add_column("p50 / p99\nms", justify="right", no_wrap=True)
+        table.column(f"{shown_name(name)}\nreq/s".replace(" ", "\n"))
+        table.column("p50 / p99\nms", no_wrap=True)
     if len(result.contenders) > 1:
-        table.add_column("speed-up", justify="right", style="bold")
+        table.column("speed-up", style="bold")
     for concurrency in result.concurrency:
         cells = [str(concurrency)]
         for name in result.contenders:
             cells += [with_spread(result.requests_per_second(name, concurrency)), latencies(result, name, concurrency)]
         if len(result.contenders) > 1:
             cells.append(with_spread(result.ratio(concurrency), "x", digits=2))
-        table.add_row(*cells)
+        table.row(*cells)
     return table
 
 
-def _below(result: BenchResult, title: str) -> Table:
+def _below(result: BenchResult, title: str) -> Figures:
     """Many services below each other: a row per concurrency and service, and how much faster the last one is than it."""
-    table = table_of(title)
-    table.add_column("at a\ntime", justify="right")
-    table.add_column("service")
-    table.add_column("req/s", justify="right")
-    table.add_column("p50 / p99\nms", justify="right", no_wrap=True)
-    table.add_column(f"{shown_name(result.contenders[-1])}\nis faster", justify="right", style="bold")
+    table = Figures(title)
+    table.column("at a\ntime")
+    table.column("service", justify="left")
+    table.column("req/s")
+    table.column("p50 / p99\nms", no_wrap=True)
+    table.column(f"{shown_name(result.contenders[-1])}\nis faster", style="bold")
     for concurrency in result.concurrency:
         for name in result.contenders:
             last = name == result.contenders[-1]
-            table.add_row(
+            table.row(
                 str(concurrency) if name == result.contenders[0] else "",
-                escape(shown_name(name)),
+                shown_name(name),
                 with_spread(result.requests_per_second(name, concurrency)),
                 latencies(result, name, concurrency),
                 "" if last else with_spread(result.ratio(concurrency, reference=name), "x", digits=2),
@@ -76,27 +179,27 @@ def _below(result: BenchResult, title: str) -> Table:
 def summary_table(results: Sequence[BenchResult], *, title: str = "PyTorch baseline service vs Headrace") -> Table:
     """Several models, a row each at the highest concurrency measured: both services, speed-up, top-1 agreement."""
     tops = {max(result.concurrency) for result in results}
-    table = table_of(f"{title}, {', '.join(map(str, sorted(tops)))} requests at a time")
-    table.add_column("model", overflow="fold")
+    table = Figures(f"{title}, {', '.join(map(str, sorted(tops)))} requests at a time")
+    table.column("model", justify="left", overflow="fold")
     for name in NAMES.values():
-        table.add_column(f"{name}\nreq/s".replace(" ", "\n"), justify="right")
-        table.add_column("p50 / p99\nms", justify="right", no_wrap=True)
-    table.add_column("speed-up", justify="right", style="bold")
-    table.add_column("same\ntop-1", justify="right")
+        table.column(f"{name}\nreq/s".replace(" ", "\n"))
+        table.column("p50 / p99\nms", no_wrap=True)
+    table.column("speed-up", style="bold")
+    table.column("same\ntop-1")
     any_failed = not all(result.ok for result in results)
     if any_failed:
-        table.add_column("failed", justify="right", style="red")
+        table.column("failed", style="red")
     for result in results:
         top = max(result.concurrency)
-        cells = [escape(result.model)]
+        cells = [result.model]
         for name in NAMES:
             rate = result.requests_per_second(name, top)
             cells += ["-" if rate is None else number(rate.median), latencies(result, name, top)]
         cells += [with_spread(result.ratio(top), "x", digits=2), agreement_text(result).replace(" of ", "\nof ", 1) or "-"]
         if any_failed:
             cells.append(str(sum(sum(counts.values()) for counts in result.errors.values())))
-        table.add_row(*cells)
-    return table
+        table.row(*cells)
+    return table.terminal()
 
 
 def agreement_text(result: BenchResult) -> str:
@@ -108,11 +211,6 @@ def agreement_text(result: BenchResult) -> str:
         return f"0 of {agreement.images} answered by both"
     text = f"{100 * agreement.agreed / agreement.compared:.4g} % of {agreement.compared}"
     return text if agreement.compared == agreement.images else f"{text} ({agreement.images - agreement.compared} unanswered)"
-
-
-def table_of(title: str) -> Table:
-    """Narrow enough for 80 columns."""
-    return Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
 
 
 def shown_name(contender: str) -> str:
@@ -139,3 +237,7 @@ def latencies(result: BenchResult, name: str, concurrency: int) -> str:
     """ "p50 / p99" in milliseconds."""
     p50, p99 = (result.latency_ms(name, concurrency, quantile) for quantile in ("p50", "p99"))
     return "-" if p50 is None or p99 is None else f"{number(p50.median)} / {number(p99.median)}"
+
+
+def _safe(text: str) -> str:
+    return html.escape(text, quote=False)

@@ -8,11 +8,11 @@ from typing import Any
 from ..steps import Step
 from .result import BenchResult, Spread, plain
 
-__all__ = ["Rung", "Waterfall"]
+__all__ = ["StepResult", "Waterfall"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rung:
+class StepResult:
     """A step with its figures; they are None for a step that was not measured. Ratios are of requests per second, per round.
 
     `pss_bytes` is the most memory that its processes had after a measurement, shared pages counted once; `rss_bytes` counts
@@ -61,24 +61,24 @@ class Waterfall:
         return self.bench.concurrency[0]
 
     @property
-    def rungs(self) -> list[Rung]:
+    def results(self) -> list[StepResult]:
         """Every step in order, with its ratio to the last one before it that was measured."""
-        rungs: list[Rung] = []
+        results: list[StepResult] = []
         previous: str | None = None
         for step in self.steps:
             if step.name not in self.bench.contenders:
-                rungs.append(Rung(step=step))
+                results.append(StepResult(step=step))
                 continue
-            rungs.append(self._rung(step, previous))
+            results.append(self._result(step, previous))
             previous = step.name
-        return rungs
+        return results
 
-    def _rung(self, step: Step, previous: str | None) -> Rung:
+    def _result(self, step: Step, previous: str | None) -> StepResult:
         bench, level = self.bench, self.concurrency
         measured = bench.of(step.name, level)
         agreement = bench.agreement_of(step.name)
         shared = [one.pss_bytes for one in measured if one.pss_bytes is not None]
-        return Rung(
+        return StepResult(
             step=step,
             requests_per_second=bench.requests_per_second(step.name, level),
             p50_ms=bench.latency_ms(step.name, level, "p50"),
@@ -93,4 +93,4 @@ class Waterfall:
 
     def to_json(self) -> dict[str, Any]:
         """What the benchmark says, with the steps under "waterfall"."""
-        return {**self.bench.to_json(), "waterfall": [rung.to_json() for rung in self.rungs]}
+        return {**self.bench.to_json(), "waterfall": [one.to_json() for one in self.results]}

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import itertools
-import random
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from functools import partial
+from typing import Literal, get_args
 
+from ..simulation.clock import Clock
 from .server import Outcome, Server
 
-if TYPE_CHECKING:
-    from simpy import Environment, Event
-
-__all__ = ["Balancer", "Balancing", "Failure", "random_failures"]
+__all__ = ["Balancer", "Balancing", "Failure"]
 
 Choice = Literal["least", "turns"]
 
@@ -29,19 +27,6 @@ class Failure:
     def __post_init__(self) -> None:
         if self.at < 0 or self.seconds <= 0 or not self.servers:
             raise ValueError(f"a failure needs at >= 0, seconds > 0 and servers, got {self}")
-
-
-def random_failures(
-    machines: Sequence[Sequence[int]], *, seconds: float, between: float, down: float, seed: int = 0
-) -> list[Failure]:
-    """Each machine, given by its servers, fails after exponential times with the mean `between`, for `down` seconds."""
-    source, found = random.Random(seed), []
-    for servers in machines:
-        at = source.expovariate(1 / between)
-        while at < seconds:
-            found.append(Failure(at, tuple(servers), down))
-            at += down + source.expovariate(1 / between)
-    return sorted(found, key=lambda one: one.at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,36 +47,32 @@ class Balancing:
 class Balancer:
     """Sends requests to servers, and lets these fail."""
 
-    def __init__(
-        self, env: Environment, servers: Sequence[Server], balancing: Balancing, failures: Iterable[Failure] = ()
-    ) -> None:
-        self._env, self._servers, self._balancing = env, servers, balancing
+    def __init__(self, clock: Clock, servers: Sequence[Server], balancing: Balancing, failures: Iterable[Failure] = ()) -> None:
+        self._clock, self._servers, self._balancing = clock, servers, balancing
         self._under_way = [0] * len(servers)
         self._believed = dict.fromkeys(range(len(servers)))
         self._turn = itertools.count()
         for failure in failures:
-            env.process(self._fail(failure))
+            clock.at(failure.at, partial(self._fail, failure))
 
-    def send(self, timeout: float) -> Event:
-        """What happens with the outcome of a request that allows so many seconds at each server that it is sent to."""
-        return self._env.process(self._send(timeout))
+    def send(self, timeout: float, answer: Callable[[Outcome], object], tried: frozenset[int] = frozenset()) -> None:
+        """Have one of the servers answer a request, which allows so many seconds at each that it is sent to."""
+        number = self._choose(tried) if len(tried) <= self._balancing.retries else None
+        if number is None:
+            answer("failed")
+            return
 
-    def _send(self, timeout: float) -> Generator[Event, Any, Outcome]:
-        outcome: Outcome = "failed"
-        tried: set[int] = set()
-        for _ in range(1 + self._balancing.retries):
-            number = self._choose(tried)
-            if number is None:
-                break
-            tried.add(number)
-            self._under_way[number] += 1
-            outcome = yield self._servers[number].send(timeout)
+        def answered(outcome: Outcome) -> None:
             self._under_way[number] -= 1
-            if outcome != "failed":
-                break
-        return outcome
+            if outcome == "failed":
+                self.send(timeout, answer, tried | {number})
+            else:
+                answer(outcome)
 
-    def _choose(self, tried: set[int]) -> int | None:
+        self._under_way[number] += 1
+        self._servers[number].send(timeout, answered)
+
+    def _choose(self, tried: frozenset[int]) -> int | None:
         believed = [number for number in self._believed if number not in tried]
         if not believed:
             return None
@@ -101,19 +82,19 @@ class Balancer:
         # Among equals each has its turn, or the first would have all of the work while there is little.
         return min(believed[turn:] + believed[:turn], key=self._under_way.__getitem__)
 
-    def _fail(self, failure: Failure) -> Generator[Event, Any, None]:
-        yield self._env.timeout(failure.at)
+    def _fail(self, failure: Failure) -> None:
         hit = [number for number in failure.servers if self._servers[number].up]
         for number in hit:
             self._servers[number].fail()
-        self._env.process(self._learn(hit, up=False))
-        yield self._env.timeout(failure.seconds)
-        for number in hit:
-            self._servers[number].restart()
-        self._env.process(self._learn(hit, up=True))
+        self._clock.after(self._balancing.probe, partial(self._learn, hit, up=False))
+        self._clock.after(failure.seconds, partial(self._restart, hit))
 
-    def _learn(self, servers: Sequence[int], *, up: bool) -> Generator[Event, Any, None]:
-        yield self._env.timeout(self._balancing.probe)
+    def _restart(self, servers: Sequence[int]) -> None:
+        for number in servers:
+            self._servers[number].restart()
+        self._clock.after(self._balancing.probe, partial(self._learn, servers, up=True))
+
+    def _learn(self, servers: Sequence[int], *, up: bool) -> None:
         for number in servers:
             if up:
                 self._believed[number] = None

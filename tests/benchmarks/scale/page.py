@@ -89,7 +89,7 @@ def _validation(compared: Sequence[Comparison], from_means: Sequence[Comparison]
     means_held = sum(one.holds for one in from_means if one.must_hold)
     return [
         "## The simulation beside the machine\n",
-        "`python -m tests.benchmarks.scale validate`: the same traffic through a discrete-event simulation (simpy) of the load "
+        "`python -m tests.benchmarks.scale validate`: the same traffic through a discrete-event simulation of the load "
         "generator, the event loop, the decoders, the batcher's own policy and the engine, on cores that slow each other down "
         "as measured. Nothing is fitted to the served figures; both were measured in turn in the same minutes, on the same "
         "cores.\n",

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import Literal
 
 from headrace.serving.batching.policy import BatchPolicy, service_order
 
-from ..simulation.virtual import Dropped, Started, VirtualBatcher
-from .cores import Cores, Workers
+from ..simulation.clock import Clock
+from ..simulation.engine import Batch, Engine, Request, Workers
+from .cores import Cores
 from .model import ServerSpec
-
-if TYPE_CHECKING:
-    from simpy import Environment, Event
 
 __all__ = ["Outcome", "Server"]
 
@@ -28,18 +26,11 @@ Outcome = Literal["answered", "refused", "dropped", "expired", "failed"]
 _IN_SHARE = 0.7
 
 
-@dataclass(slots=True, eq=False)
-class _Attempt:
-    """A request at one server; `answer` happens with its outcome, `settled` when that is known inside."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Attempt(Request):
+    """A request at one server; `answer` is called with its outcome when that reaches the client."""
 
-    answer: Event
-    settled: Event
-    order: tuple[int, float, int]
-    deadline: float = math.inf
-    queued: float = math.nan
-    rows: int = 1
-    priority: int = 0
-    outcome: Outcome | None = None
+    answer: Callable[[Outcome], object]
 
 
 class Server:
@@ -48,22 +39,17 @@ class Server:
     `cores` are those of the machine where others use them too, as a load generator does.
     """
 
-    def __init__(
-        self, env: Environment, spec: ServerSpec, source: random.Random, *, name: str = "server", cores: Cores | None = None
-    ) -> None:
-        self.name, self.up = name, True
-        self.batch_sizes: Counter[int] = Counter()
-        self._env, self._spec, self._source, self._given = env, spec, source, cores
-        self._life = _Life(self, env, spec, source, cores)
+    def __init__(self, clock: Clock, spec: ServerSpec, source: random.Random, *, cores: Cores | None = None) -> None:
+        self.up = True
+        self._make = lambda: _Life(clock, spec, source, cores)
+        self._life = self._make()
 
-    def send(self, timeout: float) -> Event:
-        """A request that allows so many seconds; what is returned happens with its outcome. Refused at once while down."""
-        done = self._env.event()
+    def send(self, timeout: float, answer: Callable[[Outcome], object]) -> None:
+        """Take a request that allows so many seconds; `answer` is called with its outcome. Lost at once while down."""
         if self.up:
-            self._env.process(self._life.serve(done, timeout))
+            self._life.serve(timeout, answer)
         else:
-            done.succeed("failed")
-        return done
+            answer("failed")
 
     def fail(self) -> None:
         """End, and lose whatever is there."""
@@ -72,108 +58,75 @@ class Server:
 
     def restart(self) -> None:
         """Serve again, with nothing known of before."""
-        self._life = _Life(self, self._env, self._spec, self._source, self._given)
+        self._life = self._make()
         self.up = True
 
 
 class _Life:
     """A server's process from its start to its end."""
 
-    def __init__(self, server: Server, env: Environment, spec: ServerSpec, source: random.Random, cores: Cores | None) -> None:
-        self._server, self._env, self._spec, self._source = server, env, spec, source
-        self._cores = cores or Cores(env, spec.speeds)
-        self._loop = Workers(env, self._cores, spec.front_ends)
-        self._decoders = Workers(env, self._cores, spec.decoders)
-        policy = BatchPolicy(max_delay=spec.max_delay)
-        self._batcher: VirtualBatcher[_Attempt] = VirtualBatcher(
-            policy, spec.table, instances=spec.instances, max_queue=spec.max_queue
+    def __init__(self, clock: Clock, spec: ServerSpec, source: random.Random, cores: Cores | None) -> None:
+        self._clock, self._spec, self._source = clock, spec, source
+        self._cores = cores or Cores(clock, spec.speeds)
+        self._loop = Workers(self._cores.thread, spec.front_ends)
+        self._decoders = Workers(self._cores.thread, spec.decoders)
+        self._engine = Engine(
+            clock,
+            BatchPolicy(max_delay=spec.max_delay),
+            spec.table,
+            run=self._batch,
+            settle=self._write,
+            instances=spec.instances,
+            max_queue=spec.max_queue,
         )
         self._open: dict[_Attempt, None] = {}
-        self._serial, self._alarm, self._over = 0, math.inf, False
+        self._serial, self._over = 0, False
 
-    def serve(self, answer: Event, timeout: float) -> Generator[Event, Any, None]:
+    def serve(self, timeout: float, answer: Callable[[Outcome], object]) -> None:
         """A request from its first byte to its outcome."""
-        spec, env = self._spec, self._env
         self._serial += 1
-        attempt = _Attempt(answer, env.event(), (0, math.inf, self._serial))
+        now = self._clock.now
+        attempt = _Attempt(1, math.inf, now, 0, (0, math.inf, self._serial), answer=answer)
         self._open[attempt] = None
-        yield env.timeout(spec.handing_over / 2)
-        yield self._loop.run(lambda: _IN_SHARE * spec.handling)
+        read = partial(self._loop.run, lambda: _IN_SHARE * self._spec.handling, partial(self._admit, attempt, timeout))
+        self._clock.after(self._spec.handing_over / 2, read)
+
+    def _admit(self, attempt: _Attempt, timeout: float) -> None:
         if self._over:
             return
-        attempt.deadline = env.now + timeout
+        attempt.deadline = self._clock.now + timeout
         attempt.order = service_order(0, attempt.deadline, self._serial)
         attempt.priority = attempt.order[0]
-        if self._batcher.admit(env.now, attempt) is None:
-            yield from self._run(attempt)
+        if self._engine.admit(attempt) is None:
+            self._decoders.run(partial(self._decode_seconds, attempt), partial(self._decoded, attempt))
         else:
             attempt.outcome = "refused"
-        if self._over:
-            return
-        yield self._loop.run(lambda: (1 - _IN_SHARE) * spec.handling)
-        yield env.timeout(spec.handing_over / 2)
-        if not self._over:
-            del self._open[attempt]
-            answer.succeed(attempt.outcome)
-
-    def _run(self, attempt: _Attempt) -> Generator[Event, Any, None]:
-        """Decode an admitted request, queue it, and wait for what becomes of it."""
-        if math.isfinite(attempt.deadline):
-            callbacks = self._env.timeout(attempt.deadline - self._env.now).callbacks
-            assert callbacks is not None, "it has not happened yet"
-            callbacks.append(lambda _: self._expire(attempt))
-        decoded = self._decoders.run(lambda: self._decode_seconds(attempt))
-        yield decoded | attempt.settled
-        if attempt.outcome is None and not self._over:
-            self._batcher.submit(self._env.now, attempt)
-            self._turn()
-        if attempt.outcome is None:
-            yield attempt.settled
+            self._write(attempt)
 
     def _decode_seconds(self, attempt: _Attempt) -> float:
-        return self._spec.decode.draw(self._source) if attempt.outcome is None and not self._over else 0.0
+        return self._spec.decode.draw(self._source) if attempt.outcome == "waiting" and not self._over else 0.0
 
-    def _expire(self, attempt: _Attempt) -> None:
-        if not self._over and attempt.outcome is None and self._batcher.withdraw(attempt):
-            self._settle(attempt, "expired")
-            self._turn()
+    def _decoded(self, attempt: _Attempt) -> None:
+        if attempt.outcome == "waiting" and not self._over:
+            self._engine.submit(attempt)
 
-    def _turn(self) -> None:
-        """What the idle instances' threads do now."""
-        while True:
-            step = self._batcher.turn(self._env.now)
-            if isinstance(step, Started):
-                self._env.process(self._batch(step))
-            elif isinstance(step, Dropped):
-                self._settle(step.request, "dropped")
-            else:
-                if step.until is not None and not self._env.now < self._alarm <= step.until:
-                    self._alarm = step.until
-                    callbacks = self._env.timeout(step.until - self._env.now).callbacks
-                    assert callbacks is not None, "it has not happened yet"
-                    callbacks.append(lambda _: None if self._over else self._turn())
-                return
+    def _batch(self, batch: Batch, ended: Callable[[], None]) -> None:
+        run = self._clock.after if self._spec.gpu else self._cores.batch
+        run(self._spec.batch[batch.bucket].draw(self._source), ended)
 
-    def _batch(self, started: Started[_Attempt]) -> Generator[Event, Any, None]:
-        seconds = self._spec.batch[started.bucket].draw(self._source)
-        begin = self._env.now
-        yield self._env.timeout(seconds) if self._spec.gpu else self._cores.batch(seconds)
-        if self._over:
-            return
-        self._batcher.ended(started, self._env.now - begin)
-        self._server.batch_sizes[started.rows] += 1
-        for attempt in started.requests:
-            self._settle(attempt, "answered")
-        self._turn()
+    def _write(self, attempt: _Attempt) -> None:
+        wrote = partial(self._clock.after, self._spec.handing_over / 2, partial(self._answer, attempt))
+        self._loop.run(lambda: (1 - _IN_SHARE) * self._spec.handling, wrote)
 
-    def _settle(self, attempt: _Attempt, outcome: Outcome) -> None:
-        attempt.outcome = outcome
-        self._batcher.table.settle(in_time=outcome == "answered" and self._env.now <= attempt.deadline)
-        attempt.settled.succeed()
+    def _answer(self, attempt: _Attempt) -> None:
+        if not self._over:
+            del self._open[attempt]
+            attempt.answer(attempt.outcome)
 
     def end(self) -> None:
         """Everything is lost."""
         self._over = True
+        self._engine.close()
         lost, self._open = list(self._open), {}
         for attempt in lost:
-            attempt.answer.succeed("failed")
+            attempt.answer("failed")

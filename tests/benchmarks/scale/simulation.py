@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
-from headrace.errors import BenchError
 from headrace.serving.bench.load.http_load import RECONNECT_SECONDS
 
+from ..simulation.clock import Clock
+from ..simulation.engine import Workers
+from ..simulation.traffic import poisson
 from .balancer import Balancer, Balancing, Failure
-from .cores import Cores, Workers
+from .cores import Cores
 from .model import ServerSpec
 from .server import Outcome, Server
 
-if TYPE_CHECKING:
-    from simpy import Environment, Event
-
-__all__ = ["Cluster", "Record", "Result", "closed", "environment", "opened", "sustainable"]
+__all__ = ["Cluster", "Record", "Result", "closed", "opened", "sustainable"]
 
 _HIGHEST_RATE = 1e6
 
@@ -60,8 +59,6 @@ class Result:
     records: Sequence[Record]
     begin: float
     end: float
-    batch_sizes: Counter[int] = field(default_factory=Counter)
-    core_seconds: float = 0.0
 
     @property
     def outcomes(self) -> Counter[str]:
@@ -95,32 +92,12 @@ class Result:
     def _answered(self) -> Iterable[Record]:
         return (one for one in self.records if one.outcome == "answered" and self.begin <= one.due <= self.end)
 
-    def to_json(self) -> dict[str, Any]:
-        """The figures, without the single requests."""
-        return {
-            "requests": len(self.records),
-            "seconds": round(self.end - self.begin, 3),
-            "requests_per_second": round(self.rate, 2),
-            "p50_ms": _milliseconds(self.latency(0.5)),
-            "p99_ms": _milliseconds(self.latency(0.99)),
-            "outcomes": dict(sorted(self.outcomes.items())),
-        }
-
-
-def environment() -> Environment:
-    """Virtual time. Raises BenchError where simpy is not installed."""
-    if find_spec("simpy") is None:
-        raise BenchError("the simulation of many machines needs simpy; install it with: pip install 'headrace[scale]'")
-    import simpy
-
-    return simpy.Environment()
-
 
 def closed(cluster: Cluster, *, connections: int, seconds: float, warm_up: float = 1.0, seed: int = 0) -> Result:
     """So many clients that each send the next request when they have the answer, for `seconds` after `warm_up`."""
     run = _Run(cluster, seed)
     for _ in range(connections):
-        run.env.process(run.client(warm_up + seconds))
+        run.client(warm_up + seconds)
     return run.result(warm_up, warm_up + seconds)
 
 
@@ -129,7 +106,7 @@ def opened(
 ) -> Result:
     """Requests at those moments whatever the servers do; each allows `timeout` seconds at the server."""
     run = _Run(cluster, seed)
-    run.env.process(run.arrive(arrivals, timeout))
+    run.arrive(iter(arrivals), timeout)
     return run.result(warm_up, max(arrivals, default=warm_up) + 1e-9)
 
 
@@ -141,7 +118,6 @@ def sustainable(
     As `serving.bench.sweep` searches with real servers: double or halve from `start`, then halve the interval between. Each
     rate is tried with so many requests.
     """
-    from ..simulation.traffic import poisson
 
     def holds(rate: float) -> bool:
         return opened(cluster, poisson(rate, requests / rate, seed=seed), timeout=limit, seed=seed).in_time(limit) >= 0.99
@@ -165,49 +141,60 @@ class _Run:
     """One simulation."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
-        self.env = environment()
+        self._clock = Clock()
         source = random.Random(seed)
         # Each server has a source of its own, so that what one does changes nothing in another.
         sources = [random.Random(source.random()) for _ in range(cluster.servers)]
-        cores = None if cluster.client is None else Cores(self.env, cluster.spec.speeds)
-        self._servers = [
-            Server(self.env, cluster.spec, source, name=str(number), cores=None if number else cores)
-            for number, source in enumerate(sources)
+        cores = None if cluster.client is None else Cores(self._clock, cluster.spec.speeds)
+        servers = [
+            Server(self._clock, cluster.spec, source, cores=None if number else cores) for number, source in enumerate(sources)
         ]
-        self._balancer = Balancer(self.env, self._servers, cluster.balancing, cluster.failures)
-        self._cores, self._half = cores, (cluster.client or 0.0) / 2
-        self._sender = None if cores is None else Workers(self.env, cores, 1)
+        self._balancer = Balancer(self._clock, servers, cluster.balancing, cluster.failures)
+        self._half = (cluster.client or 0.0) / 2
+        self._sender = None if cores is None else Workers(cores.thread, 1)
         self._records: list[Record] = []
 
-    def client(self, until: float) -> Generator[Event, Any, None]:
+    def client(self, until: float) -> None:
         """One connection that is never idle."""
-        while self.env.now < until:
-            yield from self._request(self.env.now, math.inf)
-            if self._records[-1].outcome == "failed":
-                yield self.env.timeout(RECONNECT_SECONDS)
+        if self._clock.now >= until:
+            return
 
-    def arrive(self, arrivals: Iterable[float], timeout: float) -> Generator[Event, Any, None]:
-        for at in arrivals:
-            yield self.env.timeout(max(0.0, at - self.env.now))
-            self.env.process(self._request(at, timeout))
+        def answered(outcome: Outcome) -> None:
+            if outcome == "failed":
+                self._clock.after(RECONNECT_SECONDS, partial(self.client, until))
+            else:
+                self.client(until)
 
-    def _request(self, due: float, timeout: float) -> Generator[Event, Any, None]:
-        if self._sender is not None:
-            yield self._sender.run(lambda: self._half)
-        outcome = yield self._balancer.send(timeout)
-        if self._sender is not None:
-            yield self._sender.run(lambda: self._half)
-        self._records.append(Record(due, self.env.now, outcome))
+        self._request(self._clock.now, math.inf, answered)
+
+    def arrive(self, arrivals: Iterator[float], timeout: float) -> None:
+        """Every request at its moment."""
+        at = next(arrivals, None)
+        if at is not None:
+            self._clock.at(at, partial(self._arrived, at, arrivals, timeout))
+
+    def _arrived(self, at: float, arrivals: Iterator[float], timeout: float) -> None:
+        self._request(at, timeout, lambda _: None)
+        self.arrive(arrivals, timeout)
+
+    def _request(self, due: float, timeout: float, then: Callable[[Outcome], object]) -> None:
+        def finished(outcome: Outcome) -> None:
+            self._records.append(Record(due, self._clock.now, outcome))
+            then(outcome)
+
+        def answered(outcome: Outcome) -> None:
+            self._send(partial(finished, outcome))
+
+        self._send(partial(self._balancer.send, timeout, answered))
+
+    def _send(self, then: Callable[[], object]) -> None:
+        """What the load generator does with a request before it goes on."""
+        if self._sender is None:
+            then()
+        else:
+            self._sender.run(lambda: self._half, then)
 
     def result(self, begin: float, end: float) -> Result:
         """Run to the last event, and say what came of it."""
-        self.env.run()
-        sizes: Counter[int] = Counter()
-        for server in self._servers:
-            sizes.update(server.batch_sizes)
-        busy = 0.0 if self._cores is None else self._cores.busy
-        return Result(records=self._records, begin=begin, end=end, batch_sizes=sizes, core_seconds=busy)
-
-
-def _milliseconds(seconds: float) -> float | None:
-    return None if math.isnan(seconds) else round(1e3 * seconds, 3)
+        self._clock.run()
+        return Result(records=self._records, begin=begin, end=end)

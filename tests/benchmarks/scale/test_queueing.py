@@ -6,10 +6,12 @@ import random
 import pytest
 
 from tests.benchmarks.scale.balancer import Balancer, Balancing
-from tests.benchmarks.scale.cores import Cores, Workers
+from tests.benchmarks.scale.cores import Cores
 from tests.benchmarks.scale.model import SHARES, Distribution, ServerSpec, Speeds, constant
 from tests.benchmarks.scale.server import Server
-from tests.benchmarks.scale.simulation import Cluster, closed, environment, opened
+from tests.benchmarks.scale.simulation import Cluster, closed, opened
+from tests.benchmarks.simulation.clock import Clock
+from tests.benchmarks.simulation.engine import Workers
 from tests.benchmarks.simulation.traffic import poisson
 
 REQUESTS = 30_000
@@ -20,6 +22,12 @@ def only_batches(distribution):
     return ServerSpec(
         speeds=Speeds.ideal(1), batch={1: distribution}, decode=constant(0.0), handling=0.0, max_queue=10**6, gpu=True
     )
+
+
+def each_at(clock, moments, happen):
+    """Call `happen` at each of those moments."""
+    for moment in moments:
+        clock.at(moment, happen)
 
 
 def mean_wait(spec, rate, service):
@@ -65,89 +73,68 @@ def test_m_m_c(threads, load):
     waiting = offered**threads / math.factorial(threads) / (1 - load)
     wait_probability = waiting / (sum(offered**count / math.factorial(count) for count in range(threads)) + waiting)
     expected = wait_probability / (threads / service - rate)
-    env, source = environment(), random.Random(2)
-    pool = Workers(env, Cores(env, Speeds.ideal(threads)), threads)
+    clock, source = Clock(), random.Random(2)
+    pool = Workers(Cores(clock, Speeds.ideal(threads)).thread, threads)
     spent = []
 
     def request():
-        begin, own = env.now, source.expovariate(1 / service)
-        yield pool.run(lambda: own)
-        spent.append(env.now - begin - own)
+        begin, own = clock.now, source.expovariate(1 / service)
+        pool.run(lambda: own, lambda: spent.append(clock.now - begin - own))
 
-    def arrivals():
-        for at in poisson(rate, 2 * REQUESTS / rate, seed=1):
-            yield env.timeout(at - env.now)
-            env.process(request())
-
-    env.process(arrivals())
-    env.run()
+    each_at(clock, poisson(rate, 2 * REQUESTS / rate, seed=1), request)
+    clock.run()
     assert sum(spent) / len(spent) == pytest.approx(expected, rel=0.12)
 
 
 def test_processor_sharing():
     """One core shared by all who come: mean time S / (1 - rho), whatever the distribution (Kleinrock 1976, volume 2, 4.4)."""
     service, load = 0.01, 0.7
-    env = environment()
-    cores = Cores(env, Speeds.ideal(1))
+    clock, source = Clock(), random.Random(4)
+    cores = Cores(clock, Speeds.ideal(1))
     spent = []
 
-    def request(own):
-        begin = env.now
-        yield cores.thread(own)
-        spent.append(env.now - begin)
+    def request():
+        begin = clock.now
+        cores.thread(source.choice((0.2, 1.8)) * service, lambda: spent.append(clock.now - begin))
 
-    def arrivals():
-        source = random.Random(4)
-        for at in poisson(load / service, REQUESTS * service / load, seed=3):
-            yield env.timeout(at - env.now)
-            env.process(request(source.choice((0.2, 1.8)) * service))
-
-    env.process(arrivals())
-    env.run()
+    each_at(clock, poisson(load / service, REQUESTS * service / load, seed=3), request)
+    clock.run()
     assert sum(spent) / len(spent) == pytest.approx(service / (1 - load), rel=0.06)
     assert cores.busy == pytest.approx(len(spent) * service, rel=0.02)
 
 
 def test_a_batch_and_threads_share_the_cores():
     """On two cores a thread beside a batch: three threads, each gets two thirds, and the rest is the batch's alone."""
-    env = environment()
-    cores = Cores(env, Speeds.ideal(2))
+    clock = Clock()
+    cores = Cores(clock, Speeds.ideal(2))
     ended = {}
-    cores.thread(0.02).callbacks.append(lambda _: ended.setdefault("thread", env.now))
-    cores.batch(0.03).callbacks.append(lambda _: ended.setdefault("batch", env.now))
-    env.run()
+    cores.thread(0.02, lambda: ended.setdefault("thread", clock.now))
+    cores.batch(0.03, lambda: ended.setdefault("batch", clock.now))
+    clock.run()
     assert ended["thread"] == pytest.approx(0.03)
     assert ended["batch"] == pytest.approx(0.03 + 0.01)
 
 
 def test_littles_law(spec):
     """As many are there on average as come per second times how long they stay, seen by somebody who looks now and then."""
-    env = environment()
-    server = Server(env, spec, random.Random(0))
-    balancer = Balancer(env, [server], Balancing())
+    clock = Clock()
+    balancer = Balancer(clock, [Server(clock, spec, random.Random(0))], Balancing())
     rate, seconds = 120.0, 60.0
     there, spent, seen = set(), [], []
 
-    def request(number):
-        begin = env.now
-        there.add(number)
-        yield balancer.send(math.inf)
-        there.remove(number)
-        spent.append(env.now - begin)
+    def request():
+        begin, one = clock.now, object()
+        there.add(one)
 
-    def arrivals():
-        for number, at in enumerate(poisson(rate, seconds, seed=8)):
-            yield env.timeout(at - env.now)
-            env.process(request(number))
+        def answered(outcome):
+            there.remove(one)
+            spent.append(clock.now - begin)
 
-    def looks():
-        while env.now < seconds:
-            yield env.timeout(0.0137)
-            seen.append(len(there))
+        balancer.send(math.inf, answered)
 
-    env.process(arrivals())
-    env.process(looks())
-    env.run()
+    each_at(clock, poisson(rate, seconds, seed=8), request)
+    each_at(clock, [0.0137 * look for look in range(1, math.ceil(seconds / 0.0137) + 1)], lambda: seen.append(len(there)))
+    clock.run()
     assert sum(seen) / len(seen) == pytest.approx(len(spent) / seconds * sum(spent) / len(spent), rel=0.05)
 
 

@@ -1,15 +1,12 @@
 """Nothing is lost in the simulation, whatever fails, and the same seed gives the same."""
 
 import dataclasses
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.errors import BenchError
-from tests.benchmarks.scale import simulation
-from tests.benchmarks.scale.balancer import Balancing, Failure, random_failures
+from tests.benchmarks.scale.balancer import Balancing, Failure
 from tests.benchmarks.scale.model import Distribution, ServerSpec, Speeds, constant
 from tests.benchmarks.scale.simulation import Cluster, closed, opened, sustainable
 from tests.benchmarks.simulation.traffic import poisson
@@ -130,16 +127,6 @@ def test_more_servers_carry_more():
     assert sustainable(Cluster(spec=spec), limit=0.0001, requests=100, start=1.0) == 0.0
 
 
-def test_random_failures_come_as_often_as_told():
-    machines = [(2 * number, 2 * number + 1) for number in range(50)]
-    failures = random_failures(machines, seconds=1000.0, between=100.0, down=5.0, seed=4)
-    assert len(failures) == pytest.approx(50 * 1000 / 105, rel=0.1)
-    assert failures == sorted(failures, key=lambda one: one.at)
-    assert {one.servers for one in failures} <= set(machines)
-    own = [one.at for one in failures if one.servers == (0, 1)]
-    assert all(second - first >= 5.0 for first, second in pairwise(own))
-
-
 @pytest.mark.parametrize(
     "wrong",
     [lambda: Failure(-1.0, (0,), 1.0), lambda: Balancing(retries=-1), lambda: Balancing(choice="best"),
@@ -148,9 +135,3 @@ def test_random_failures_come_as_often_as_told():
 def test_what_cannot_be_is_refused(wrong):
     with pytest.raises(ValueError, match="needs|must|not negative"):
         wrong()
-
-
-def test_without_simpy_the_remedy_is_named(monkeypatch):
-    monkeypatch.setattr(simulation, "find_spec", lambda name: None)
-    with pytest.raises(BenchError, match=r"headrace\[scale\]"):
-        simulation.environment()

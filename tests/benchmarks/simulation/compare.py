@@ -20,8 +20,9 @@ from typing import Any
 from headrace.serving.batching.latency_table import LatencyTable
 from headrace.serving.batching.policy import BatchPolicy
 
+from .engine import Policy
 from .rivals import AdditiveIncrease, EarlyDrop, FixedWindow
-from .simulate import Machine, Policy, Simulation, simulate
+from .simulate import Machine, Simulation, simulate
 from .traffic import Arrival, bursts, diurnal, mixed, poisson, rescaled
 
 __all__ = ["MACHINES", "TRAFFIC", "Contender", "Kind", "Outcome", "compare", "contenders", "sustainable", "trace_kind"]

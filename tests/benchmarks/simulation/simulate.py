@@ -1,25 +1,22 @@
-"""Drives a batching policy through virtual time, event by event, in the way `Batcher` drives it through real time."""
+"""One batching policy on one machine, in virtual time: what became of every request."""
 
 from __future__ import annotations
 
-import heapq
 import math
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
 from headrace.serving.batching.policy import service_order
 
+from .clock import Clock
+from .engine import Batch, Engine, Policy, Request, Workers
 from .traffic import Arrival
-from .virtual import Dropped, Policy, Started, VirtualBatcher
 
-__all__ = ["Batch", "Machine", "Policy", "Request", "Simulation", "simulate"]
-
-# What became of a request: answered; rejected on arrival because the queue was full or the answer would have been late; given
-# up by the policy (dropped); or still waiting when its deadline passed.
-Outcome = Literal["waiting", "answered", "full", "late", "dropped", "expired"]
+__all__ = ["Machine", "Simulation", "simulate"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,39 +53,12 @@ class Machine:
         return {**asdict(self), "profile": profile}
 
 
-@dataclass(slots=True, eq=False)
-class Request:
-    """One request and what became of it. Times are virtual seconds; `finished` is when its outcome was known."""
-
-    rows: int
-    deadline: float
-    arrived: float
-    priority: int
-    order: tuple[int, float, int]
-    queued: float = math.nan
-    finished: float = math.nan
-    outcome: Outcome = "waiting"
-
-    @property
-    def on_time(self) -> bool:
-        return self.outcome == "answered" and self.finished <= self.deadline + 1e-9  # sums of floats may differ by rounding
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One run of one instance: `rows` real rows padded to `bucket`."""
-
-    instance: int
-    begin: float
-    end: float
-    rows: int
-    bucket: int
-    requests: tuple[Request, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """What happened. `seconds` ends with the last event; requests stand in order of arrival, batches in that of their begin."""
+    """What happened. `seconds` ends with the last event; requests stand in order of arrival, batches in that of their begin.
+
+    Outcomes beside the engine's: "full" and "late" were rejected on arrival, by a full queue or since the answer would be late.
+    """
 
     requests: Sequence[Request]
     batches: Sequence[Batch]
@@ -158,7 +128,7 @@ def simulate(
 
 
 class _Run:
-    """A heap of events in place of the threads of `Batcher`."""
+    """The engine, and before it the threads that decode."""
 
     def __init__(
         self,
@@ -170,102 +140,61 @@ class _Run:
     ) -> None:
         self._machine, self._random = machine, source
         self._follow_ups, self._ran = follow_ups, ran
-        self._batcher: VirtualBatcher[Request] = VirtualBatcher(
-            policy, machine.profile, instances=machine.instances, max_queue=machine.max_queue
+        self._clock = Clock()
+        self._engine = Engine(
+            self._clock,
+            policy,
+            machine.profile,
+            run=self._run_batch,
+            settle=self._follow_up,
+            instances=machine.instances,
+            max_queue=machine.max_queue,
         )
-        self._events: list[tuple[float, int, Callable[[Any], None], Any]] = []
-        self._serial = 0
-        self._now = 0.0
-        self._undecoded: deque[Request] = deque()
-        self._idle_decoders = math.inf if machine.decoders is None else machine.decoders
-        self._alarm = math.inf
+        self._decoders = Workers(self._clock.after, math.inf if machine.decoders is None else machine.decoders)
         self._requests: list[Request] = []
         self._batches: list[Batch] = []
 
     def through(self, arrivals: Iterable[Arrival]) -> Simulation:
         for arrival in arrivals:
-            self._at(arrival.at, self._arrive, arrival)
-        while self._events:
-            self._now, _, happen, what = heapq.heappop(self._events)
-            happen(what)
-            self._decide()
-        assert self._batcher.empty, "requests wait and nothing will happen any more"
+            self._clock.at(arrival.at, partial(self._arrive, arrival))
+        self._clock.run()
+        assert self._engine.empty, "requests wait and nothing will happen any more"
         end = max((r.finished for r in self._requests), default=0.0)
         return Simulation(requests=self._requests, batches=self._batches, seconds=end, instances=self._machine.instances)
 
-    def _at(self, when: float, happen: Callable[[Any], None], what: object) -> None:
-        self._serial += 1
-        heapq.heappush(self._events, (when, self._serial, happen, what))
-
     def _arrive(self, arrival: Arrival) -> None:
-        deadline = self._now + arrival.timeout
+        now = self._clock.now
+        deadline = now + arrival.timeout
         order = service_order(arrival.priority, deadline, len(self._requests))
-        request = Request(arrival.rows, deadline, self._now, order[0], order)
+        request = Request(arrival.rows, deadline, now, order[0], order)
         self._requests.append(request)
-        rejection = self._batcher.admit(self._now, request)
-        if rejection is not None:
-            self._end(request, "full" if rejection.full else "late")
-            return
-        if math.isfinite(deadline):
-            self._at(deadline, self._expire, request)
-        self._undecoded.append(request)
-        self._start_decoding()
+        rejection = self._engine.admit(request)
+        if rejection is None:
+            self._decoders.run(partial(self._decode_seconds, request), partial(self._engine.submit, request))
+        else:
+            request.outcome, request.finished = "full" if rejection.full else "late", now
 
-    def _start_decoding(self) -> None:
-        while self._undecoded and self._idle_decoders:
-            request = self._undecoded.popleft()
-            if self._batcher.is_coming(request):
-                self._idle_decoders -= 1
-                self._at(self._now + request.rows * self._machine.decode_seconds, self._decoded, request)
+    def _decode_seconds(self, request: Request) -> float:
+        return request.rows * self._machine.decode_seconds if request.outcome == "waiting" else 0.0
 
-    def _decoded(self, request: Request) -> None:
-        self._idle_decoders += 1
-        self._start_decoding()
-        self._batcher.submit(self._now, request)
-
-    def _expire(self, request: Request) -> None:
-        if request.outcome == "waiting" and self._batcher.withdraw(request):  # one that runs will be answered
-            self._end(request, "expired")
-
-    def _decide(self) -> None:
-        """What the idle instances' threads do now."""
-        while True:
-            step = self._batcher.turn(self._now)
-            if isinstance(step, Started):
-                self._run_batch(step)
-            elif isinstance(step, Dropped):
-                self._end(step.request, "dropped")
-            else:
-                if step.until is not None and not self._now < self._alarm <= step.until:
-                    self._alarm = step.until
-                    self._at(step.until, lambda _: None, None)
-                return
-
-    def _run_batch(self, started: Started[Request]) -> None:
-        seconds = self._machine.profile[started.bucket] * self._machine.slowdown
+    def _run_batch(self, batch: Batch, ended: Callable[[], None]) -> None:
+        seconds = self._machine.profile[batch.bucket] * self._machine.slowdown
         if self._machine.noise:
             sigma = self._machine.noise
             seconds *= math.exp(self._random.gauss(-sigma * sigma / 2, sigma))
-        batch = Batch(started.instance, self._now, self._now + seconds, started.rows, started.bucket, started.requests)
         self._batches.append(batch)
-        self._at(batch.end, self._done, (batch, started))
 
-    def _done(self, ended: tuple[Batch, Started[Request]]) -> None:
-        batch, started = ended
-        seconds = batch.end - batch.begin
-        self._batcher.ended(started, seconds)
-        if self._ran is not None:
-            self._ran(batch.rows, seconds)
-        for request in batch.requests:
-            self._end(request, "answered")
-            if self._follow_ups > 0:
-                self._follow_ups -= 1
-                self._arrive(Arrival(self._now, request.rows, request.deadline - request.arrived, request.priority))
+        def end() -> None:
+            if self._ran is not None:
+                self._ran(batch.rows, seconds)
+            ended()
 
-    def _end(self, request: Request, outcome: Outcome) -> None:
-        request.outcome, request.finished = outcome, self._now
-        if outcome not in ("full", "late"):
-            self._batcher.table.settle(in_time=outcome == "answered" and self._now <= request.deadline)
+        self._clock.after(seconds, end)
+
+    def _follow_up(self, request: Request) -> None:
+        if request.outcome == "answered" and self._follow_ups > 0:
+            self._follow_ups -= 1
+            self._arrive(Arrival(self._clock.now, request.rows, request.deadline - request.arrived, request.priority))
 
 
 def _rounded(value: float, digits: int) -> float | None:

@@ -34,7 +34,8 @@ def test_the_server_is_measured_beside_what_the_machine_can_do(colours, tmp_path
     assert found.shares["served"] > 0
     data = json.loads((tmp_path / "out" / "sweep.json").read_text())
     assert data["capacity"]["knee"] == found.knee
-    assert "<svg" in (tmp_path / "out" / "sweep.html").read_text()
+    assert "![colours: image bytes in, labels out](sweep.png)" in (tmp_path / "out" / "sweep.md").read_text()
+    assert (tmp_path / "out" / "sweep.png").read_bytes().startswith(b"\x89PNG")
     text = console.file.getvalue()
     assert "The knee is at" in text
     assert "The roof in fp32 is" in text

@@ -94,7 +94,8 @@ def test_frameworks_are_measured_beside_the_baseline(colours, tmp_path):
     assert result.ok, result.warnings
     assert result.contenders == ("baseline", "onnxruntime", "headrace")
     assert result.agreement_of("onnxruntime").share == 1.0
-    assert "<svg" in (tmp_path / "out" / "bench.html").read_text()
+    assert "](bench.png)" in (tmp_path / "out" / "bench.md").read_text()
+    assert (tmp_path / "out" / "bench.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("change", [{"frameworks": FRAMEWORKS}, {"frameworks": ("tinygrad",), "baseline": {}}])

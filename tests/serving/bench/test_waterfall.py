@@ -15,10 +15,10 @@ from headrace.errors import BenchError
 from headrace.serving.bench.config import BenchConfig
 from headrace.serving.bench.images import ImageSet
 from headrace.serving.bench.load.loadgen import LoadResult
-from headrace.serving.bench.reporting.page import waterfall_page
+from headrace.serving.bench.reporting.plots import waterfall_plot
 from headrace.serving.bench.reporting.result import BenchResult, Measurement, Spread
+from headrace.serving.bench.reporting.waterfall_report import waterfall_report
 from headrace.serving.bench.reporting.waterfall_result import Waterfall
-from headrace.serving.bench.reporting.waterfall_table import waterfall_table
 from headrace.serving.bench.steps import Step, make_steps, write_forms
 from headrace.serving.bench.waterfall import divided, other_answers, waterfall
 
@@ -44,24 +44,25 @@ def test_every_step_is_a_real_server_and_answers_as_the_first(colours, tmp_path)
     found = waterfall(config, frontends=1, console=console)
     assert processes() <= before
     assert found.bench.ok, found.bench.warnings
-    rungs = {rung.step.name: rung for rung in found.rungs}
+    results = {one.step.name: one for one in found.results}
     linux = ["processes"] if sys.platform == "linux" else []
     measured = ["baseline", "server", "batching", "graph", "layout", "compiled", "fast", "scaled", "pixels", *linux]
-    assert [name for name, rung in rungs.items() if rung.measured] == measured
-    assert "has them already" in rungs["persistent"].step.why
-    assert "did not try" in rungs["int8"].step.why
+    assert [name for name, one in results.items() if one.measured] == measured
+    assert "has them already" in results["persistent"].step.why
+    assert "did not try" in results["int8"].step.why
     # 24 images, of which 4 are kept for the ranges of int8.
-    assert all(rung.agreed == rung.compared == 20 for rung in rungs.values() if rung.measured)
+    assert all(one.agreed == one.compared == 20 for one in results.values() if one.measured)
     assert set(found.bench.accuracy.values()) == {1.0}
-    assert rungs["compiled"].to_start.median > 0
-    assert rungs["baseline"].to_start is None
-    assert rungs["batching"].rss_bytes >= rungs["batching"].pss_bytes > 1 << 20
+    assert results["compiled"].to_start.median > 0
+    assert results["baseline"].to_start is None
+    assert results["batching"].rss_bytes >= results["batching"].pss_bytes > 1 << 20
     data = json.loads((tmp_path / "out" / "waterfall.json").read_text())
-    assert [step["name"] for step in data["waterfall"]] == list(rungs)
+    assert [step["name"] for step in data["waterfall"]] == list(results)
     assert data["waterfall"][0]["requests_per_second"]["median"] > 0
-    page = (tmp_path / "out" / "waterfall.html").read_text()
-    assert "<svg" in page
+    page = (tmp_path / "out" / "waterfall.md").read_text()
+    assert "](waterfall.png)" in page
     assert not re.findall(r"<script|<link|<img|src=|url\((?!#)", page)
+    assert (tmp_path / "out" / "waterfall.png").read_bytes().startswith(b"\x89PNG")
     text = console.file.getvalue()
     assert "Not there: int8" in text
     assert "data/test of the repository" in text
@@ -127,7 +128,7 @@ def values():
 
 
 def test_ratios_are_to_the_last_measured_step_and_to_the_start():
-    first, absent, batching, int8 = values().rungs
+    first, absent, batching, int8 = values().results
     assert (first.to_previous, first.to_start) == (None, None)
     assert not absent.measured
     assert batching.to_previous == batching.to_start == Spread(median=2.5, low=2.0, high=3.0)
@@ -147,14 +148,15 @@ def test_a_step_with_other_answers_is_told_of():
 
 def test_the_table_and_the_page_name_every_step_and_reason():
     console = Console(file=io.StringIO(), width=140)
-    console.print(waterfall_table(values()))
+    console.print(waterfall_report(values()).terminal())
     text = console.file.getvalue()
     for part in ("dynamic batching", "5.25x", "(4.50-6.00)", "Not there: layout: no convolution <here>.", "101 MB", "a note"):
         assert part in text
-    page = waterfall_page(values())
-    for part in ("no convolution &lt;here&gt;", "net&lt;b&gt;", "a &lt;cpu&gt;", "<svg", "5.25x<br>(4.50-6.00)"):
+    page = waterfall_report(values()).markdown("waterfall.png")
+    for part in ("no convolution &lt;here&gt;", "net&lt;b&gt;", '"cpu": "a <cpu>"', "](waterfall.png)", "5.25x (4.50-6.00)"):
         assert part in page
-    assert "<script" not in page
+    assert "<b>" not in page
+    assert waterfall_plot(values()).startswith(b"\x89PNG")
     json.dumps(values().to_json(), allow_nan=False)
 
 

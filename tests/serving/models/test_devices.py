@@ -1,7 +1,5 @@
 """Which GPUs are taken is decided from their number, which needs none; what computes on them is in test_cuda_staging.py."""
 
-import json
-
 import pytest
 from typer.testing import CliRunner
 
@@ -12,7 +10,8 @@ from headrace.runtime.base.session import Target, visible_gpus
 from headrace.serving.config import ServeConfig, parse_devices
 from headrace.serving.models.devices import each_device, ordinals
 from headrace.serving.models.loading import load_tensor_model, open_instance
-from headrace.serving.processes.child import config_from_json, config_to_json
+from headrace.serving.processes.messages import StartEngine
+from headrace.serving.processes.wire import decode, encode
 
 
 def test_a_plan_for_the_cpu_asks_for_no_gpu():
@@ -84,7 +83,7 @@ def test_a_session_of_the_cpu_has_no_ordinal(models):
 def test_an_engine_of_its_own_is_told_the_devices(tmp_path):
     for devices in (None, (0, 2)):
         config = ServeConfig.of(models=tmp_path, devices=devices)
-        assert config_from_json(json.loads(json.dumps(config_to_json(config)))) == config
+        assert decode(encode(StartEngine(config))) == StartEngine(config)
 
 
 def test_the_command_refuses_what_names_no_gpu(models):

@@ -18,8 +18,8 @@ from headrace.serving.batching.statistics import FAILURES
 from headrace.serving.models.models import TensorModel
 from headrace.serving.processes.arena import BlockLayout, create_memory, map_memory
 from headrace.serving.processes.connection import Connection
-from headrace.serving.processes.engine_session import Desk, Served
-from headrace.serving.processes.wire import AskStatistics, Count, Counted, Statistics
+from headrace.serving.processes.engine_session import EngineSession, NumberedModel
+from headrace.serving.processes.messages import Admit, AskStatistics, Count, Counted, ModelCounts, Statistics
 from headrace.specs import Signature, TensorSpec
 
 ROWS, SIZE = 4, 1 << 12
@@ -50,7 +50,7 @@ class Doubling:
 
 
 class Pair:
-    """A `Connection` and the `Desk` at its other end."""
+    """A `Connection` and the `EngineSession` at its other end."""
 
     def __init__(self, *, memory: int = SIZE, max_queue: int = 64):
         self.session = Doubling()
@@ -75,14 +75,14 @@ class Pair:
         descriptor = create_memory(memory)
         self.ended: list[str] = []
         self.passed_on = []
-        self.desk = Desk(
+        self.engine_session = EngineSession(
             there,
             map_memory(os.dup(descriptor)),
-            {5: Served(model, self.batcher, LAYOUT)},
-            statistics=lambda: '{"5": 1}',
+            {5: NumberedModel(model, self.batcher, LAYOUT)},
+            statistics=lambda: {5: ModelCounts({"count": 1}, {})},
             control=lambda *_: None,
             on_change=lambda: None,
-            on_end=lambda _: self.ended.append("desk"),
+            on_end=lambda _: self.ended.append("engine session"),
         )
         self.connection = Connection(
             here, map_memory(descriptor), on_message=self.passed_on.append, on_end=lambda _: self.ended.append("connection")
@@ -102,7 +102,7 @@ class Pair:
     async def close(self):
         self.session.gate.set()
         self.connection.channel.close()
-        self.desk.channel.close()
+        self.engine_session.channel.close()
         await asyncio.get_running_loop().run_in_executor(None, self.batcher.close)
 
 
@@ -278,14 +278,14 @@ async def test_the_end_of_the_engine_fails_what_is_open(pair):
     pair.session.gate.clear()
     tickets = [pair.ask() for _ in range(3)]
     pair.connection.submit(tickets[0], [np.ones((1, 8), np.float32)])
-    pair.desk.channel.close()
+    pair.engine_session.channel.close()
     for ticket in tickets:
         with pytest.raises(OverloadedError, match="engine") as error:
             await asyncio.wrap_future(ticket.future)
         assert error.value.retry_after >= 1
     with pytest.raises(OverloadedError, match="engine"):
         pair.ask()
-    assert pair.ended == ["desk", "connection"]
+    assert pair.ended == ["engine session", "connection"]
 
 
 @with_pair()
@@ -298,7 +298,7 @@ async def test_the_end_of_a_front_end_gives_its_places_up(pair):
     await _until(lambda: pair.batcher.depth == 0)
     pair.session.gate.set()
     await _until(lambda: pair.batcher.load()[2] == 0)
-    assert pair.ended == ["connection", "desk"]
+    assert pair.ended == ["connection", "engine session"]
 
 
 @with_pair()
@@ -311,7 +311,7 @@ async def test_counts_and_questions(pair):
     pair.connection.channel.send(Count(6, Counted.FAILED, 0, 10))  # a model that is gone
     pair.connection.channel.send(AskStatistics(7))
     await _until(lambda: pair.passed_on)
-    assert pair.passed_on == [Statistics(7, '{"5": 1}')]
+    assert pair.passed_on == [Statistics(7, {5: ModelCounts({"count": 1}, {})})]
     snapshot = pair.batcher.statistics.snapshot()
     assert snapshot["inference_count"] == 3
     assert snapshot["inference_stats"]["fail"]["count"] == 1
@@ -350,16 +350,14 @@ async def test_many_threads_and_a_socket_that_fills_up(pair):
 
 
 def test_an_admission_outside_the_memory_is_refused():
-    from headrace.serving.processes.wire import Admit
-
     async def body() -> None:
         pair = Pair()
         try:
             ticket = pair.ask()
             for offset in (SIZE, SIZE - LAYOUT.size(1) + 64, 1, 1 << 60):
                 bad = Admit(1000 + offset % 7, 5, 1, 0, offset, time.monotonic(), 10.0)
-                pair.desk._on_message(bad)
-                assert len(pair.desk._jobs) <= 1
+                pair.engine_session._on_message(bad)
+                assert len(pair.engine_session._jobs) <= 1
             await pair.answer(ticket)
             await pair.all_free()
         finally:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from headrace.errors import BenchError
-from headrace.serving.bench.reporting.compare import changes, changes_table, differences, read_result
+from headrace.serving.bench.reporting.compare import changes, changes_report, differences, read_result
 
 
 def spread(median, low, high):
@@ -55,7 +55,7 @@ def test_the_same_run_changed_nothing_and_the_table_says_so():
     assert {change.verdict for change in changes(OLD, OLD)} == {"within the spread"}
     assert differences(OLD, OLD) == []
     console = Console(file=io.StringIO(), width=120)
-    console.print(changes_table(OLD, OLD))
+    console.print(changes_report(OLD, OLD).terminal())
     assert "0 of 3 figures changed beyond the spread" in console.file.getvalue()
 
 
@@ -63,7 +63,7 @@ def test_the_table_marks_changes_and_another_machine():
     new = newer(baseline=spread(10.0, 9.0, 11.0), headrace=spread(200.0, 190.0, 210.0), ratio=spread(20.0, 19.0, 21.0))
     new["environment"] = {"fingerprint": {"cpu": "another", "cores": 2}}
     console = Console(file=io.StringIO(), width=120)
-    console.print(changes_table(OLD, new))
+    console.print(changes_report(OLD, new).terminal())
     text = console.file.getvalue()
     assert "2 of 3 figures changed" in text
     assert "higher" in text

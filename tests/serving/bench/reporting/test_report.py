@@ -12,7 +12,7 @@ from headrace.runtime.artifact.plan import Choice, Plan
 from headrace.serving.bench.load.loadgen import LoadResult
 from headrace.serving.bench.reporting.caveats import answer_notes, count_errors, speed_notes
 from headrace.serving.bench.reporting.plots import bench_plot
-from headrace.serving.bench.reporting.report import result_table, summary_table
+from headrace.serving.bench.reporting.report import bench_report, summary_table
 from headrace.serving.bench.reporting.result import Agreement, BenchResult, Measurement, Spread
 
 
@@ -99,7 +99,7 @@ def test_agreement_counts_what_both_answered():
 
 
 def test_the_table_shows_both_services_the_ratio_the_agreement_and_the_plan():
-    text = shown(result_table(result()))
+    text = shown(bench_report(result()).terminal())
     for part in ("PyTorch", "Headrace", "(36-120)", "4.00x", "(3.00-5.00)", "66.67 % of 3 (1 unanswered)"):
         assert part in text
     assert "openvino bf16 on cpu" in text
@@ -110,7 +110,7 @@ def test_the_table_shows_both_services_the_ratio_the_agreement_and_the_plan():
 def test_failed_requests_and_notes_are_said():
     failed = result(errors={"baseline": {}, "headrace": {"503": 3}}, warnings=["headrace failed requests: 3 x 503 [queue]"])
     assert not failed.ok
-    text = shown(result_table(failed))
+    text = shown(bench_report(failed).terminal())
     assert "3 x 503 [queue]" in text
     assert "No request failed" not in text
 
@@ -143,7 +143,7 @@ def test_the_plot_and_the_table_stand_a_service_that_answered_nothing():
     silent = replace(result(), measurements=tuple(measurements))
     assert silent.ratio(1) is None
     assert bench_plot(silent)
-    assert "-" in shown(result_table(silent))
+    assert "-" in shown(bench_report(silent).terminal())
     json.dumps(silent.to_json(), allow_nan=False)
 
 
@@ -193,7 +193,7 @@ def test_notes_on_speed(monkeypatch):
 def test_many_services_stand_below_each_other():
     found = result(contenders=("baseline", "peer", "headrace"))
     console = Console(width=80, file=io.StringIO())
-    console.print(result_table(found))
+    console.print(bench_report(found).terminal())
     lines = [line.split() for line in console.file.getvalue().splitlines()]
     assert ["16", "PyTorch", "baseline", "24.0", "41.7", "/", "83.3", "4.00x"] in lines
     assert ["peer", "50.0", "20.0", "/", "40.0", "2.00x"] in lines
