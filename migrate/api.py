@@ -14,11 +14,11 @@ from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
 from .proving.confined_run import Limits
 from .reading.facts import Survey
 from .reading.finding import Finding
-from .reporting.cells import name_cells
+from .reporting.cell_locations import locate_in_cells
 from .reporting.report import ModelReport, Parity, Report, ScriptReport
 from .resolving.resolve import resolve
 from .resolving.resolved import Resolved
-from .rewriting.plugins import settle
+from .rewriting.plugins import choose_settings
 from .rewriting.rewrite import Change, rewrite_all, unified_diff
 from .stages.all_models import package_all, resolve_all, split_models
 from .stages.copy_tree import Copied
@@ -85,7 +85,7 @@ def migrate(
         check_output(root, target)
     restored = recover(root)
     files = [Path(file) for file in rules]
-    told, chosen, remarks = settle(root, select=select, ignore=ignore, files=files, trusted=trust_rules)
+    told, chosen, remarks = choose_settings(root, select=select, ignore=ignore, files=files, trusted=trust_rules)
     if restored:
         message = f"an interrupted --write was taken back first: {', '.join(restored)}"
         remarks.append(Finding("", 1, 0, "PS510", message, "note"))
@@ -107,7 +107,7 @@ def migrate(
         except AmbiguousError as error:
             if target is None and not write:
                 error.report = _undecided(surveyed, report, error)
-                name_cells(report, unrepaired)
+                locate_in_cells(report, unrepaired)
             raise
         others = [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
         if all_models:
@@ -115,7 +115,7 @@ def migrate(
         others += _other_models(surveyed, report, resolved, entry) if all_models else []
         _list_models(surveyed, [*([resolved] if resolved is not None else []), *others], report, all_models)
         if check:
-            name_cells(report, unrepaired)
+            locate_in_cells(report, unrepaired)
             return report
         with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch:
             options = Options(
@@ -141,7 +141,7 @@ def migrate(
             )
             folder = models_folder(root) if not write else models_in_place(root).relative_to(root).as_posix()
             models = _try_everything(space, resolved, others, changes, folder)
-            name_cells(report, unrepaired)
+            locate_in_cells(report, unrepaired)
             if write:
                 stages.start("Writing in place")
                 write_if_proved(root, changes, report, models)

@@ -19,7 +19,7 @@ from ..reading.source import SourceFile, parse_source
 from ..rewriting.rule import Context
 from ..rewriting.training_edits import training_calls
 from ..survey.loops import TRAINING_STEP
-from ..survey.survey import knowledge
+from ..survey.survey import project_index
 from .instrument import MODULE
 
 STEPS = 20
@@ -46,7 +46,7 @@ class TracedLoop:
 
 def rewritten_loops(surveyed: Survey, script: Script) -> list[TracedLoop]:
     """The training loops that a script reaches and that the rules rewrite, in the original."""
-    known = knowledge(surveyed)
+    known = project_index(surveyed)
     reached = {(loop.path, loop.call_line, loop.call_column) for loop in script.loops}
     found: list[TracedLoop] = []
     for module in known.repository.modules.values():

@@ -18,14 +18,14 @@ class Calls:
 
     def __init__(self, repository: Repository) -> None:
         self.by_name: dict[str, list[tuple[Module, ast.Call]]] = {}
-        self.handed: dict[str, list[tuple[Module, ast.Call]]] = {}
-        """Calls to which a name is handed over as an argument: `mp.spawn(main_worker, ...)`."""
+        self.passed: dict[str, list[tuple[Module, ast.Call]]] = {}
+        """Calls to which a name is passed as an argument: `mp.spawn(main_worker, ...)`."""
         for module in repository.modules.values():
             for node in module.calls:
                 self.by_name.setdefault(last_name(node.func), []).append((module, node))
                 for value in arguments_of(node):
                     if isinstance(value, ast.Name):
-                        self.handed.setdefault(value.id, []).append((module, node))
+                        self.passed.setdefault(value.id, []).append((module, node))
 
 
 def bind(function: Function, call: ast.Call, *, skip: int) -> dict[str, ast.expr]:

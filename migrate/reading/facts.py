@@ -131,8 +131,8 @@ class Survey:
     loops: tuple[Loop, ...] = ()
     """Every model call of the repository, also those that no script reaches."""
 
-    tables: object = field(default=None, repr=False, compare=False)
-    """What the survey worked with, for the stages after it; see `survey.knowledge`."""
+    index: object = field(default=None, repr=False, compare=False)
+    """The project's index, with which the survey worked, for the stages after it; see `survey.project_index`."""
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -105,7 +105,7 @@ def read_notebook(path: str, raw: str) -> Notebook:
             findings.append(Finding(path, line + problem[0], 0, "PS001", message, "warning"))
         body = shown + _newline(source.text) if shown is not None else "\n" * len(split_lines(source.text + "\n"))
         starts.append(line)
-        cells.append(Cell(number, source, shown, magics.neutralise(source.text) if problem is not None else None))
+        cells.append(Cell(number, source, shown, magics.comment_out(source.text) if problem is not None else None))
         text += [f"{magics.marker} cell {number}\n", body]
         line += 1 + len(split_lines(body))
     findings += _disorder(path, data)
@@ -134,8 +134,8 @@ def _language(data: Mapping[str, Any]) -> str:
     metadata = data.get("metadata")
     if not isinstance(metadata, dict):
         return "python"
-    said = [metadata.get("kernelspec"), metadata.get("language_info")]
-    names = [item.get(key) for item, key in zip(said, ("language", "name"), strict=True) if isinstance(item, dict)]
+    declared = [metadata.get("kernelspec"), metadata.get("language_info")]
+    names = [item.get(key) for item, key in zip(declared, ("language", "name"), strict=True) if isinstance(item, dict)]
     return next((name.lower() for name in names if isinstance(name, str) and name), "python")
 
 
@@ -145,7 +145,7 @@ def _python(source: str, magics: Magics) -> tuple[str | None, tuple[int, str] | 
         return source, None
     if not python_part(source):
         return None, None
-    shown = magics.neutralise(source)
+    shown = magics.comment_out(source)
     problem = _parse_error(shown)
     return (None, problem) if problem is not None else (shown, None)
 

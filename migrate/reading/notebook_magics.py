@@ -31,7 +31,7 @@ class Magics:
         while self.marker in code:
             self.marker += "_"
 
-    def neutralise(self, source: str) -> str:
+    def comment_out(self, source: str) -> str:
         """The cell with as many lines, all of them Python as far as the cell is."""
         result: list[str] = []
         place = _Place()

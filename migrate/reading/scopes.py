@@ -16,8 +16,8 @@ from .source import SourceFile
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
 _Node = TypeVar("_Node", bound=ast.AST)
-Need = tuple[str, str | None]
-"""A needed name, whole, or only one attribute of it: ("args", "arch")."""
+NameUse = tuple[str, str | None]
+"""A name in use, whole, or only one attribute of it: ("args", "arch")."""
 
 BUILTINS = frozenset(dir(builtins))
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -46,8 +46,8 @@ def root_of(node: ast.AST) -> str | None:
             return node.id if isinstance(node, ast.Name) else None
 
 
-def need_of(node: ast.AST) -> Need | None:
-    """What an expression that denotes a place needs: ("args", "arch") for `args.arch.x[0]`, ("a", None) for `a`."""
+def use_of(node: ast.AST) -> NameUse | None:
+    """What an expression that denotes a place uses: ("args", "arch") for `args.arch.x[0]`, ("a", None) for `a`."""
     last: str | None = None
     while True:
         if isinstance(node, ast.Attribute):
@@ -120,12 +120,12 @@ def local_names(function: Function | ast.Lambda) -> set[str]:
     return names - outer
 
 
-def reads(node: ast.AST | Iterable[ast.AST] | None, modules: Container[str] = ()) -> set[Need]:
+def reads(node: ast.AST | Iterable[ast.AST] | None, modules: Container[str] = ()) -> set[NameUse]:
     """The names from outside that a piece of code reads, with nested functions, lambdas and comprehensions looked into.
 
     Calling a method reads the whole object, unless its name is one of `modules`.
     """
-    found: set[Need] = set()
+    found: set[NameUse] = set()
     for item in [node] if isinstance(node, ast.AST) else node or ():
         _collect(item, found, frozenset())
         for inner in ast.walk(item):
@@ -140,7 +140,7 @@ def reads(node: ast.AST | Iterable[ast.AST] | None, modules: Container[str] = ()
     return found
 
 
-def _collect(node: ast.AST, found: set[Need], hidden: frozenset[str]) -> None:
+def _collect(node: ast.AST, found: set[NameUse], hidden: frozenset[str]) -> None:
     if isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load) and node.id not in hidden:
             found.add((node.id, None))
@@ -407,8 +407,8 @@ class Repository:
     def _added(self) -> tuple[str, ...]:
         """Folders of this repository that its files add to Python's search path."""
         texts = ((module, module.file.text or "") for module in self.modules.values())
-        told = (folder for module, text in texts if "sys.path" in text for folder in added_folders(module.tree, module.path))
-        return tuple(dict.fromkeys(folder for folder in told if any(path.startswith(f"{folder}/") for path in self.modules)))
+        added = (folder for module, text in texts if "sys.path" in text for folder in added_folders(module.tree, module.path))
+        return tuple(dict.fromkeys(folder for folder in added if any(path.startswith(f"{folder}/") for path in self.modules)))
 
     def has_package(self, name: str, importer: str) -> bool:
         """Whether a top-level import name leads into this repository, packages without `__init__.py` included."""

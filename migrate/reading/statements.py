@@ -7,7 +7,7 @@ import copy
 from collections.abc import Sequence
 from typing import TypeVar
 
-from .scopes import Definition, Module, Need, dotted, targets_of
+from .scopes import Definition, Module, NameUse, dotted, targets_of
 
 _Node = TypeVar("_Node", bound=ast.AST)
 _ALIAS_METHODS = frozenset(["to", "cuda", "cpu", "eval", "train", "float", "half", "requires_grad_", "module"])
@@ -25,7 +25,7 @@ def store_targets(statement: ast.stmt) -> list[ast.expr]:
     return []
 
 
-def is_plain_attribute(statement: ast.Assign, place: Need) -> bool:
+def is_plain_attribute(statement: ast.Assign, place: NameUse) -> bool:
     return any(dotted(target) == f"{place[0]}.{place[1]}" for target in statement.targets)
 
 

@@ -50,23 +50,25 @@ def _end(report: Report, console: Console) -> None:
     artifact = next((model.artifact for model in report.models if model.artifact), None)
     place = report.repository if report.out is None else report.out
     if report.blocked is not None:
-        _say(console, f"Nothing was written in place, because {report.blocked}.")
+        _line(console, f"Nothing was written in place, because {report.blocked}.")
     elif report.written:
         files = "1 file" if len(report.written) == 1 else f"{len(report.written)} files"
-        _say(console, f"Changed in place: {files}.", f"headrace undo {place}", "takes it back")
+        _line(console, f"Changed in place: {files}.", f"headrace undo {place}", "takes it back")
     elif report.out is not None:
-        _say(console, f"Written to {place}")
+        _line(console, f"Written to {place}")
     elif report.would_change:
-        _say(console, "Nothing was written.", f"headrace migrate {place} --out DIR", "writes the migrated copy with its models")
+        _line(
+            console, "Nothing was written.", f"headrace migrate {place} --out DIR", "writes the migrated copy with its models"
+        )
     else:
-        _say(console, "Nothing to change.")
+        _line(console, "Nothing to change.")
     if artifact is not None and (report.out is not None or report.written):
-        _say(console, "Serve it:", f"headrace serve {place}/{artifact.rsplit('/', 1)[0]}")
+        _line(console, "Serve it:", f"headrace serve {place}/{artifact.rsplit('/', 1)[0]}")
     if any(model.parity.status == "failed" for model in report.models) or report.parity_failed:
-        _say(console, "Not the same answers:", "--report FILE.md", "shows where they part")
+        _line(console, "Not the same answers:", "--report FILE.md", "shows where they part")
 
 
-def _say(console: Console, words: str, command: str = "", what: str = "") -> None:
+def _line(console: Console, words: str, command: str = "", what: str = "") -> None:
     bold = f"  [bold]{escape(command)}[/]" if command else ""
     console.print(f"{escape(words)}{bold}{'  ' + escape(what) if what else ''}", highlight=False)
 

@@ -59,14 +59,14 @@ def _descriptor(code: str, rule: Rule | None) -> dict[str, Any]:
     if rule is None:
         name, text = explained(code)
         return {"id": code, "name": name, "shortDescription": {"text": text}, "help": {"text": text}}
-    said = parts(rule)
-    text = "\n\n".join(f"{title}: {body}" for title, body in said.items() if body)
+    page = parts(rule)
+    text = "\n\n".join(f"{title}: {body}" for title, body in page.items() if body)
     return {
         "id": code,
         "name": rule.name,
-        "shortDescription": {"text": said["What it does"].partition(". ")[0] or rule.name},
-        "fullDescription": {"text": said["Why"] or rule.name},
-        "help": {"text": text or rule.name, "markdown": "\n\n".join(f"**{title}** {body}" for title, body in said.items())},
+        "shortDescription": {"text": page["What it does"].partition(". ")[0] or rule.name},
+        "fullDescription": {"text": page["Why"] or rule.name},
+        "help": {"text": text or rule.name, "markdown": "\n\n".join(f"**{title}** {body}" for title, body in page.items())},
         "properties": {"fix": rule.safety},
     }
 

@@ -14,12 +14,12 @@ from ..reading.facts import Factory, Script
 from ..reading.scopes import Module, dotted, last_name
 from ..reading.source import NOTEBOOK
 from ..slicing.factories import is_zoo_constructor, makes_itself
-from ..slicing.frames import Framer, Point, Program
-from ..slicing.needs import Options
+from ..slicing.interprocedural import Point, Program, ProgramSlicer
+from ..slicing.liveness import Options
 from ..slicing.recipes import recipe, write
-from ..survey.lightning_module import LightningSite, Unloaded, reduction
+from ..survey.lightning_module import LightningSite, WithoutCheckpoint, reduction
 from ..survey.loops import CallSite
-from ..survey.survey import Knowledge
+from ..survey.survey import ProjectIndex
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,14 @@ class Construction:
         return any(isinstance(node, ast.Call) and ast.unparse(node.func) in self.builders for node in ast.walk(statement))
 
 
-def rank_sites(known: Knowledge, script: Script) -> list[CallSite]:
+def rank_sites(known: ProjectIndex, script: Script) -> list[CallSite]:
     """A script's model calls: evaluation first, then prediction, then training; its own before those in other files."""
     order = {"evaluate": 0, "predict": 1, "train": 2}
     sites = [site for site in (*known.sites, *known.trainers) if site.fact in script.loops]
     return sorted(sites, key=lambda site: (order[site.fact.kind], site.fact.path != script.path))
 
 
-def construct(known: Knowledge, script: Script, *, site: CallSite | None = None, checkpoints: bool = True) -> Construction:
+def construct(known: ProjectIndex, script: Script, *, site: CallSite | None = None, checkpoints: bool = True) -> Construction:
     """The program that builds a script's model. Raises SliceError when no call can be followed back to its construction."""
     module = known.repository.modules[script.path]
     failures: list[str] = []
@@ -83,13 +83,13 @@ def construct(known: Knowledge, script: Script, *, site: CallSite | None = None,
         options = Options(checkpoints=checkpoints, data=checkpoints)
         expression = ast.parse(candidate.fact.model, mode="eval").body
         point = Point(candidate.module, candidate.function, candidate.module.statement_of(candidate.call), expression)
-        framer = Framer(known.repository, known.calls, module, options)
+        program_slicer = ProgramSlicer(known.repository, known.calls, module, options)
         if isinstance(candidate, LightningSite) and (reduced := reduction(candidate, options)) is not None:
-            framer.reduce(reduced, candidate.module)
+            program_slicer.reduce(reduced, candidate.module)
         try:
-            program = framer.build(point)
+            program = program_slicer.build(point)
             if not checkpoints and isinstance(candidate, LightningSite):
-                program = replace(program, body=[Unloaded().visit(item) for item in program.body])
+                program = replace(program, body=[WithoutCheckpoint().visit(item) for item in program.body])
         except SliceError as error:
             failures.append(str(error))
             continue
@@ -110,7 +110,7 @@ def _asked(program: Program) -> str | None:
     return None
 
 
-def _builders(known: Knowledge, program: Program) -> tuple[Factory | None, tuple[ast.Call, ...]]:
+def _builders(known: ProjectIndex, program: Program) -> tuple[Factory | None, tuple[ast.Call, ...]]:
     """The factory that a program calls, as far as that is written, and every call of it that makes a model."""
     table = known.table
     by_place = {(factory.path, factory.name): factory for factory in table.factories}
@@ -151,7 +151,7 @@ def _target(module: Module, call: ast.Call) -> tuple[Module, Any] | None:
     return target
 
 
-def _only(known: Knowledge, module: Module, definition: Any) -> Factory | None:
+def _only(known: ProjectIndex, module: Module, definition: Any) -> Factory | None:
     """The factory behind a function that leads to exactly one."""
     if isinstance(definition, ast.ClassDef):
         return Factory(name=definition.name, path=module.path, line=definition.lineno, kind="class", module=module.name)
@@ -160,7 +160,7 @@ def _only(known: Knowledge, module: Module, definition: Any) -> Factory | None:
     return places.get(next(iter(built))) if len(built) == 1 else None
 
 
-def preferred(known: Knowledge, factories: Sequence[Factory]) -> list[Factory]:
+def preferred(known: ProjectIndex, factories: Sequence[Factory]) -> list[Factory]:
     """Factories of one name, those that other files import first: a copy in a script that converts weights is not meant."""
     repository = known.repository
     imported = {
@@ -173,7 +173,7 @@ def preferred(known: Knowledge, factories: Sequence[Factory]) -> list[Factory]:
     return sorted(factories, key=lambda factory: factory.path not in imported)
 
 
-def _import_folder(known: Knowledge, factory: Factory) -> str:
+def _import_folder(known: ProjectIndex, factory: Factory) -> str:
     """The folder from which others import a factory's file: the shortest name that leads to it in one of them, else above
     the packages it stands in."""
     repository = known.repository
@@ -196,7 +196,7 @@ def _import_folder(known: Knowledge, factory: Factory) -> str:
     return min(above, key=len, default=folder)
 
 
-def direct(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
+def direct(root: Path, known: ProjectIndex, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
     """The recipe of a factory called alone, from the folder of its package; a notebook's is a slice of its cells."""
     if factory.path.endswith(NOTEBOOK):
         return _from_notebook(root, known, factory, call)
@@ -217,11 +217,11 @@ def direct(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None
     return made, name
 
 
-def _from_notebook(root: Path, known: Knowledge, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
+def _from_notebook(root: Path, known: ProjectIndex, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
     """Nothing can import a notebook: the program is what its cells do to define the factory, and the call after them."""
     notebook = known.repository.modules[factory.path]
     made = call if call is not None else ast.Call(ast.Name(factory.name, ast.Load()), [], [])
-    program = Framer(known.repository, known.calls, notebook, Options(checkpoints=False, data=True)).build(
+    program = ProgramSlicer(known.repository, known.calls, notebook, Options(checkpoints=False, data=True)).build(
         Point(notebook, None, None, made)
     )
     written = write(program, known.repository, posixpath.dirname(factory.path), "model")

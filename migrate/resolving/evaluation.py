@@ -1,6 +1,6 @@
 """Find the transform that evaluation applies to an image: from the model's call back through loader, data set and functions.
 
-The result is a point in the code and an expression there; `frames` makes the program that computes it.
+The result is a point in the code and an expression there; `interprocedural` makes the program that computes it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..reading.calls import Calls, bind
 from ..reading.scopes import Function, Module, bound_names, last_name, parameters
-from ..slicing.frames import Point
+from ..slicing.interprocedural import Point
 from ..survey.lightning_module import LightningSite
 from ..survey.loops import CallSite, TrainerSite
 from ..survey.transforms import is_composed, is_random, phase_of

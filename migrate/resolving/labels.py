@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..reading.scopes import Module, dotted, last_name
-from ..slicing.frames import Point
+from ..slicing.interprocedural import Point
 
 _NAMES = re.compile(
     r"(^|_)(class(es)?(_?(name|label|list|index|idx|map|dict|indict|indices|to_idx))?s?|label(_?name|_?map)?s?|categor(y|ies))$",

@@ -11,11 +11,11 @@ from typing import Any
 from ..reading.calls import SliceError
 from ..reading.facts import Survey
 from ..reading.scopes import Module
-from ..slicing.frames import Framer, Point
-from ..slicing.needs import Options
+from ..slicing.interprocedural import Point, ProgramSlicer
+from ..slicing.liveness import Options
 from ..slicing.recipes import options_of, recipe, write
 from ..survey.loops import CallSite
-from ..survey.survey import Knowledge
+from ..survey.survey import ProjectIndex
 from .construction import Construction, rank_sites
 from .evaluation import EvaluationTransform, Tracer
 from .input_size import from_data_set, from_transform, stated_size
@@ -29,7 +29,7 @@ class ModelMetadata:
     """Finds them for one construction."""
 
     survey: Survey
-    known: Knowledge
+    known: ProjectIndex
     settings: Settings
     construction: Construction
 
@@ -63,14 +63,14 @@ class ModelMetadata:
 
     def _program(self, point: Point, stack: Sequence[tuple[Module, ast.Call]], name: str) -> tuple[dict[str, Any], str] | None:
         script = self.construction.script
-        framer = Framer(
+        program_slicer = ProgramSlicer(
             self.known.repository,
             self.known.calls,
             self.module,
             Options(seeds=False, data=False, checkpoints=name != "transform"),
         )
         try:
-            program = framer.build(point, stack)
+            program = program_slicer.build(point, stack)
         except SliceError:
             return None
         written = write(program, self.known.repository, posixpath.dirname(script.path), name)

@@ -17,6 +17,8 @@ from ..reading.calls import SliceError
 from ..reading.facts import CheckpointSite, Factory, Option, Script, Survey
 from ..reading.finding import Finding
 from ..reading.source import NOTEBOOK
+from ..slicing.checkpoint_loading import loading_modules
+from ..slicing.pretrained import without_weights
 from ..slicing.recipes import (
     Written,
     checkpoint_option,
@@ -30,9 +32,7 @@ from ..slicing.recipes import (
     working_folder,
     write,
 )
-from ..slicing.unloaded import loading_modules
-from ..slicing.weightless import without_weights
-from ..survey.survey import Knowledge, knowledge
+from ..survey.survey import ProjectIndex, project_index
 from .construction import Construction, construct, direct, preferred
 from .input_size import stated_size
 from .labels import find_class_names
@@ -58,7 +58,7 @@ def resolve(survey: Survey, *, entry: str | None = None, model: str | None = Non
 class _Resolver:
     def __init__(self, survey: Survey, entry: str | None, model: str | None, checkpoint: str | None) -> None:
         self.survey = survey
-        self.known: Knowledge = knowledge(survey)
+        self.known: ProjectIndex = project_index(survey)
         self.settings = Settings()
         words = [entry] if entry is None or Path(entry).is_file() else shlex.split(entry)
         self.entry = words[0] if words else None

@@ -6,7 +6,7 @@ import ast
 import re
 
 from ..reading.calls import SliceError
-from ..survey.survey import Knowledge
+from ..survey.survey import ProjectIndex
 from .construction import Construction, construct, rank_sites
 
 _COPY = re.compile(r"(^|[._])(ema|avg|averaged|shadow|swa|momentum)([._]|$)", re.I)
@@ -14,7 +14,7 @@ _COPY = re.compile(r"(^|[._])(ema|avg|averaged|shadow|swa|momentum)([._]|$)", re
 _TEACHER = re.compile(r"teacher", re.I)
 
 
-def different_models(known: Knowledge, chosen: Construction) -> list[Construction]:
+def different_models(known: ProjectIndex, chosen: Construction) -> list[Construction]:
     """`chosen` and the constructions of other models that its script calls for the same purpose; it alone where they are parts,
     copies or wrapped forms of one model, or where the script trains one of them with the help of the others.
 
@@ -38,7 +38,7 @@ def different_models(known: Knowledge, chosen: Construction) -> list[Constructio
     return _trained(known, found)
 
 
-def _trained(known: Knowledge, found: list[Construction]) -> list[Construction]:
+def _trained(known: ProjectIndex, found: list[Construction]) -> list[Construction]:
     """The only one whose parameters an optimiser gets, or that learns from a teacher, where the script trains; else all."""
     script = found[0].script
     if "train" not in script.roles:

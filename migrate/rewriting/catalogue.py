@@ -45,13 +45,13 @@ def page(code: str) -> str:
 
 def rule_page(rule: Rule) -> str:
     """The parts of the docstring, the examples as diffs, and what the rule leaves alone."""
-    said = parts(rule)
+    described = parts(rule)
     lines = [f"# {rule.code} {rule.name}", "", f"Fix: **{rule.safety}**", ""]
     for title in ("What it does", "Why", "Example"):
-        lines += [f"## {title}", "", said[title], ""]
+        lines += [f"## {title}", "", described[title], ""]
     for source, fixed in rule.INVALID[:2]:
         lines += [*_block(source, fixed), ""]
-    lines += ["## Fix safety", "", said["Fix safety"], ""]
+    lines += ["## Fix safety", "", described["Fix safety"], ""]
     if rule.VALID:
         lines += ["## Left alone", "", *_block(rule.VALID[0], None), ""]
     return "\n".join(lines)

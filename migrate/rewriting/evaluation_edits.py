@@ -11,8 +11,8 @@ from ..reading.statements import block_of
 from ..survey.loops import CallSite
 from .graph_mode import call_edit, check_calls, import_edits
 from .graph_names import Group, graph_name
+from .model_statements import binds
 from .placement import RejectedError
-from .preparation import binds
 from .rule import Context
 
 

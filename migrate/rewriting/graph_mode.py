@@ -70,7 +70,7 @@ def in_evaluation_mode(context: Context, group: Group) -> bool:
 
     A graph computes what the model computes in evaluation mode; a model that is never put there computes something else.
     """
-    module, known = context.module, context.known
+    module, index = context.module, context.index
     if _calls_eval(module.calls):
         return True
     root = group.model.partition(".")[0]
@@ -81,7 +81,7 @@ def in_evaluation_mode(context: Context, group: Group) -> bool:
                 return True
     names = {site.function.name for site in group.sites if site.function is not None}
     return any(
-        _calls_eval(where.calls) for name in names for where, _ in known.calls.by_name.get(name, []) if where is not module
+        _calls_eval(where.calls) for name in names for where, _ in index.calls.by_name.get(name, []) if where is not module
     )
 
 

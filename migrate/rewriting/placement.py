@@ -13,7 +13,7 @@ from ..reading.scopes import Definition, Function, Module, dotted, last_name, pa
 from ..reading.statements import blocks
 from ..survey.loops import CallSite
 from .graph_names import Group, attribute_name, binder, graph_name
-from .preparation import announces, binds, made_anew, touches
+from .model_statements import binds, bound_again, only_declares, touches
 from .rule import Context
 
 __all__ = ["Group", "Place", "RejectedError", "construction"]
@@ -87,11 +87,11 @@ def runs_once(context: Context, module: Module, function: Function, depth: int =
     """Whether a function runs at most once in a process: one call in the repository, outside of loops, from code that does."""
     sites = [
         (where, call)
-        for where, call in context.known.calls.by_name.get(function.name, [])
+        for where, call in context.index.calls.by_name.get(function.name, [])
         if (found := where.find_callee(call.func)) is not None and found[1] is function
     ]
     decorated = any(last_name(item.func) != "command" for item in function.decorator_list if isinstance(item, ast.Call))
-    if len(sites) != 1 or decorated or function.name in context.known.calls.handed or depth > 4:
+    if len(sites) != 1 or decorated or function.name in context.index.calls.passed or depth > 4:
         return False
     where, call = sites[0]
     for node in where.ancestors(call):
@@ -108,14 +108,14 @@ def _local(context: Context, group: Group, function: Function, statement: ast.st
     module, positions = context.module, context.positions
     anchor = _last_preparation(module, function.body, statement, group.model)
     name = graph_name(context, group)
-    if anchor is not None and made_anew(function, anchor, group.model):
+    if anchor is not None and bound_again(function, anchor, group.model):
         raise RejectedError("its name stands for another model further down")
     if anchor is not None:
         return _checked(positions, Place(name, anchor, after=True), group)
     if group.model.partition(".")[0] not in {argument.arg for argument in parameters(function)}:
         raise RejectedError("the statement that makes it was not found before its call")
     body = [item for item in function.body if item.lineno <= statement.lineno]
-    if made_anew(function, function.body[0], group.model) or binds(function.body[0], group.model):
+    if bound_again(function, function.body[0], group.model) or binds(function.body[0], group.model):
         raise RejectedError("its name stands for another model further down")
     return _checked(positions, Place(name, body[-1], after=False), group)
 
@@ -134,7 +134,7 @@ def _global(context: Context, group: Group) -> Place:
         anchor = prepared[-1] if prepared else None
     if anchor is None:
         raise RejectedError("the statement that makes it was not found in this file")
-    if made_anew(module.tree, anchor, group.model):
+    if bound_again(module.tree, anchor, group.model):
         raise RejectedError("its name stands for another model further down")
     if (
         site.function is not None
@@ -181,7 +181,7 @@ def _in_method(context: Context, group: Group) -> Place:
 
 
 def _checked(positions: Positions, place: Place, group: Group) -> Place:
-    if place.after and announces(place.statement, group.model):
+    if place.after and only_declares(place.statement, group.model):
         raise RejectedError("it is None where it is made")
     lines = {site.call.lineno for site in group.sites}
     end = place.statement.end_lineno or place.statement.lineno

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import MigrateError
 from ..reading.finding import Finding
-from .preferences import Preferences, read_preferences
+from .repository_settings import RepositorySettings, read_settings
 from .rewrite import choose_rules
 from .rule import Context, Fix, Rule, all_rules
 
@@ -74,22 +74,22 @@ def load_all(paths: Sequence[Path]) -> list[Rule]:
     return rules
 
 
-def settle(
+def choose_settings(
     root: Path, *, select: Sequence[str], ignore: Sequence[str], files: Sequence[Path], trusted: bool
-) -> tuple[Preferences, list[Rule], list[Finding]]:
-    """What the repository prefers, the rules that the command line and it choose together, and what there is to say about that.
+) -> tuple[RepositorySettings, list[Rule], list[Finding]]:
+    """The repository's own settings, the rules that the command line and they choose, and the findings on both.
 
     Raises MigrateError for a code that no rule has, and for files that hold no good rule.
     """
-    told = read_preferences(root)
-    named, untrusted = rules_of(root, told.rules, trusted=trusted)
+    settings = read_settings(root)
+    named, untrusted = rules_of(root, settings.rules, trusted=trusted)
     extra = load_all([*files, *named])
-    told = told.with_known_codes([*all_rules(), *extra])
+    settings = settings.with_known_codes([*all_rules(), *extra])
     try:
-        chosen = choose_rules(select or told.select, ignore or told.ignore, extra)
+        chosen = choose_rules(select or settings.select, ignore or settings.ignore, extra)
     except ValueError as error:
         raise MigrateError(str(error)) from None
-    return told, chosen, [*told.findings, *untrusted]
+    return settings, chosen, [*settings.findings, *untrusted]
 
 
 def rules_of(root: Path, named: Sequence[str], *, trusted: bool) -> tuple[list[Path], list[Finding]]:

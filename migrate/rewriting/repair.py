@@ -10,7 +10,7 @@ from ..reading.facts import Survey
 from ..reading.finding import Finding
 from ..reading.scopes import Module
 from ..reading.source import SourceFile, parse_source, split_lines
-from ..survey.survey import knowledge
+from ..survey.survey import project_index
 from .rule import Context, Fix, Rule, TextRule
 
 _PASSES = 8
@@ -113,11 +113,11 @@ def _fixes(survey: Survey, file: SourceFile, rules: Sequence[Rule], unsafe: bool
         return
     yield from _mended_cells(file, [rule for rule in rules if isinstance(rule, TextRule)], unsafe)
     if file.tree is not None:
-        known = knowledge(survey)
-        module = known.repository.modules.get(file.path)
+        index = project_index(survey)
+        module = index.repository.modules.get(file.path)
         if module is None or module.file is not file:
-            module = Module(file, file.tree, known.repository)
-        yield from remarks(rules, Context(module, survey, known, Positions(file.text), ()))
+            module = Module(file, file.tree, index.repository)
+        yield from remarks(rules, Context(module, survey, index, Positions(file.text), ()))
     elif file.problem is not None and file.problem.code == "PS001":
         yield from _text_remarks([rule for rule in rules if isinstance(rule, TextRule)], file.path, file.text)
 

@@ -12,7 +12,7 @@ from ..reading.facts import Survey
 from ..reading.finding import Finding
 from ..reading.notebook import cell_sources
 from ..reading.source import NOTEBOOK, SourceFile, parse_source
-from ..survey.survey import Knowledge, knowledge, resurvey
+from ..survey.survey import ProjectIndex, project_index, resurvey
 from .repair import Repaired, draft_edits, remarks, repair_file
 from .rule import Context, Rule, all_rules
 
@@ -73,9 +73,9 @@ def rewrite_all(survey: Survey, *, rules: Sequence[Rule] | None = None, unsafe: 
     ]
     if repairs:
         survey = resurvey(survey, tuple(item.file for item in repaired))
-    known = knowledge(survey)
+    index = project_index(survey)
     later = [rule for rule in rules if rule.stage == "rewrite"]
-    changes = (_rewrite_file(known, survey, item, later, unsafe) for item in repaired)
+    changes = (_rewrite_file(index, survey, item, later, unsafe) for item in repaired)
     return Rewritten(survey, repairs, [change for change in changes if change is not None])
 
 
@@ -89,13 +89,15 @@ def choose_rules(select: Sequence[str] = (), ignore: Sequence[str] = (), extra: 
     return [rule for rule in chosen if not ignore or not rule.code.startswith(tuple(ignore))]
 
 
-def _rewrite_file(known: Knowledge, survey: Survey, repaired: Repaired, rules: Sequence[Rule], unsafe: bool) -> Change | None:
+def _rewrite_file(
+    index: ProjectIndex, survey: Survey, repaired: Repaired, rules: Sequence[Rule], unsafe: bool
+) -> Change | None:
     file = repaired.file
-    module = known.repository.modules.get(file.path)
+    module = index.repository.modules.get(file.path)
     codes, findings, after = list(repaired.rules), list(repaired.findings), file.data
     if module is not None and file.text is not None:
-        sites = tuple(site for site in known.sites if site.module is module)
-        context = Context(module, survey, known, Positions(file.text), sites)
+        sites = tuple(site for site in index.sites if site.module is module)
+        context = Context(module, survey, index, Positions(file.text), sites)
         draft = draft_edits(remarks(rules, context), unsafe)
         made = [repaired.at_original(finding) for finding in draft.findings]
         if draft.edits:

@@ -17,7 +17,7 @@ from ..reading.finding import Finding, Severity
 from ..reading.finding import Fix as Offer
 from ..reading.scopes import Module
 from ..survey.loops import CallSite
-from ..survey.survey import Knowledge
+from ..survey.survey import ProjectIndex
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Context:
 
     module: Module
     survey: Survey
-    known: Knowledge
+    index: ProjectIndex
     positions: Positions
     sites: tuple[CallSite, ...]
     """The model calls of this file; none while sources are being repaired."""

@@ -197,7 +197,7 @@ def _without_gradient(context: Context, call: ast.Call) -> tuple[bool, list[Edit
 
 def _was_used(context: Context) -> bool:
     """Whether the file as it came called it: an import that nothing used is not ours to take out."""
-    original = context.known.repository.modules.get(context.module.path)
+    original = context.index.repository.modules.get(context.module.path)
     if original is None:  # it did not parse
         return "Variable" in (context.survey.file(context.module.path).text or "").replace("import Variable", "")
     return any(isinstance(node, ast.Name) for node in original.references.get("torch.autograd.Variable", []))
@@ -205,7 +205,7 @@ def _was_used(context: Context) -> bool:
 
 def _is_exported(context: Context, name: str) -> bool:
     """Whether other files may import the name from this one."""
-    module, repository = context.module, context.known.repository
+    module, repository = context.module, context.index.repository
     for other in repository.modules.values():
         for star in other.star_imports:
             target = repository.module(star, other.path)

@@ -81,7 +81,7 @@ class LightningEvaluation(Rule):
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module
-        for model in context.known.table.classes.values():
+        for model in context.index.table.classes.values():
             attribute = network(model) if model.lightning and model.module is module else None
             if attribute is None or bound_elsewhere(module):
                 continue

@@ -7,10 +7,10 @@ import copy
 from dataclasses import dataclass, field
 
 from ..reading.nodes import defaults_of, inside
-from ..reading.scopes import Function, Module, Need, dotted, last_name, parameters, root_of
-from .needs import Needs, Options
+from ..reading.scopes import Function, Module, NameUse, dotted, last_name, parameters, root_of
+from .checkpoint_loading import without_loading
+from .liveness import LiveNames, Options
 from .slicer import Slicer
-from .unloaded import unloaded
 
 
 @dataclass
@@ -55,7 +55,7 @@ class ClassReduction:
         """The reduced class, or the class itself where it uses its own object as a whole."""
         init = self.init
         if self.whole or init is None:
-            form = None if self.options.checkpoints else unloaded(self.module, self.owner)
+            form = None if self.options.checkpoints else without_loading(self.module, self.owner)
             self.built = form if isinstance(form, ast.ClassDef) else self.owner
             return self.built
         done: dict[str, Function] = {}
@@ -86,8 +86,8 @@ class ClassReduction:
 
     def _reduce_init(self, init: Function, done: dict[str, Function]) -> None:
         name = parameters(init)[0].arg
-        needs, kept = self._slice(init, name)
-        taken = [argument.arg for argument in parameters(init)[1:] if needs.has(argument.arg)]
+        live, kept = self._slice(init, name)
+        taken = [argument.arg for argument in parameters(init)[1:] if live.has(argument.arg)]
         if init.args.vararg is None and init.args.kwarg is None:
             from_defaults = defaults_of(init)
             ordered = [item for item in taken if item not in from_defaults] + [item for item in taken if item in from_defaults]
@@ -104,29 +104,29 @@ class ClassReduction:
         reduced = ast.FunctionDef(name="__init__", args=arguments, body=kept or [ast.Pass()], decorator_list=[])
         done["__init__"] = ast.fix_missing_locations(ast.copy_location(reduced, init))
 
-    def _slice(self, method: Function, self_name: str) -> tuple[Needs, list[ast.stmt]]:
-        needs = Needs()
+    def _slice(self, method: Function, self_name: str) -> tuple[LiveNames, list[ast.stmt]]:
+        live = LiveNames()
         slicer = Slicer(self.module, method.body, self.options, top_level=False)
-        wanted: set[Need] = {(self_name, attribute) for attribute in self.wanted}
-        slicer.need(needs, wanted)
+        wanted: set[NameUse] = {(self_name, attribute) for attribute in self.wanted}
+        slicer.mark_live(live, wanted)
         kept: list[ast.stmt] = []
         for statement in reversed(method.body):
-            result = self._setup_call(statement, self_name, needs, slicer) or slicer.statement(statement, needs)
+            result = self._setup_call(statement, self_name, live, slicer) or slicer.statement(statement, live)
             if result is not None:
                 kept.insert(0, result)
                 # a method's value depends on the attributes that the method reads
                 for called in self.called_in(result):
-                    slicer.need(needs, {(self_name, item) for item in self.attributes_of(self.originals[called])})
-        self.wanted |= {item for item in (needs.attributes(self_name) or set()) if item and item not in self.originals}
-        return needs, kept
+                    slicer.mark_live(live, {(self_name, item) for item in self.attributes_of(self.originals[called])})
+        self.wanted |= {item for item in (live.attributes(self_name) or set()) if item and item not in self.originals}
+        return live, kept
 
-    def _setup_call(self, statement: ast.stmt, self_name: str, needs: Needs, slicer: Slicer) -> ast.stmt | None:
+    def _setup_call(self, statement: ast.stmt, self_name: str, live: LiveNames, slicer: Slicer) -> ast.stmt | None:
         """`self.build_model()` stays when that method makes a wanted attribute."""
         if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)):
             return None
         called = self.called_in(statement)
         if called and any(self._changes_wanted(self.originals[name]) for name in called):
-            slicer.need(needs, slicer.reads(statement) - {(self_name, name) for name in called} | {(self_name, "")})
+            slicer.mark_live(live, slicer.reads(statement) - {(self_name, name) for name in called} | {(self_name, "")})
             return statement
         return None
 
@@ -135,7 +135,7 @@ class ClassReduction:
         returns = any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(method))
         names = parameters(method)
         if returns or not names:
-            form = None if self.options.checkpoints else unloaded(self.module, method)
+            form = None if self.options.checkpoints else without_loading(self.module, method)
             done[name] = form if form is not None and not isinstance(form, ast.ClassDef) else method
             self.wanted |= self.attributes_of(done[name])
             return
@@ -165,8 +165,8 @@ class ClassReduction:
     def _changes_wanted(self, method: Function, depth: int = 0) -> bool:
         names = parameters(method)
         slicer = Slicer(self.module, method.body, self.options, top_level=False)
-        needs = Needs({(names[0].arg if names else "self", attribute) for attribute in self.wanted})
-        if slicer.block(method.body, needs):
+        live = LiveNames({(names[0].arg if names else "self", attribute) for attribute in self.wanted})
+        if slicer.block(method.body, live):
             return True
         return depth < 4 and any(
             self._changes_wanted(self.originals[name], depth + 1)

@@ -15,8 +15,8 @@ from ..reading.facts import Factory, Option, Script
 from ..reading.nodes import inside
 from ..reading.scopes import Module, Repository, bound_names, last_name
 from ..reading.source import walk
-from .frames import Program
-from .neutral import neutralise
+from .interprocedural import Program
+from .portable import make_portable
 
 _MODEL_OPTION = re.compile(
     r"^(arch(itecture)?|model(_?(name|type|arch|version))?|net(work)?(_?(name|type))?|backbone|classifier|cnn|name)$", re.I
@@ -56,7 +56,7 @@ def write(program: Program, repository: Repository, folder: str, result: str) ->
             )
         )
         expression = ast.Name(name, ast.Load())
-    tree = neutralise(statements, program.entry, folder, repository)
+    tree = make_portable(statements, program.entry, folder, repository)
     source = ast.unparse(tree) + "\n"
     return Written(source, ast.unparse(expression), ast.parse(source))
 

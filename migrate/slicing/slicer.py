@@ -1,8 +1,8 @@
 """Program slicing: the statements of one scope on which some names depend.
 
-Going backward from a point, a statement stays when it binds a needed name or changes a needed object; then what it reads
-is needed too. Needs are names, or single attributes of names, so that `args.epoch = checkpoint["epoch"]` does not keep a
-checkpoint alive for the sake of `args.arch`. Nothing here knows about functions calling each other: see `frames`.
+Going backward from a point, a statement stays when it binds a live name or changes a live object; then what it reads
+is live too. Live are names, or single attributes of names, so that `args.epoch = checkpoint["epoch"]` does not keep a
+checkpoint alive for the sake of `args.arch`. Nothing here knows about functions calling each other: see `interprocedural`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,18 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 
 from ..reading.arguments import destination, is_parse_call
-from ..reading.scopes import BUILTINS, Definition, Module, Need, bound_names, import_module, last_name, need_of, reads, root_of
+from ..reading.scopes import (
+    BUILTINS,
+    Definition,
+    Module,
+    NameUse,
+    bound_names,
+    import_module,
+    last_name,
+    reads,
+    root_of,
+    use_of,
+)
 from ..reading.statements import (
     aliases,
     blocks,
@@ -21,8 +32,8 @@ from ..reading.statements import (
     store_targets,
     with_fields,
 )
-from .effects import Effects, is_checkpoint_call, is_seed, makes_data
-from .needs import Needs, Options
+from .liveness import LiveNames, Options
+from .side_effects import SideEffects, is_checkpoint_call, is_seed, makes_data
 
 _INERT_PLACES = ("torch.backends", "os.environ", "warnings", "matplotlib", "logging", "sys.stdout", "sys.stderr", "plt")
 
@@ -49,7 +60,7 @@ class Slicer:
         """Whether the statements will stand inside a function, where star imports and __future__ may not."""
         self.returns = returns
         """Whether the scope's own results are wanted, so that `return` stays with what it needs."""
-        self.effects = Effects(module)
+        self.effects = SideEffects(module)
         self.rewrite = rewrite or (lambda statement: statement)
         self.replaced = replaced or {}
         """Definitions to be written instead of the original ones, or None where another frame has written them already."""
@@ -62,121 +73,123 @@ class Slicer:
         self.stored: set[str] = set()
         """Names that kept statements bind; slicing goes backward, so a `global` is met after them."""
 
-    # -- needs
+    # -- liveness
 
-    def reads(self, node: ast.AST | Iterable[ast.AST] | None) -> set[Need]:
+    def reads(self, node: ast.AST | Iterable[ast.AST] | None) -> set[NameUse]:
         return reads(node, self._plain)
 
-    def need(self, needs: Needs, items: set[Need]) -> None:
-        """Add needs; needing a function or class of this scope means needing what its body reads, wherever that is bound."""
+    def mark_live(self, live: LiveNames, items: set[NameUse]) -> None:
+        """Make names live; with a function or class of this scope, what its body reads is live, wherever that is bound."""
         work = list(items)
         while work:
             item = work.pop()
-            if item in needs.items:
+            if item in live.items:
                 continue
-            needs.items.add(item)
+            live.items.add(item)
             name = item[0]
             definition = self.definitions.get(name)
             if definition is not None and name not in self._expanded:
                 self._expanded.add(name)
                 replacement = self.replaced.get(name, definition)
-                work.extend(need for need in self.reads(replacement or definition) if need[0] != name)
+                work.extend(use for use in self.reads(replacement or definition) if use[0] != name)
 
-    def _alias_touches(self, needs: Needs, place: Need) -> bool:
-        if needs.touches(place):
+    def _alias_touches(self, live: LiveNames, place: NameUse) -> bool:
+        if live.touches(place):
             return True
         family = self.aliases.get(place[0])
-        return family is not None and any(needs.touches((other, place[1])) for other in family)
+        return family is not None and any(live.touches((other, place[1])) for other in family)
 
     # -- blocks
 
-    def block(self, body: Sequence[ast.stmt], needs: Needs) -> list[ast.stmt]:
-        """The statements of a block that `needs` (of what comes after; updated to those before) depend on."""
+    def block(self, body: Sequence[ast.stmt], live: LiveNames) -> list[ast.stmt]:
+        """The statements of a block that `live` (of what comes after; updated to those before) depend on."""
         kept: list[ast.stmt] = []
         for statement in reversed(body):
-            result = self.statement(statement, needs)
+            result = self.statement(statement, live)
             if result is not None:
                 kept.append(result)
         kept.reverse()
         return kept
 
-    def path(self, body: Sequence[ast.stmt], trail: Sequence[ast.AST], needs: Needs, *, after: bool = False) -> list[ast.stmt]:
+    def path(
+        self, body: Sequence[ast.stmt], trail: Sequence[ast.AST], live: LiveNames, *, after: bool = False
+    ) -> list[ast.stmt]:
         """What runs before the last statement of `trail` (each element inside the one before it), or with `after` that one
         too; with the control flow on the way taken as given: conditions are dropped, loops are entered once."""
         index = next(i for i, statement in enumerate(body) if statement is trail[0])
         inner: list[ast.stmt] = []
         if len(trail) > 1:
-            inner = self._enter(body[index], trail[1:], needs, after=after)
+            inner = self._enter(body[index], trail[1:], live, after=after)
         elif after:
-            inner = self.block([body[index]], needs)
-        return [*self.block(body[:index], needs), *inner]
+            inner = self.block([body[index]], live)
+        return [*self.block(body[:index], live), *inner]
 
-    def _enter(self, statement: ast.stmt, trail: Sequence[ast.AST], needs: Needs, *, after: bool) -> list[ast.stmt]:
+    def _enter(self, statement: ast.stmt, trail: Sequence[ast.AST], live: LiveNames, *, after: bool) -> list[ast.stmt]:
         body = next((block for block in blocks(statement) if any(item is trail[0] for item in block)), None)
         if body is None:  # an except handler or a match case stands between
-            return self._enter(trail[0], trail[1:], needs, after=after) if len(trail) > 1 else []  # type: ignore[arg-type]
+            return self._enter(trail[0], trail[1:], live, after=after) if len(trail) > 1 else []  # type: ignore[arg-type]
         looping = isinstance(statement, ast.For | ast.AsyncFor | ast.While)
         self._seeds = self._seeds and not looping
-        kept = self.path(body, trail, needs, after=after)
+        kept = self.path(body, trail, live, after=after)
         self._seeds = self._seeds or looping
         if isinstance(statement, ast.For | ast.AsyncFor):
             names = bound_names(statement.target)
-            if names & needs.roots():
+            if names & live.roots():
                 first = ast.Call(
                     ast.Name("next", ast.Load()), [ast.Call(ast.Name("iter", ast.Load()), [statement.iter], [])], []
                 )
                 bind = ast.copy_location(ast.Assign([statement.target], first), statement)
                 for name in names:
-                    needs.kill(name)
-                self.need(needs, self.reads(statement.iter))
+                    live.kill(name)
+                self.mark_live(live, self.reads(statement.iter))
                 return [ast.fix_missing_locations(bind), *kept]
         elif isinstance(statement, ast.With | ast.AsyncWith):
             names = {
                 name for item in statement.items if item.optional_vars is not None for name in bound_names(item.optional_vars)
             }
-            if names & needs.roots():
-                self.need(needs, self.reads([item.context_expr for item in statement.items]))
+            if names & live.roots():
+                self.mark_live(live, self.reads([item.context_expr for item in statement.items]))
                 return [with_fields(statement, body=kept or [ast.Pass()])]
         return kept
 
     # -- statements
 
-    def statement(self, statement: ast.stmt, needs: Needs) -> ast.stmt | None:
-        """The statement reduced to what `needs` depend on, or None; `needs` is updated to those before it."""
+    def statement(self, statement: ast.stmt, live: LiveNames) -> ast.stmt | None:
+        """The statement reduced to what `live` depend on, or None; `live` is updated to those before it."""
         match statement:
             case ast.Import() | ast.ImportFrom():
-                return self._import(statement, needs)
+                return self._import(statement, live)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                return self._definition(statement, needs)
+                return self._definition(statement, live)
             case ast.If():
-                return self._if(statement, needs)
+                return self._if(statement, live)
             case ast.For() | ast.AsyncFor() | ast.While():
-                return self._loop(statement, needs)
+                return self._loop(statement, live)
             case ast.With() | ast.AsyncWith():
-                return self._with(statement, needs)
+                return self._with(statement, live)
             case ast.Try() | ast.TryStar():
-                return self._try(statement, needs)
+                return self._try(statement, live)
             case ast.Match():
-                return self._match(statement, needs)
+                return self._match(statement, live)
             case ast.Global() | ast.Nonlocal():
                 names = [name for name in statement.names if name in self.stored]
                 return with_fields(statement, names=names) if names else None
             case ast.Return() if self.returns:
-                needs.items = set()  # nothing runs after it on this way
-                self.need(needs, self.reads(statement.value))
+                live.items = set()  # nothing runs after it on this way
+                self.mark_live(live, self.reads(statement.value))
                 return statement
             case ast.Return() | ast.Raise() | ast.Assert() | ast.Pass() | ast.Break() | ast.Continue():
                 return None
-        return self._simple(statement, needs)
+        return self._simple(statement, live)
 
-    def _import(self, statement: ast.Import | ast.ImportFrom, needs: Needs) -> ast.stmt | None:
+    def _import(self, statement: ast.Import | ast.ImportFrom, live: LiveNames) -> ast.stmt | None:
         if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
             return statement if self.top_level and not self.wrapped else None
         kept: list[ast.alias] = []
         for alias in statement.names:
             if alias.name == "*":
                 assert isinstance(statement, ast.ImportFrom)
-                names = self._star_needed(import_module(statement, self.module.path), needs)
+                names = self._star_needed(import_module(statement, self.module.path), live)
                 if names and self.wrapped:
                     kept += [ast.alias(item) for item in sorted(names)]
                 elif names:
@@ -185,29 +198,29 @@ class Slicer:
             name = alias.asname or alias.name.partition(".")[0]
             if isinstance(statement, ast.Import) and "." in alias.name and not alias.asname:
                 # `import torch.optim` binds torch; it matters where torch.optim is read, or nothing else binds torch
-                attributes = needs.attributes(name)
+                attributes = live.attributes(name)
                 plain = any(
                     isinstance(item, ast.Import) and any(a.name == name for a in item.names) for item in self.module.nodes
                 )
                 if plain and attributes is not None and alias.name.split(".")[1] not in attributes:
                     continue
-            if needs.has(name) or self._for_effect(statement, alias, name) or self._for_lookup(statement, needs):
+            if live.has(name) or self._for_effect(statement, alias, name) or self._for_lookup(statement, live):
                 kept.append(alias)
         for alias in kept:
             if alias.name != "*" and not (isinstance(statement, ast.Import) and "." in alias.name and not alias.asname):
-                needs.kill(alias.asname or alias.name)
+                live.kill(alias.asname or alias.name)
         return with_fields(statement, names=kept) if kept else None
 
-    def _star_needed(self, module_name: str, needs: Needs) -> set[str]:
-        """The needed names that a star import may bring."""
-        names = {name for name in needs.roots() if name not in BUILTINS}
+    def _star_needed(self, module_name: str, live: LiveNames) -> set[str]:
+        """The live names that a star import may bring."""
+        names = {name for name in live.roots() if name not in BUILTINS}
         found = self.module.repository.module(module_name, self.module.path)
         unknown = names - self.bound_here
         if found is None:
             return unknown
         provided = set(found.definitions) | set(found.imports)
         provided = provided.union(*(bound_names(item) for item in found.tree.body if not isinstance(item, ast.ImportFrom)))
-        if by_name(needs):
+        if by_name(live):
             return {name for name in provided if not name.startswith("_")}
         hits = names & provided | {name for name in names if found.find(name) is not None}
         return hits or (unknown if found.star_imports else set())
@@ -220,17 +233,17 @@ class Slicer:
             return False
         return self.module.repository.has_package(alias.name, self.module.path)
 
-    def _for_lookup(self, statement: ast.Import | ast.ImportFrom, needs: Needs) -> bool:
+    def _for_lookup(self, statement: ast.Import | ast.ImportFrom, live: LiveNames) -> bool:
         """An import of models that `globals()[name]` or `eval(name)` may mean."""
-        if not (self.top_level and isinstance(statement, ast.ImportFrom) and by_name(needs)):
+        if not (self.top_level and isinstance(statement, ast.ImportFrom) and by_name(live)):
             return False
         name = import_module(statement, self.module.path)
         zoo = name.startswith(("torchvision.models", "timm.models"))
         return zoo or self.module.repository.module(name, self.module.path) is not None
 
-    def _may_be_looked_up(self, statement: Definition, needs: Needs) -> bool:
+    def _may_be_looked_up(self, statement: Definition, live: LiveNames) -> bool:
         """A class, or a function that only makes something, which `globals()[name]` or `eval(name)` may mean."""
-        if not (self.top_level and by_name(needs)):
+        if not (self.top_level and by_name(live)):
             return False
         if isinstance(statement, ast.ClassDef):
             return any((self.module.expand(base) or "").startswith("torch.nn") for base in statement.bases)
@@ -238,33 +251,33 @@ class Slicer:
         looping = any(isinstance(node, ast.For | ast.While | ast.With) for node in ast.walk(statement))
         return bool(returned) and not looping and all(isinstance(value, ast.Call | ast.Name) for value in returned)
 
-    def _definition(self, statement: Definition, needs: Needs) -> ast.stmt | None:
-        if self._may_be_looked_up(statement, needs):
-            self.need(needs, {(statement.name, None)})
-        if not needs.has(statement.name):
+    def _definition(self, statement: Definition, live: LiveNames) -> ast.stmt | None:
+        if self._may_be_looked_up(statement, live):
+            self.mark_live(live, {(statement.name, None)})
+        if not live.has(statement.name):
             return None
-        needs.kill(statement.name)
+        live.kill(statement.name)
         if statement.name in self.replaced:
             replacement = self.replaced[statement.name]
             if replacement is None or self.definitions.get(statement.name) is not statement:
                 return None
-            self.need(needs, self.reads(replacement) - {(statement.name, None)})
+            self.mark_live(live, self.reads(replacement) - {(statement.name, None)})
             return replacement
-        self.need(needs, {need for need in self.reads(statement) if need[0] != statement.name})
+        self.mark_live(live, {use for use in self.reads(statement) if use[0] != statement.name})
         return statement
 
-    def _if(self, statement: ast.If, needs: Needs) -> ast.stmt | None:
+    def _if(self, statement: ast.If, live: LiveNames) -> ast.stmt | None:
         if is_main_guard(statement) or self.effects.trains(statement.test):
             return None
-        other = needs.copy()
-        body = self.block(statement.body, needs)
+        other = live.copy()
+        body = self.block(statement.body, live)
         orelse = self.block(statement.orelse, other)
         if not body and not orelse:
             return None
-        needs.add(other.items)
-        body = body or self._kept_raise(statement.body, needs)
-        orelse = orelse or self._kept_raise(statement.orelse, needs)
-        self.need(needs, self.reads(statement.test))
+        live.add(other.items)
+        body = body or self._kept_raise(statement.body, live)
+        orelse = orelse or self._kept_raise(statement.orelse, live)
+        self.mark_live(live, self.reads(statement.test))
         if not body:
             test = statement.test
             negated = (
@@ -274,41 +287,41 @@ class Slicer:
             return ast.fix_missing_locations(ast.copy_location(ast.If(negated, orelse, []), statement))
         return with_fields(statement, body=body, orelse=orelse)
 
-    def _kept_raise(self, body: Sequence[ast.stmt], needs: Needs) -> list[ast.stmt]:
+    def _kept_raise(self, body: Sequence[ast.stmt], live: LiveNames) -> list[ast.stmt]:
         """A branch that only complains stays, so that a wrong choice gives the script's own message."""
         for statement in body:
             if isinstance(statement, ast.Raise):
-                self.need(needs, self.reads(statement))
+                self.mark_live(live, self.reads(statement))
                 return [statement]
         return []
 
-    def _loop(self, statement: ast.For | ast.AsyncFor | ast.While, needs: Needs) -> ast.stmt | None:
+    def _loop(self, statement: ast.For | ast.AsyncFor | ast.While, live: LiveNames) -> ast.stmt | None:
         if self.effects.trains(statement):
             self.options.dropped.append(statement)
             return None
-        after = needs.copy()
+        after = live.copy()
         body: list[ast.stmt] = []
         for _ in range(6):  # what an iteration needs may be made by the one before it
-            before = set(needs.items)
-            body = self.block(statement.body, needs)
-            needs.add(before)
-            if needs.items == before:
+            before = set(live.items)
+            body = self.block(statement.body, live)
+            live.add(before)
+            if live.items == before:
                 break
         binds = not isinstance(statement, ast.While) and bool(bound_names(statement.target) & after.roots())
         if not body and not binds:
-            needs.items = after.items
+            live.items = after.items
             return None
-        orelse = self.block(statement.orelse, needs)
-        body = self._with_exits(statement.body, body, needs)
+        orelse = self.block(statement.orelse, live)
+        body = self._with_exits(statement.body, body, live)
         if isinstance(statement, ast.While):
-            self.need(needs, self.reads(statement.test))
+            self.mark_live(live, self.reads(statement.test))
             return with_fields(statement, body=body or [ast.Pass()], orelse=orelse)
         for name in bound_names(statement.target) - after.roots():
-            needs.kill(name)
-        self.need(needs, self.reads(statement.iter))
+            live.kill(name)
+        self.mark_live(live, self.reads(statement.iter))
         return with_fields(statement, body=body or [ast.Pass()], orelse=orelse)
 
-    def _with_exits(self, original: Sequence[ast.stmt], kept: list[ast.stmt], needs: Needs) -> list[ast.stmt]:
+    def _with_exits(self, original: Sequence[ast.stmt], kept: list[ast.stmt], live: LiveNames) -> list[ast.stmt]:
         """Put back the `break` and `continue` that decide how often a kept loop's body runs."""
         result: list[ast.stmt] = []
         remaining = {statement.lineno: statement for statement in kept}
@@ -317,7 +330,7 @@ class Slicer:
             if isinstance(statement, ast.If) and any(isinstance(inner, ast.Break | ast.Continue) for inner in statement.body):
                 if survivor is None:
                     exits = [inner for inner in statement.body if isinstance(inner, ast.Break | ast.Continue)]
-                    self.need(needs, self.reads(statement.test))
+                    self.mark_live(live, self.reads(statement.test))
                     survivor = with_fields(statement, body=exits, orelse=[])
                 elif isinstance(survivor, ast.If):
                     survivor.body += [inner for inner in statement.body if isinstance(inner, ast.Break | ast.Continue)]
@@ -325,70 +338,70 @@ class Slicer:
                 result.append(survivor)
         return result
 
-    def _with(self, statement: ast.With | ast.AsyncWith, needs: Needs) -> ast.stmt | None:
-        body = self.block(statement.body, needs)
+    def _with(self, statement: ast.With | ast.AsyncWith, live: LiveNames) -> ast.stmt | None:
+        body = self.block(statement.body, live)
         if not body:
             return None
         for item in statement.items:
             if item.optional_vars is not None:
                 for name in bound_names(item.optional_vars):
-                    needs.kill(name)
-            self.need(needs, self.reads(item.context_expr))
+                    live.kill(name)
+            self.mark_live(live, self.reads(item.context_expr))
         return with_fields(statement, body=body)
 
-    def _try(self, statement: ast.Try | ast.TryStar, needs: Needs) -> ast.stmt | None:
-        final = self.block(statement.finalbody, needs)
-        start = needs.copy()
-        orelse = self.block(statement.orelse, needs)
-        body = self.block(statement.body, needs)
+    def _try(self, statement: ast.Try | ast.TryStar, live: LiveNames) -> ast.stmt | None:
+        final = self.block(statement.finalbody, live)
+        start = live.copy()
+        orelse = self.block(statement.orelse, live)
+        body = self.block(statement.body, live)
         handlers: list[ast.ExceptHandler] = []
         any_handler = False
         for handler in statement.handlers:
             branch = start.copy()
             inner = self.block(handler.body, branch)
             any_handler = any_handler or bool(inner)
-            needs.add(branch.items)
+            live.add(branch.items)
             handlers.append(with_fields(handler, body=inner or [ast.Pass()]))
         if not (body or orelse or final or any_handler):
             return None
         for handler in handlers:
-            self.need(needs, self.reads(handler.type))
+            self.mark_live(live, self.reads(handler.type))
         if not handlers and not final:
             final = [ast.Pass()]
         return with_fields(
             statement, body=body or [ast.Pass()], handlers=handlers, orelse=orelse if handlers else [], finalbody=final
         )
 
-    def _match(self, statement: ast.Match, needs: Needs) -> ast.stmt | None:
-        start = needs.copy()
+    def _match(self, statement: ast.Match, live: LiveNames) -> ast.stmt | None:
+        start = live.copy()
         cases: list[ast.match_case] = []
         kept = False
         for case in statement.cases:
             branch = start.copy()
             body = self.block(case.body, branch)
             kept = kept or bool(body)
-            needs.add(branch.items)
-            cases.append(with_fields(case, body=body or self._kept_raise(case.body, needs) or [ast.Pass()]))
+            live.add(branch.items)
+            cases.append(with_fields(case, body=body or self._kept_raise(case.body, live) or [ast.Pass()]))
         if not kept:
             return None
-        self.need(needs, self.reads(statement.subject))
+        self.mark_live(live, self.reads(statement.subject))
         for case in statement.cases:
-            self.need(needs, self.reads(case.pattern) | self.reads(case.guard))
+            self.mark_live(live, self.reads(case.pattern) | self.reads(case.guard))
         return with_fields(statement, cases=cases)
 
-    def _simple(self, statement: ast.stmt, needs: Needs) -> ast.stmt | None:
+    def _simple(self, statement: ast.stmt, live: LiveNames) -> ast.stmt | None:
         calls = [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
-        bound = {name for name in bound_names(statement) if needs.has(name)}
+        bound = {name for name in bound_names(statement) if live.has(name)}
         stored = [place for target in store_targets(statement) if (place := self._stored_place(target)) is not None]
-        relevant = bool(bound) or any(self._alias_touches(needs, place) for place in stored)
+        relevant = bool(bound) or any(self._alias_touches(live, place) for place in stored)
         loads = False
         for call in calls:
             changed = self.effects.changes(call, statement=isinstance(statement, ast.Expr) and statement.value is call)
-            if any(self._alias_touches(needs, place) for place in changed) and not self._pruned_argument(call, needs):
+            if any(self._alias_touches(live, place) for place in changed) and not self._pruned_argument(call, live):
                 relevant = True
                 loads = loads or is_checkpoint_call(call)
             elif isinstance(statement, ast.Expr) and statement.value is call:
-                relevant = relevant or self._kept_for_effect(call, needs)
+                relevant = relevant or self._kept_for_effect(call, live)
         if not relevant:
             return None
         if self._left_out(statement, calls, bound, loads):
@@ -399,42 +412,42 @@ class Slicer:
         parsed = isinstance(statement, ast.Assign) and is_parse_call(statement.value)
         wanted: set[str] | None = None
         if parsed and isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            wanted = needs.attributes(statement.targets[0].id)
+            wanted = live.attributes(statement.targets[0].id)
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             for name in bound:
-                needs.kill(name)
+                live.kill(name)
             for place in stored:
                 if place[1] is not None and isinstance(statement, ast.Assign) and is_plain_attribute(statement, place):
-                    needs.items.discard(place)
+                    live.items.discard(place)
         read = self.reads(rewritten)
         if isinstance(statement, ast.AugAssign):
             read |= {(name, None) for name in bound}
         if parsed and wanted is not None:
             parser = root_of(statement.value)  # type: ignore[attr-defined]
-            read = {need for need in read if need[0] != parser}
+            read = {use for use in read if use[0] != parser}
             if parser is not None:
                 read |= {(parser, f"--{name}") for name in wanted} or {(parser, "--")}
         # a store into an object's place needs the object; an attribute's store does not need the attribute itself
         read |= {(place[0], None) if place[1] is None else (place[0], "") for place in stored}
-        self.need(needs, read)
+        self.mark_live(live, read)
         return rewritten
 
-    def _stored_place(self, target: ast.expr) -> Need | None:
+    def _stored_place(self, target: ast.expr) -> NameUse | None:
         if isinstance(target, ast.Name):
             return None
         root = root_of(target)
         expanded = self.module.expand(target if not isinstance(target, ast.Subscript) else target.value) or ""
         if root in self.module.imports and expanded.startswith(_INERT_PLACES):
             return None
-        return need_of(target)
+        return use_of(target)
 
-    def _pruned_argument(self, call: ast.Call, needs: Needs) -> bool:
+    def _pruned_argument(self, call: ast.Call, live: LiveNames) -> bool:
         """Whether an `add_argument` declares an option that nothing in the slice reads."""
         if last_name(call.func) != "add_argument" or not isinstance(call.func, ast.Attribute):
             return False
         parser = root_of(call.func.value)
         family = {parser, *self.aliases.get(parser or "", ())}
-        found = [needs.attributes(name) for name in family if name is not None and needs.has(name)]
+        found = [live.attributes(name) for name in family if name is not None and live.has(name)]
         if not any(attributes and any(item.startswith("--") for item in attributes) for attributes in found):
             return False
         if any(attributes is None for attributes in found):
@@ -442,12 +455,12 @@ class Slicer:
         name = destination(call)
         return name is not None and not any(f"--{name}" in (attributes or ()) for attributes in found)
 
-    def _kept_for_effect(self, call: ast.Call, needs: Needs) -> bool:
+    def _kept_for_effect(self, call: ast.Call, live: LiveNames) -> bool:
         expanded = self.module.expand(call.func) or ""
         if expanded.startswith("sys.path.") or expanded == "os.chdir":
             return True
         if last_name(call.func) == "__init__" and isinstance(call.func, ast.Attribute):
-            return isinstance(call.func.value, ast.Call) and last_name(call.func.value.func) == "super" and needs.has("self")
+            return isinstance(call.func.value, ast.Call) and last_name(call.func.value.func) == "super" and live.has("self")
         return self._seeds and self.options.seeds and is_seed(call)
 
     def _left_out(self, statement: ast.stmt, calls: Sequence[ast.Call], bound: set[str], loads: bool) -> bool:
@@ -464,6 +477,6 @@ class Slicer:
         return False
 
 
-def by_name(needs: Needs) -> bool:
-    """Whether what is needed looks names up in the module as a whole, so that any of its definitions may be meant."""
-    return any(needs.has(name) for name in ("globals", "eval", "vars", "locals", "exec"))
+def by_name(live: LiveNames) -> bool:
+    """Whether what is live looks names up in the module as a whole, so that any of its definitions may be meant."""
+    return any(live.has(name) for name in ("globals", "eval", "vars", "locals", "exec"))

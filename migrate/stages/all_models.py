@@ -15,7 +15,7 @@ from ..reporting.report import ModelReport, Parity
 from ..resolving.construction import construct
 from ..resolving.resolve import resolve
 from ..resolving.resolved import Resolved
-from ..survey.survey import knowledge
+from ..survey.survey import project_index
 from .migration import Migration
 from .package_model import package_model, serve
 from .script_runs import Originals
@@ -80,7 +80,7 @@ def _resolve_one(surveyed: Survey, factory: Factory, entry: str | None, builder:
 
 def _builders(surveyed: Survey) -> dict[tuple[str, str], str]:
     """The first script that builds each factory by itself, by the factory's place and name."""
-    known = knowledge(surveyed)
+    known = project_index(surveyed)
     found: dict[tuple[str, str], str] = {}
     for script in surveyed.scripts:
         try:
@@ -95,7 +95,7 @@ def _builders(surveyed: Survey) -> dict[tuple[str, str], str]:
 def _stated_call(surveyed: Survey, factory: Factory) -> str | None:
     """The arguments, "('VGG19')", of the first call of a factory with literal arguments: a script's, one in a script's menu of
     commented-out lines, or any other of the repository."""
-    known = knowledge(surveyed)
+    known = project_index(surveyed)
     scripts = [script.path for script in surveyed.scripts]
     modules = sorted(known.repository.modules.values(), key=lambda module: (module.path not in scripts, module.path))
     for module in modules:

@@ -18,7 +18,7 @@ from ..reporting.checkpoint_report import report_checkpoints
 from ..reporting.report import ModelReport, Parity, PreprocessingReport, Speedup
 from ..resolving.mismatch import trained_otherwise
 from ..resolving.resolved import Resolved
-from ..survey.survey import knowledge
+from ..survey.survey import project_index
 from .migration import Migration
 from .repair_parity import computes_as_unrepaired
 from .script_runs import Originals
@@ -244,7 +244,7 @@ def _preprocessing(
 
 def _compare_with_training(migration: Migration, resolved: Resolved, made: Preprocessing) -> None:
     """Remark when the training transform of the same file or script states another mean or standard deviation."""
-    modules = knowledge(migration.surveyed).repository.modules
+    modules = project_index(migration.surveyed).repository.modules
     paths = [made.source.rpartition(":")[0], resolved.script.path if resolved.script is not None else ""]
     near = [modules[path] for path in dict.fromkeys(paths) if path in modules]
     per_pixel = made.scale * 255  # transforms state their numbers for pixels between 0 and 1

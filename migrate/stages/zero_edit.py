@@ -24,7 +24,7 @@ from ..proving.verify import run_script as run_recorded
 from ..reading.facts import Script, Survey
 from ..reading.source import NOTEBOOK, read_source
 from ..reporting.report import PARITY, Report
-from ..rewriting.preferences import read_preferences
+from ..rewriting.repository_settings import read_settings
 from ..rewriting.rewrite import Change, choose_rules, rewrite_all
 from ..rewriting.rule import all_rules
 from ..survey.survey import survey
@@ -130,7 +130,7 @@ def _changes(script: Path, root: Path) -> tuple[Survey | None, list[Change]]:
         surveyed = survey(root)
     except NothingToMigrateError:
         return None, []
-    told = read_preferences(root).with_known_codes(all_rules())
+    told = read_settings(root).with_known_codes(all_rules())
     rewritten = rewrite_all(surveyed, rules=choose_rules(told.select, told.ignore), unsafe=told.unsafe)
     return rewritten.survey, rewritten.changes
 

@@ -16,7 +16,7 @@ from ..reading.nodes import inside, is_docstring, keyword_of, text_of, values_of
 from ..reading.scopes import Function, Module, Repository, dotted, last_name, parameters
 from ..slicing.classes import ClassReduction
 from ..slicing.factories import ModelClass, ModelTable
-from ..slicing.needs import Options
+from ..slicing.liveness import Options
 from .loops import TrainerSite, trainer_loop
 
 _CALLS: dict[str, LoopKind] = {"test": "evaluate", "validate": "evaluate", "predict": "predict", "fit": "train"}
@@ -208,7 +208,7 @@ class _Saved(ast.NodeTransformer):
         return ast.copy_location(made, node)
 
 
-class Unloaded(ast.NodeTransformer):
+class WithoutCheckpoint(ast.NodeTransformer):
     """`Net.load_from_checkpoint(path, lr=0.1)` becomes `Net(lr=0.1)`, where no checkpoint is wanted."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:

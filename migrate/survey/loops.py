@@ -11,8 +11,8 @@ from itertools import takewhile
 from ..reading.facts import Loop, LoopKind
 from ..reading.nodes import inside, values_of
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, parameters
-from ..slicing.effects import TRAINING_CALLS
 from ..slicing.factories import ModelTable, is_zoo_constructor
+from ..slicing.side_effects import TRAINING_CALLS
 
 _NAMED = re.compile(r"^(.*_)?(model|net|network|classifier|backbone|teacher|student|ema)s?(_.*|\d*)$|^(model|net)_?\w*$", re.I)
 _OTHER = re.compile(
@@ -79,7 +79,7 @@ def find_calls(module: Module, table: ModelTable) -> list[CallSite]:
     skipped: set[ast.AST] = {
         node for node in module.nodes if isinstance(node, ast.ClassDef) and _is_network(module, node, table)
     }
-    evidence = _Evidence(module, table)
+    evidence = _ModelNames(module, table)
     found = []
     for node, function in _calls(module, skipped):
         if (site := _read(module, node, function, evidence)) is not None:
@@ -114,7 +114,7 @@ def _calls(module: Module, skipped: set[ast.AST]) -> Iterator[tuple[ast.Call, Fu
         stack.extend((child, function) for child in ast.iter_child_nodes(node))
 
 
-class _Evidence:
+class _ModelNames:
     """Which names of a file stand for models."""
 
     def __init__(self, module: Module, table: ModelTable) -> None:
@@ -169,7 +169,7 @@ class _Evidence:
         return bool(_NAMED.match(leaf)) and not _OTHER.search(leaf)
 
 
-def _read(module: Module, call: ast.Call, function: Function | None, evidence: _Evidence) -> CallSite | None:
+def _read(module: Module, call: ast.Call, function: Function | None, evidence: _ModelNames) -> CallSite | None:
     callee: ast.AST = call.func
     if isinstance(callee, ast.Attribute) and callee.attr in ("forward", "__call__", "module"):
         callee = callee.value if callee.attr != "module" else callee
@@ -220,13 +220,13 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
     return CallSite(fact, module, call, function, loop, trained, captured)
 
 
-def _imported_value(module: Module, name: str, evidence: _Evidence) -> bool:
+def _imported_value(module: Module, name: str, evidence: _ModelNames) -> bool:
     """Whether a name is imported from a file of the repository that makes a model at module level: `from model import net`."""
     source, _, original = module.imports.get(name, "").rpartition(".")
     where = module.repository.module(source, module.path) if source else None
     if where is None or original in where.definitions or original not in _assigned(where, None):
         return False
-    return name in evidence.touched or original in _Evidence(where, evidence.table).built
+    return name in evidence.touched or original in _ModelNames(where, evidence.table).built
 
 
 def _is_synthetic(module: Module, node: ast.expr, function: Function | None) -> bool:

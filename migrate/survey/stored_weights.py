@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from ..reading.calls import Calls
 from ..reading.scopes import Module, dotted, last_name, root_of
-from ..slicing.effects import is_checkpoint_call
+from ..slicing.side_effects import is_checkpoint_call
 
 _MODEL_METHODS = frozenset(["eval", "parameters", "named_parameters", "state_dict", "modules", "named_modules", "children"])
 _SAME = frozenset(["to", "cuda", "cpu", "float", "half", "module"])

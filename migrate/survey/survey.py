@@ -18,7 +18,7 @@ from ..reading.scopes import Definition, Module, Repository, dotted, last_name
 from ..reading.source import MAX_FILES, SUFFIXES, SourceFile, read_source, walk
 from ..slicing.factories import ModelTable
 from .checkpoints import find_checkpoints
-from .handed import find_handed
+from .library_trainers import find_library_trainers
 from .lightning_module import find_trainer_calls
 from .loops import CallSite, TrainerSite, find_calls
 from .transforms import find_transforms
@@ -33,8 +33,8 @@ _TORCH = re.compile(rb"\b(torch|timm|torchvision|lightning|pytorch_lightning|fas
 
 
 @dataclass(frozen=True)
-class Knowledge:
-    """The tables behind a survey, for the stages that go on from it."""
+class ProjectIndex:
+    """The repository's modules, model classes, calls and model calls, for the stages after the survey."""
 
     repository: Repository
     table: ModelTable
@@ -44,9 +44,9 @@ class Knowledge:
     """Calls of a Trainer, which has the loops itself."""
 
 
-def knowledge(survey: Survey) -> Knowledge:
-    """The tables of a survey; made anew for one that was put together by hand."""
-    return survey.tables if isinstance(survey.tables, Knowledge) else _learn(survey.files)
+def project_index(survey: Survey) -> ProjectIndex:
+    """The index of a survey; made anew for one that was put together by hand."""
+    return survey.index if isinstance(survey.index, ProjectIndex) else _indexed(survey.files)
 
 
 def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> Survey:
@@ -74,7 +74,7 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
         )
     if progress is not None:
         progress(0.7, "models")
-    found = _learn(tuple(files))
+    found = _indexed(tuple(files))
     findings = [file.problem for file in files if file.problem is not None]
     findings += [finding for file in files if file.notebook is not None for finding in file.notebook.findings]
     if len(paths) >= MAX_FILES:
@@ -92,7 +92,7 @@ def resurvey(survey: Survey, files: tuple[SourceFile, ...]) -> Survey:
     before = {file.problem for file in survey.files}
     findings = [finding for finding in survey.findings if finding not in before and not _mended(finding, files)]
     findings += [file.problem for file in files if file.problem is not None]
-    return _stated(survey.root, files, findings, _learn(files))
+    return _stated(survey.root, files, findings, _indexed(files))
 
 
 def _mended(finding: Finding, files: Iterable[SourceFile]) -> bool:
@@ -106,7 +106,7 @@ def _mended(finding: Finding, files: Iterable[SourceFile]) -> bool:
     return after.locate(finding.line)[0] not in broken
 
 
-def _stated(root: Path, files: tuple[SourceFile, ...], findings: Iterable[Finding], found: Knowledge) -> Survey:
+def _stated(root: Path, files: tuple[SourceFile, ...], findings: Iterable[Finding], found: ProjectIndex) -> Survey:
     modules = found.repository.modules.values()
     return Survey(
         root=root,
@@ -117,22 +117,22 @@ def _stated(root: Path, files: tuple[SourceFile, ...], findings: Iterable[Findin
         findings=tuple(sorted(findings)),
         files=files,
         loops=tuple(site.fact for site in found.sites),
-        tables=found,
+        index=found,
     )
 
 
-def _learn(files: tuple[SourceFile, ...]) -> Knowledge:
+def _indexed(files: tuple[SourceFile, ...]) -> ProjectIndex:
     repository = Repository(files)
     table = ModelTable(repository)
     sites = tuple(site for module in repository.modules.values() for site in find_calls(module, table))
     trainers: list[TrainerSite] = [*find_trainer_calls(repository, table)]
     followed = {site.module.path for site in (*sites, *trainers)}
     for module in repository.modules.values():
-        trainers += find_handed(module, table) if table.factories and module.path not in followed else ()
-    return Knowledge(repository, table, Calls(repository), sites, tuple(trainers))
+        trainers += find_library_trainers(module, table) if table.factories and module.path not in followed else ()
+    return ProjectIndex(repository, table, Calls(repository), sites, tuple(trainers))
 
 
-def _scripts(found: Knowledge) -> tuple[Script, ...]:
+def _scripts(found: ProjectIndex) -> tuple[Script, ...]:
     by_function: dict[ast.AST | None, list[CallSite]] = {}
     for site in (*found.sites, *found.trainers):
         by_function.setdefault(_outermost(site), []).append(site)
@@ -151,7 +151,7 @@ def _outermost(site: CallSite) -> ast.AST | None:
 
 
 def _script(
-    module: Module, found: Knowledge, by_function: dict[ast.AST | None, list[CallSite]], *, library: bool = False
+    module: Module, found: ProjectIndex, by_function: dict[ast.AST | None, list[CallSite]], *, library: bool = False
 ) -> Script | None:
     """The script that a file is, if it starts what calls a model; of a `library`, all that it defines may be started."""
     guard = any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in module.tree.body)
@@ -171,8 +171,8 @@ def _script(
             target: tuple[Module, Definition] | None = None
             if isinstance(inner, ast.Call):
                 target = where.find_callee(inner.func)
-                handed = [where.find(value.id) for value in arguments_of(inner) if isinstance(value, ast.Name)]
-                queue += [item for item in handed if item is not None]
+                arguments = [where.find(value.id) for value in arguments_of(inner) if isinstance(value, ast.Name)]
+                queue += [item for item in arguments if item is not None]
             elif isinstance(inner, ast.Attribute):
                 target = where.find_callee(inner)
             if target is not None:
@@ -212,7 +212,7 @@ def _is_handler(node: ast.FunctionDef) -> bool:
     return any(isinstance(item, ast.Call) and last_name(item.func) in names for item in node.decorator_list)
 
 
-def _options(module: Module, found: Knowledge) -> tuple[Option, ...]:
+def _options(module: Module, found: ProjectIndex) -> tuple[Option, ...]:
     """The script's own options, and those of the parser that it imports from another file."""
     own = read_options(module.nodes)
     if own:

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.migrate.resolving.mismatch import trained_otherwise
-from headrace.migrate.survey.survey import knowledge, survey
+from headrace.migrate.survey.survey import project_index, survey
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 HALVES = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -11,7 +11,7 @@ HALVES = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 
 def module(tmp_path, text):
     (tmp_path / "data.py").write_text(f"import torch\nfrom torchvision import transforms as T\n{text}")
-    return knowledge(survey(tmp_path)).repository.modules["data.py"]
+    return project_index(survey(tmp_path)).repository.modules["data.py"]
 
 
 @pytest.mark.parametrize(

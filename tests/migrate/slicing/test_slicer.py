@@ -8,8 +8,8 @@ import pytest
 from headrace.migrate.reading.calls import Calls
 from headrace.migrate.reading.scopes import Repository, reads
 from headrace.migrate.reading.source import parse_source
-from headrace.migrate.slicing.frames import Framer, Point
-from headrace.migrate.slicing.needs import Options
+from headrace.migrate.slicing.interprocedural import Point, ProgramSlicer
+from headrace.migrate.slicing.liveness import Options
 from headrace.migrate.slicing.recipes import write
 
 
@@ -24,8 +24,8 @@ def sliced(source, name="model", *, checkpoints=True, others=()):
         for node in module.nodes
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Name) and node.value.id == "HERE"
     )
-    framer = Framer(repository, Calls(repository), module, Options(checkpoints=checkpoints))
-    program = framer.build(Point(module, module.function_of(here), here, ast.parse(name, mode="eval").body))
+    program_slicer = ProgramSlicer(repository, Calls(repository), module, Options(checkpoints=checkpoints))
+    program = program_slicer.build(Point(module, module.function_of(here), here, ast.parse(name, mode="eval").body))
     return write(program, repository, "", "result").source.strip().splitlines()
 
 
@@ -181,8 +181,8 @@ def test_frames_return_what_is_needed_and_another_file_becomes_a_function():
     repository = Repository([*files, parse_source("tools.py", b"def net(size, width):\n    return (size, width)\n")])
     module = repository.modules["engine.py"]
     here = next(node for node in module.nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Name))
-    framer = Framer(repository, Calls(repository), repository.modules["main.py"], Options())
-    program = framer.build(Point(module, module.function_of(here), here, ast.Name("model", ast.Load())))
+    program_slicer = ProgramSlicer(repository, Calls(repository), repository.modules["main.py"], Options())
+    program = program_slicer.build(Point(module, module.function_of(here), here, ast.Name("model", ast.Load())))
     source = write(program, repository, "", "model").source
     assert "open" not in source
     names = {}

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.survey.lightning_module import network
-from headrace.migrate.survey.survey import knowledge, survey
+from headrace.migrate.survey.survey import project_index, survey
 
 torch = pytest.importorskip("torch")
 
@@ -141,7 +141,7 @@ def resolved(tmp_path, monkeypatch, methods, script=SCRIPT):
 
 @pytest.mark.parametrize(("methods", "attribute"), [(FORWARD, "net"), (BATCH, "net"), (STEP, "net"), (SOFTMAX, None)])
 def test_network_inside_the_module(methods, attribute, tmp_path):
-    known = knowledge(survey(written(tmp_path, module=MODULE % methods, run=SCRIPT)))
+    known = project_index(survey(written(tmp_path, module=MODULE % methods, run=SCRIPT)))
     (lit,) = [model for model in known.table.classes.values() if model.lightning]
     assert network(lit) == attribute
 

@@ -1,4 +1,4 @@
-"""The same construction without stored weights: `pretrained=` and `weights=` say None, for a machine that cannot download them.
+"""Pretrained weights: the same construction without them (`pretrained=None`), for a machine that cannot download any.
 
 None is what torchvision, timm and most hand-written factories take for "no weights"; some test `is not None`, so False will
 not do.

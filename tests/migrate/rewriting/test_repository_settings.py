@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.migrate.rewriting.preferences import Preferences, read_preferences
+from headrace.migrate.rewriting.repository_settings import RepositorySettings, read_settings
 from headrace.migrate.rewriting.rule import all_rules
 
 
-def told(tmp_path: Path, text: str) -> Preferences:
+def told(tmp_path: Path, text: str) -> RepositorySettings:
     (tmp_path / "pyproject.toml").write_text(text)
-    return read_preferences(tmp_path)
+    return read_settings(tmp_path)
 
 
 def test_all_settings(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_all_settings(tmp_path: Path) -> None:
         input-size = [3, 32, 32]
         rules = ["my_rules.py"]
     """
-    assert told(tmp_path, text) == Preferences(
+    assert told(tmp_path, text) == RepositorySettings(
         select=("PS2",), ignore=("PS203",), unsafe=True, entry="evaluate.py", model="resnet18", input_size=(3, 32, 32),
         rules=("my_rules.py",),
     )  # fmt: skip
@@ -51,12 +51,12 @@ def test_what_does_not_fit_is_a_finding(tmp_path: Path, text: str, message: str)
     (finding,) = found.findings
     assert message in finding.message
     assert (finding.path, finding.code) == ("pyproject.toml", "PS020")
-    assert found == Preferences(findings=found.findings)
+    assert found == RepositorySettings(findings=found.findings)
 
 
 def test_nothing_said(tmp_path: Path) -> None:
-    assert read_preferences(tmp_path) == Preferences()
-    assert told(tmp_path, "[tool.ruff]\nline-length = 9\n") == Preferences()
+    assert read_settings(tmp_path) == RepositorySettings()
+    assert told(tmp_path, "[tool.ruff]\nline-length = 9\n") == RepositorySettings()
 
 
 def test_codes_of_no_rule_are_left_out_and_told(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Functions and classes without the steps that fill a model with stored weights, for where the file of weights is absent.
+"""Checkpoint loading taken out of functions and classes, for where the file of weights is absent.
 
     def load(path):                                      becomes    def load(path):
         net = Net(len(CLASSES))                                         net = Net(len(CLASSES))
@@ -16,15 +16,15 @@ import ast
 from collections.abc import Iterator
 
 from ..reading.nodes import inside
-from ..reading.scopes import Definition, Function, Module, Need, parameters
+from ..reading.scopes import Definition, Function, Module, NameUse, parameters
 from ..reading.statements import with_fields
-from .effects import is_checkpoint_call
-from .needs import Needs, Options
+from .liveness import LiveNames, Options
+from .pretrained import SWITCHES
+from .side_effects import is_checkpoint_call
 from .slicer import Slicer
-from .weightless import SWITCHES
 
 
-def unloaded(module: Module, definition: Definition) -> Definition | None:
+def without_loading(module: Module, definition: Definition) -> Definition | None:
     """A function, or a class with such methods, without its loading of weights; None when it loads none."""
     if isinstance(definition, ast.ClassDef):
         methods = {item: _function(module, item) for item in definition.body if isinstance(item, ast.FunctionDef)}
@@ -42,7 +42,7 @@ def reaches_loading(module: Module, definition: Definition) -> bool:
 
 def loading_modules(module: Module, definition: Definition, _seen: frozenset[Definition] = frozenset()) -> Iterator[Module]:
     """The files whose functions load weights when a function or class is called."""
-    if unloaded(module, definition) is not None:
+    if without_loading(module, definition) is not None:
         yield module
     if len(_seen) > 4:
         return
@@ -59,16 +59,16 @@ def _function(module: Module, function: Function) -> Function | None:
         return None
     options = Options(checkpoints=False)
     slicer = Slicer(module, function.body, options, top_level=False, returns=True)
-    needs = Needs()
-    slicer.need(needs, _seen_outside(function))
-    kept = slicer.block(function.body, needs)
+    live = LiveNames()
+    slicer.mark_live(live, _seen_outside(function))
+    kept = slicer.block(function.body, live)
     if not options.dropped:
         return None
     return with_fields(function, body=kept or [ast.Pass()])
 
 
 def _loads(module: Module, function: Function, call: ast.Call) -> bool:
-    """Whether a call fills a model no matter whether pretrained weights are asked for; see `weightless` for those."""
+    """Whether a call fills a model no matter whether pretrained weights are asked for; see `pretrained` for those."""
     for node in module.ancestors(call):
         if isinstance(node, ast.If):
             words = {inner.id for inner in inside(node.test, ast.Name)} | {
@@ -81,7 +81,7 @@ def _loads(module: Module, function: Function, call: ast.Call) -> bool:
     return True
 
 
-def _seen_outside(function: Function) -> set[Need]:
+def _seen_outside(function: Function) -> set[NameUse]:
     """What a caller sees besides the result: the objects that it gave, and global names."""
     rebound = {node.id for node in inside(function, ast.Name) if isinstance(node.ctx, ast.Store)}
     shared = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}

@@ -1,11 +1,11 @@
-"""What a slice still needs on its way backward: names, or single attributes of names."""
+"""Live names: what the program after a point still reads, as names or single attributes of names."""
 
 from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
 
-from ..reading.scopes import Need
+from ..reading.scopes import NameUse
 
 
 @dataclass
@@ -21,14 +21,14 @@ class Options:
     """Statements left out because they load a checkpoint or train."""
 
 
-class Needs:
-    """A set of needs with the questions that slicing asks."""
+class LiveNames:
+    """A set of live names and attributes, with the questions that slicing asks."""
 
-    def __init__(self, items: set[Need] | None = None) -> None:
-        self.items: set[Need] = set(items or ())
+    def __init__(self, items: set[NameUse] | None = None) -> None:
+        self.items: set[NameUse] = set(items or ())
 
-    def copy(self) -> Needs:
-        return Needs(self.items)
+    def copy(self) -> LiveNames:
+        return LiveNames(self.items)
 
     def roots(self) -> set[str]:
         return {name for name, _ in self.items}
@@ -36,18 +36,18 @@ class Needs:
     def has(self, name: str) -> bool:
         return any(root == name for root, _ in self.items)
 
-    def touches(self, place: Need) -> bool:
-        """Whether a change at a place can be seen through these needs."""
+    def touches(self, place: NameUse) -> bool:
+        """Whether a change at a place is seen by what is live."""
         name, attribute = place
         return self.has(name) if attribute is None else (name, None) in self.items or (name, attribute) in self.items
 
     def attributes(self, name: str) -> set[str] | None:
-        """The attributes of a name that are needed, None when all of it is."""
+        """The attributes of a name that are live, None when all of it is."""
         found = {attribute for root, attribute in self.items if root == name}
         return None if None in found else {attribute for attribute in found if attribute is not None}
 
     def kill(self, name: str) -> None:
-        self.items = {need for need in self.items if need[0] != name}
+        self.items = {use for use in self.items if use[0] != name}
 
-    def add(self, items: set[Need]) -> None:
+    def add(self, items: set[NameUse]) -> None:
         self.items |= items

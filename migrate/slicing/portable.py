@@ -1,4 +1,4 @@
-"""Make a slice harmless to run alone on a machine without a GPU, and able to import what the script imports.
+"""Make a slice portable: it runs alone, without a GPU, and imports what the script imports.
 
 Only slices are treated so, never the user's files.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ..reading.nodes import inside, is_future_import, text_of
 from ..reading.scopes import Module, Repository, bound_names, dotted, import_module, last_name
-from .effects import MUTATING_METHODS
+from .side_effects import MUTATING_METHODS
 
 _CUDA = re.compile(r"^(cuda|mps|xpu)(:\d+)?$|^cuda:\{\}$|^cuda:%[ds]$")
 _DEVICE = re.compile(r"^(cuda|mps|xpu):(%[ds])?$")
@@ -27,7 +27,7 @@ LIGHTNING = ("pytorch_lightning", "lightning")
 _WRAPPERS = frozenset(["DistributedDataParallel", "DDP", "FullyShardedDataParallel", "FSDP"])
 
 
-class Neutral(ast.NodeTransformer):
+class CpuOnly(ast.NodeTransformer):
     """Devices become the CPU, loads map to it, distributed wrappers become DataParallel, which keeps their `module.`."""
 
     def __init__(self, module: Module) -> None:
@@ -144,14 +144,14 @@ def _is_idle_import(statement: ast.stmt, program: Iterable[ast.stmt]) -> bool:
     return not any((alias.asname or alias.name.partition(".")[0]) in read for alias in statement.names)
 
 
-def neutralise(body: Iterable[ast.stmt], module: Module, folder: str, wrapped_from: Repository) -> ast.Module:
+def make_portable(body: Iterable[ast.stmt], module: Module, folder: str, wrapped_from: Repository) -> ast.Module:
     """The statements, which come from `module`, as a module that runs alone with `folder` first on the import path."""
     statements: list[ast.stmt] = []
     needs_torch = outside = False
     for statement in body:
         origin = wrapped_from.modules.get(getattr(statement, "path", module.path), module)
         clone = copy.deepcopy(statement)
-        imports, neutral = _Imports(origin, folder), Neutral(origin)
+        imports, neutral = _Imports(origin, folder), CpuOnly(origin)
         result = neutral.visit(imports.visit(clone))
         needs_torch |= neutral.needs_torch
         outside |= imports.outside

@@ -1,6 +1,6 @@
 """What a call does to the objects it touches, as far as names and the repository's own functions tell.
 
-The slicer asks here which statements change a needed object, which only look at it, which load a checkpoint, and which train.
+The slicer asks here which statements change a live object, which only look at it, which load a checkpoint, and which train.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import ast
 import re
 
 from ..reading.nodes import arguments_of, inside
-from ..reading.scopes import Function, Module, dotted, last_name, need_of, parameters, root_of
+from ..reading.scopes import Function, Module, dotted, last_name, parameters, root_of, use_of
 
 MUTATING_CALL = re.compile(
     r"load|restore|resume|init|wrap|convert|fuse|replace|patch|set_|update|register|prepare|inject|add_|modify|merge|switch|deploy|"
@@ -62,7 +62,7 @@ def is_checkpoint_call(call: ast.Call) -> bool:
     return bool(CHECKPOINT.search(name)) and not _NOT_CHECKPOINT.search(name)
 
 
-class Effects:
+class SideEffects:
     """Answers for one module; what other files' functions do is looked up through the repository."""
 
     def __init__(self, module: Module) -> None:
@@ -70,7 +70,7 @@ class Effects:
         self._trains: dict[ast.AST, bool] = {}
 
     def changes(self, call: ast.Call, *, statement: bool) -> list[tuple[str, str | None]]:
-        """The places that a call changes, as needs: ("model", None) for `model.load_state_dict(s)` or `load_weights(model)`.
+        """The places that a call changes: ("model", None) for `model.load_state_dict(s)` or `load_weights(model)`.
 
         `statement` says that the call's result is thrown away, so that an unknown method is there for its effect.
         """
@@ -79,7 +79,7 @@ class Effects:
         if f"{self.module.expand(function) or ''}.".startswith(_WATCHED):
             return places
         if isinstance(function, ast.Attribute):
-            receiver = need_of(function.value) or ((root, None) if (root := root_of(function.value)) else None)
+            receiver = use_of(function.value) or ((root, None) if (root := root_of(function.value)) else None)
             if receiver is not None and receiver[0] not in self.module.imports:
                 method = function.attr
                 if MUTATING_METHODS.search(method) or (statement and method not in INERT_METHODS):
@@ -87,13 +87,13 @@ class Effects:
         name = last_name(function)
         if _DATA.search(name):
             return places + self._written(call)
-        if name in ("setattr", "delattr") and call.args and (place := need_of(call.args[0])) is not None:
+        if name in ("setattr", "delattr") and call.args and (place := use_of(call.args[0])) is not None:
             return [place]
         is_function = isinstance(function, ast.Name) or root_of(function) in self.module.imports
         if is_function or isinstance(function, ast.Attribute):
             known = self.module.find_callee(function)
             for position, value in enumerate(arguments_of(call)):
-                if isinstance(value, ast.Name | ast.Attribute | ast.Subscript) and (place := need_of(value)) is not None:
+                if isinstance(value, ast.Name | ast.Attribute | ast.Subscript) and (place := use_of(value)) is not None:
                     if place[0] in self.module.imports:
                         continue
                     if known is not None and isinstance(known[1], ast.FunctionDef):
@@ -139,7 +139,7 @@ class Effects:
             elif depth < 4:
                 found = self.module.find_callee(inner.func)
                 if found is not None and isinstance(found[1], ast.FunctionDef) and found[1] is not node:
-                    other = self if found[0] is self.module else Effects(found[0])
+                    other = self if found[0] is self.module else SideEffects(found[0])
                     answer = other.trains(found[1], depth + 1)
             if answer:
                 break

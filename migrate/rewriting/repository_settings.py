@@ -29,7 +29,7 @@ MAX_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Preferences:
+class RepositorySettings:
     """The checked values; what was not said is empty. `findings` say what could not be used."""
 
     select: tuple[str, ...] = ()
@@ -41,33 +41,33 @@ class Preferences:
     rules: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
 
-    def with_known_codes(self, rules: Sequence[Rule]) -> Preferences:
+    def with_known_codes(self, rules: Sequence[Rule]) -> RepositorySettings:
         """Without the codes that no rule has, which become findings."""
         unknown = [
             code for code in (*self.select, *self.ignore) if not code or not any(rule.code.startswith(code) for rule in rules)
         ]
-        told = [_finding(f"no rule has a code beginning with {code!r}; headrace rules lists them") for code in unknown]
+        unknown_codes = [_finding(f"no rule has a code beginning with {code!r}; headrace rules lists them") for code in unknown]
         return replace(
             self,
             select=tuple(code for code in self.select if code not in unknown),
             ignore=tuple(code for code in self.ignore if code not in unknown),
-            findings=(*self.findings, *told),
+            findings=(*self.findings, *unknown_codes),
         )
 
 
-def read_preferences(root: Path) -> Preferences:
+def read_settings(root: Path) -> RepositorySettings:
     """The preferences of a repository; empty where it has none."""
     path = root / FILE
     if not path.is_file() or path.stat().st_size > MAX_BYTES:
-        return Preferences()
+        return RepositorySettings()
     try:
         table: Any = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError, RecursionError) as error:
-        return Preferences(findings=(_finding(f"cannot be read: {error}", "note"),))
+        return RepositorySettings(findings=(_finding(f"cannot be read: {error}", "note"),))
     for key in ("tool", "headrace"):
         table = table.get(key, {}) if isinstance(table, dict) else {}
     if not isinstance(table, dict):
-        return Preferences(findings=(_finding("[tool.headrace] must be a table"),))
+        return RepositorySettings(findings=(_finding("[tool.headrace] must be a table"),))
     values: dict[str, Any] = {}
     findings: list[Finding] = []
     for key, value in table.items():
@@ -79,7 +79,7 @@ def read_preferences(root: Path) -> Preferences:
             findings.append(_finding(f"[tool.headrace] {key} must be {check[1]}"))
         else:
             values[name] = tuple(value) if isinstance(value, list) else value
-    return Preferences(**values, findings=tuple(findings))
+    return RepositorySettings(**values, findings=tuple(findings))
 
 
 def _finding(message: str, severity: str = "warning") -> Finding:

@@ -24,12 +24,12 @@ from typing import TypeVar
 
 from ..reading.calls import Calls, SliceError, bind, reduce_function, spread, substitute
 from ..reading.nodes import defaults_of, inside, is_future_import, values_of
-from ..reading.scopes import Definition, Function, Module, Need, Repository, last_name, parameters, reads
+from ..reading.scopes import Definition, Function, Module, NameUse, Repository, last_name, parameters, reads
+from .checkpoint_loading import reaches_loading, without_loading
 from .classes import ClassReduction, without_framework
 from .hydra_config import composed
-from .needs import Needs, Options
+from .liveness import LiveNames, Options
 from .slicer import Slicer
-from .unloaded import reaches_loading, unloaded
 
 _Node = TypeVar("_Node", bound=ast.AST)
 
@@ -60,11 +60,11 @@ class Program:
 
 @dataclass
 class _Pending:
-    needs: set[Need] = field(default_factory=set)
+    live: set[NameUse] = field(default_factory=set)
     replaced: dict[str, Definition | None] = field(default_factory=dict)
 
 
-class Framer:
+class ProgramSlicer:
     """Builds programs for points; one per repository and entry file."""
 
     def __init__(self, repository: Repository, calls: Calls, entry: Module, options: Options) -> None:
@@ -145,22 +145,22 @@ class Framer:
         assert function is not None
         module = point.module
         slicer = Slicer(module, function.body, self.options, top_level=False, rewrite=_Rewriter(self.reductions))
-        needs = Needs()
-        slicer.need(needs, slicer.reads(point.expression))
+        live = LiveNames()
+        slicer.mark_live(live, slicer.reads(point.expression))
         if point.statement is None:
-            kept = slicer.block(function.body, needs)
+            kept = slicer.block(function.body, live)
         else:
-            kept = slicer.path(function.body, _trail(module, function, point.statement), needs, after=point.after)
+            kept = slicer.path(function.body, _trail(module, function, point.statement), live, after=point.after)
         owner = module.class_of(function)
         names = [argument.arg for argument in parameters(function)]
-        used = [name for name in names if needs.has(name)]
+        used = [name for name in names if live.has(name)]
         method = owner is not None and bool(names) and not _is_static(function)
         if method and owner is not None:
-            return self._leave_method(point, owner, names[0], used, kept, needs, call)
+            return self._leave_method(point, owner, names[0], used, kept, live, call)
         outer = module.function_of(function)
         found = call or self._caller(module, function, outer)
         if found is None:
-            return self._uncalled(point, function, used, kept, needs), None
+            return self._uncalled(point, function, used, kept, live), None
         where, site = found
         arguments = bind(function, spread(site) if self._hands_over(where, site, function) else site, skip=0)
         if not arguments and names:
@@ -169,14 +169,14 @@ class Framer:
             expression = substitute(point.expression, {name: arguments[name] for name in used if name in arguments})
             missing = [name for name in used if name not in arguments]
             if not missing:
-                free = {need for need in needs.items if need[0] not in names}
+                free = {use for use in live.items if use[0] not in names}
                 return self._step(point, where, site, expression, free, outer), found
         expression = self._reduced(module, function, used, kept, point.expression, arguments)
-        free = {need for need in needs.items if need[0] not in names}
+        free = {use for use in live.items if use[0] not in names}
         return self._step(point, where, site, expression, free | {(function.name, None)}, outer), found
 
     def _step(
-        self, point: Point, where: Module, site: ast.Call, expression: ast.expr, free: set[Need], outer: Function | None
+        self, point: Point, where: Module, site: ast.Call, expression: ast.expr, free: set[NameUse], outer: Function | None
     ) -> Point:
         """The same question, asked where the call stands."""
         if where is not point.module:
@@ -184,20 +184,20 @@ class Framer:
             if own:  # it still speaks of the inner file's names: that file becomes a function
                 expression = self._wrap(point.module, expression, free)
         elif outer is None:
-            self._pending(where).needs |= free
+            self._pending(where).live |= free
         return Point(where, where.function_of(site), where.statement_of(site), expression)
 
-    def _uncalled(self, point: Point, function: Function, used: list[str], kept: list[ast.stmt], needs: Needs) -> Point:
+    def _uncalled(self, point: Point, function: Function, used: list[str], kept: list[ast.stmt], live: LiveNames) -> Point:
         """Nobody calls it in the repository: a web handler, or a function given to a framework that parses arguments."""
         names = {argument.arg for argument in parameters(function)}
-        free = {need for need in needs.items if need[0] not in names}
+        free = {use for use in live.items if use[0] not in names}
         if point.module.function_of(function) is not None:
             raise SliceError(f"{point.module.path}:{function.lineno}: nothing calls {function.name}")
         expression = point.expression
         if used or kept:
             expression = self._reduced(point.module, function, used, kept, point.expression, {})
             free |= {(function.name, None)}
-        self._pending(point.module).needs |= free
+        self._pending(point.module).live |= free
         return Point(point.module, None, None, expression)
 
     def _reduced(
@@ -223,22 +223,22 @@ class Framer:
         self_name: str,
         used: list[str],
         kept: list[ast.stmt],
-        needs: Needs,
+        live: LiveNames,
         call: tuple[Module, ast.Call] | None,
     ) -> tuple[Point, tuple[Module, ast.Call] | None]:
         module, function = point.module, point.function
         assert function is not None
-        if not kept and not needs.has(self_name) and (function.name == "__init__" or not set(used) - {self_name}):
-            return self._leave_init(point, owner, [name for name in used if name != self_name], needs, call)
+        if not kept and not live.has(self_name) and (function.name == "__init__" or not set(used) - {self_name}):
+            return self._leave_init(point, owner, [name for name in used if name != self_name], live, call)
         reduction = self.reductions.get(owner.name)
         if reduction is None:
             reduction = self.reductions[owner.name] = ClassReduction(module, without_framework(owner), self.options)
-        attributes = needs.attributes(self_name)
+        attributes = live.attributes(self_name)
         if attributes is None:
             reduction.whole = True
         reduction.wanted |= (attributes or set()) - set(reduction.originals)
-        free = {need for need in needs.items if need[0] not in used and need[0] != self_name}
-        self._pending(module).needs |= free
+        free = {use for use in live.items if use[0] not in used and use[0] != self_name}
+        self._pending(module).live |= free
         if function.name == "__init__":
             raise SliceError(f"{module.path}:{function.lineno}: the model is used while {owner.name} is being made")
         found = call or self._method_caller(module, owner, function)
@@ -274,13 +274,13 @@ class Framer:
         return Point(where, caller, where.statement_of(site), expression), found
 
     def _leave_init(
-        self, point: Point, owner: ast.ClassDef, used: list[str], needs: Needs, call: tuple[Module, ast.Call] | None
+        self, point: Point, owner: ast.ClassDef, used: list[str], live: LiveNames, call: tuple[Module, ast.Call] | None
     ) -> tuple[Point, tuple[Module, ast.Call] | None]:
         """Something made on the way to an object, which needs nothing of the object itself."""
         assert point.function is not None
-        free = {need for need in needs.items if need[0] not in used}
+        free = {use for use in live.items if use[0] not in used}
         if not used:
-            self._pending(point.module).needs |= free
+            self._pending(point.module).live |= free
             return Point(point.module, None, None, point.expression), None
         found = call or self._constructor(point.module, owner)
         arguments = bind(point.function, found[1], skip=1) if found is not None else {}
@@ -339,22 +339,22 @@ class Framer:
             rewrite=_Rewriter(self.reductions),
             replaced={**self._unloaded(module), **pending.replaced},
         )
-        needs = Needs()
-        slicer.need(needs, reads(point.expression) | pending.needs)
+        live = LiveNames()
+        slicer.mark_live(live, reads(point.expression) | pending.live)
         if point.statement is None:
-            return slicer.block(module.tree.body, needs), point.expression
-        return slicer.path(module.tree.body, _trail(module, None, point.statement), needs, after=point.after), point.expression
+            return slicer.block(module.tree.body, live), point.expression
+        return slicer.path(module.tree.body, _trail(module, None, point.statement), live, after=point.after), point.expression
 
     def _unloaded(self, module: Module) -> dict[str, Definition]:
         if self.options.checkpoints:
             return {}
-        forms = {name: unloaded(module, definition) for name, definition in module.definitions.items()}
+        forms = {name: without_loading(module, definition) for name, definition in module.definitions.items()}
         return {name: form for name, form in forms.items() if form is not None}
 
-    def _wrap(self, module: Module, expression: ast.expr, free: set[Need]) -> ast.expr:
+    def _wrap(self, module: Module, expression: ast.expr, free: set[NameUse]) -> ast.expr:
         """Put what an expression needs of another file into a function, and return an expression that reaches it."""
         names = sorted(({name for name, _ in reads(expression)} & {name for name, _ in free}) - self.reached)
-        self._pending(module).needs |= free
+        self._pending(module).live |= free
         value: ast.expr = ast.Name(names[0], ast.Load())
         if len(names) > 1:
             value = ast.Tuple([ast.Name(name, ast.Load()) for name in names], ast.Load())
@@ -403,7 +403,7 @@ class Framer:
                 direct.append((where, site))
         handed = [
             (where, site)
-            for where, site in self.calls.handed.get(function.name, [])
+            for where, site in self.calls.passed.get(function.name, [])
             if (found := where.find(function.name)) is not None and found[1] is function
         ]
         candidates = [*direct, *handed] if direct or outer is None else []

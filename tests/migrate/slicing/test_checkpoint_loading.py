@@ -15,7 +15,7 @@ import pytest
 from headrace.migrate.reading.scopes import Module, Repository
 from headrace.migrate.reading.source import parse_source
 from headrace.migrate.resolving.resolve import resolve
-from headrace.migrate.slicing.unloaded import reaches_loading, unloaded
+from headrace.migrate.slicing.checkpoint_loading import reaches_loading, without_loading
 from headrace.migrate.survey.survey import survey
 
 BUILDER = Path(__file__).parents[1] / "build_corpus.py"
@@ -52,7 +52,7 @@ def module_of(text: str) -> Module:
 
 def form_of(text: str, name: str) -> str | None:
     module = module_of(text)
-    form = unloaded(module, module.definitions[name])
+    form = without_loading(module, module.definitions[name])
     return ast.unparse(form) if form is not None else None
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from headrace.migrate.reading.scopes import Repository
 from headrace.migrate.reading.source import parse_source
-from headrace.migrate.slicing.neutral import neutralise
+from headrace.migrate.slicing.portable import make_portable
 
 
 def neutral(text: str) -> str:
     repository = Repository([parse_source("a.py", text.encode())])
     module = repository.modules["a.py"]
-    return ast.unparse(neutralise(module.tree.body, module, "", repository))
+    return ast.unparse(make_portable(module.tree.body, module, "", repository))
 
 
 @pytest.mark.parametrize(

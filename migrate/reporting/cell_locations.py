@@ -11,7 +11,7 @@ from ..resolving.resolved import ChainStep
 from .report import Report
 
 
-def name_cells(report: Report, surveyed: Survey) -> None:
+def locate_in_cells(report: Report, surveyed: Survey) -> None:
     """Turn every place in a notebook that the report names ("net.ipynb:12") into a cell's ("net.ipynb:cell 3:2")."""
     notebooks = {file.path: file.notebook for file in surveyed.files if file.notebook is not None}
     if not notebooks:
@@ -19,7 +19,7 @@ def name_cells(report: Report, surveyed: Survey) -> None:
     longest_first = sorted(notebooks, key=len, reverse=True)
     pattern = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, longest_first))}):(\d+)")
 
-    def say(text: str) -> str:
+    def in_cells(text: str) -> str:
         def cell(found: re.Match[str]) -> str:
             number, line = notebooks[found[1]].locate(int(found[2]))
             return f"{found[1]}:cell {number}:{line}"
@@ -29,9 +29,9 @@ def name_cells(report: Report, surveyed: Survey) -> None:
     def place(finding: Finding) -> Finding:
         found = notebooks.get(finding.path)
         if found is None or finding.cell or not found.cells:
-            return replace(finding, message=say(finding.message))
+            return replace(finding, message=in_cells(finding.message))
         cell, line = found.locate(finding.line)
-        return replace(finding, cell=cell, line=line, message=say(finding.message))
+        return replace(finding, cell=cell, line=line, message=in_cells(finding.message))
 
     def link(step: ChainStep) -> ChainStep:
         found = notebooks.get(step.path)
@@ -43,12 +43,12 @@ def name_cells(report: Report, surveyed: Survey) -> None:
     report.findings = [place(finding) for finding in report.findings]
     report.chain = tuple(link(step) for step in report.chain)
     for model in report.models:
-        model.factory = say(model.factory) if model.factory else None
-        model.parity.why = say(model.parity.why) if model.parity.why else None
+        model.factory = in_cells(model.factory) if model.factory else None
+        model.parity.why = in_cells(model.parity.why) if model.parity.why else None
     for script in report.scripts:
-        script.why = say(script.why) if script.why else None
+        script.why = in_cells(script.why) if script.why else None
     for recovered in report.preprocessing:
-        recovered.source = say(recovered.source)
+        recovered.source = in_cells(recovered.source)
     for checkpoint in report.checkpoints:
-        checkpoint.source = say(checkpoint.source)
-        checkpoint.why = say(checkpoint.why) if checkpoint.why else None
+        checkpoint.source = in_cells(checkpoint.source)
+        checkpoint.why = in_cells(checkpoint.why) if checkpoint.why else None

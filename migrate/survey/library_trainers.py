@@ -1,4 +1,4 @@
-"""Models that a script hands to the trainer of a library, which has the loops: of Ignite, Catalyst, homura, Composer.
+"""Models that a script passes to the trainer of a library, which has the loops: of Ignite, Catalyst, homura, Composer.
 
 There is no loop to rewrite then, but the script says how the model is built, from which arguments, and with which data.
 """
@@ -14,8 +14,6 @@ from ..reading.scopes import Module, dotted, last_name
 from ..slicing.factories import ModelTable
 from .loops import TrainerSite, trainer_loop
 
-__all__ = ["find_handed"]
-
 _TRAINER = re.compile(
     r"(trainer|learner|runner|evaluator|engine|estimator|experiment|(^|_)(fit|train|evaluate|validate|test))$", re.I
 )
@@ -23,8 +21,8 @@ _EVALUATING = re.compile(r"(^|_)(e?val|valid|validation|test|evaluation)", re.I)
 _DATA = re.compile(r"data|load|dl|set", re.I)
 
 
-def find_handed(module: Module, table: ModelTable) -> Iterator[TrainerSite]:
-    """Every call of one file that hands a model of the repository to a trainer from outside of it."""
+def find_library_trainers(module: Module, table: ModelTable) -> Iterator[TrainerSite]:
+    """Every call of one file that passes a model of the repository to a trainer from outside of it."""
     bound = [node for node in module.nodes if isinstance(node, ast.Assign) and _makes_model(module, table, node.value)]
     made = {name for node in bound for target in node.targets if (name := dotted(target)) is not None}
     for call in module.calls:

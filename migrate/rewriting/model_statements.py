@@ -6,7 +6,7 @@ import ast
 
 from ..reading.nodes import inside
 from ..reading.scopes import Definition, Function, bound_names, dotted, last_name
-from ..slicing.effects import MUTATING_CALL
+from ..slicing.side_effects import MUTATING_CALL
 
 _PREPARING = frozenset(
     "eval to cuda cpu load_state_dict float double train requires_grad_ share_memory load fuse".split()  # noqa: SIM905
@@ -47,15 +47,15 @@ def _is_part(node: ast.expr, model: str) -> bool:
     return False
 
 
-def announces(statement: ast.stmt, model: str) -> bool:
-    """Whether a statement only announces the model: `self.model = None`."""
+def only_declares(statement: ast.stmt, model: str) -> bool:
+    """Whether a statement only declares the model: `self.model = None`."""
     value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
     return isinstance(statement, ast.AnnAssign | ast.Assign) and (
         (value is None or isinstance(value, ast.Constant)) and binds(statement, model)
     )
 
 
-def made_anew(scope: Function | ast.Module, anchor: ast.stmt, model: str) -> bool:
+def bound_again(scope: Function | ast.Module, anchor: ast.stmt, model: str) -> bool:
     """Whether the model's name is bound again below the statement at which its graph would be made."""
     stack: list[ast.AST] = list(scope.body)
     while stack:
