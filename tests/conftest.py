@@ -1,7 +1,14 @@
 """Settings that every test shares."""
 
+import fcntl
 import os
+import pickle
+import shutil
 import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +28,38 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "write what the migrator says about tests/migrate/corpus today as what it shall say; review the difference by eye"
     parser.addoption("--update-goldens", action="store_true", help=text)
+
+
+@pytest.fixture(scope="session")
+def warm_python() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """warm_python(["-m", "headrace", ...], cwd=folder) runs Python as a fork of a process that has torch imported."""
+    from tests.warm_python import WarmPython
+
+    warm = WarmPython()
+    yield warm.python
+    warm.close()
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], Any]], Any]:
+    """once(name, make) is what `make(an empty folder)` returns: the first worker that asks makes it, for all of them.
+
+    The others read it back, and its folder is theirs too: nobody may write there.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def of_all(name: str, make: Callable[[Path], Any]) -> Any:
+        folder, made = shared / f"once-{name}", shared / f"once-{name}.pickle"
+        with (shared / f"once-{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not made.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of one that failed
+                folder.mkdir()
+                made.write_bytes(pickle.dumps(make(folder)))
+        return pickle.loads(made.read_bytes())
+
+    return of_all
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """The rules of docs/adr/0001-layout.md, read from the sources themselves."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -52,6 +53,55 @@ SERVING = (
 MIGRATE = (
     *("reading", "slicing", "survey", "resolving", "rewriting", "proving", "reporting", "stages", "api", "prepared", "cli"),
 )
+
+# The modules whose test file is missing: tests/X/Y/test_Z.py for X/Y/Z.py. This list only gets shorter.
+WITHOUT_TESTS = """
+.: __main__ console errors specs
+kernels: __main__ _compile _kernel _launch _levels _tiles
+migrate: prepared
+migrate/proving: confine fit_numbers fit_pad record sandbox silent_terminal trace_fit trace_probe
+migrate/reading: arguments calls edits facts finding integers lexer names nodes notebook_json notebook_magics scopes
+    statements text_lines
+migrate/reporting: cells checkpoint_report render
+migrate/resolving: evaluation input_size labels model_metadata opened resolved settings sources
+migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names placement preparation rule scalars selftest
+    training_edits
+migrate/slicing: classes effects factories frames needs recipes weightless
+migrate/stages: compile_model migration progress script_runs worker_client zero_edit_child
+migrate/survey: checkpoints loops transforms
+migrate/worker: packaging server stub_datasets
+runtime: cli
+runtime/artifact: decode_model manifest
+runtime/backends: eager inductor_autotuned onnxruntime openvino tensorrt
+runtime/backends/shared: kernel_timer torch_session
+runtime/base: cache_folder calibration lock numerics silence
+runtime/capture: behavior diagnosis no_grad_mode obstacles programs rewrite source_locations
+runtime/graph: loaded runner
+runtime/images: image_folder
+runtime/inspect: operations plan_table
+runtime/passes: _affine fold_preprocessing
+runtime/training: options state step surroundings
+runtime/tuning: candidate source
+serving: cli config options ready_file server
+serving/batching: collate latency_table request_queue
+serving/bench: config frameworks rounds services steps subject
+serving/bench/load: arrivals http_load load
+serving/bench/reporting: capacity_plot caveats page plots result waterfall_result waterfall_table
+serving/grpc: codec methods readable
+serving/guard: byte_budget
+serving/http: app body connection control edge openapi
+serving/images: decode_pool
+serving/models: loading model_group models repository_protocol scan snapshots
+serving/observe: stages
+serving/offline: clock images parquet_source reading
+serving/plane: data_plane settings
+serving/processes: channel child control description endpoints engine engine_session frontend ports remote remote_model
+    single supervisor
+serving/protocol: config_json json_limits messages request_fields results
+serving/ray: config deploy engine ingress message reach resident signals
+serving/triton: cases cli documented exchange finding lint_ensemble lint_folder lint_graph lint_scheduling lint_tensors
+    onnxruntime_backend production subject
+"""
 
 
 def module_name(path):
@@ -172,6 +222,29 @@ def test_pyproject_lists_every_package():
 def test_tests_mirror_the_package_and_are_no_packages():
     corpus = ROOT / "tests/migrate/corpus"  # other people's repositories, with packages of their own
     assert [path for path in (ROOT / "tests").rglob("__init__.py") if not path.is_relative_to(corpus)] == []
+
+
+def test_a_module_has_its_tests_at_its_own_path():
+    """Rules apart: their examples stand in the rules themselves, and tests/migrate/rules/test_every_rule.py runs them all."""
+    listed = set()
+    for entry in re.split(r"\n(?! )", WITHOUT_TESTS.strip()):
+        folder, names = entry.split(":")
+        listed |= {f"{folder}/{name}.py".removeprefix("./") for name in names.split()}
+    paths = (path.relative_to(ROOT) for path in SOURCES if path.name != "__init__.py" and path.parent != ROOT / "migrate/rules")
+    missing = {str(path) for path in paths if not (ROOT / "tests" / path.parent / f"test_{path.name}").exists()}
+    assert missing - listed == set(), "these modules need tests at their mirrored paths"
+    assert listed - missing == set(), "these modules have tests or are gone: take them off WITHOUT_TESTS"
+
+
+def test_the_old_name_stands_in_the_history_only():
+    old = "pen" + "stock"
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    found = set()
+    for name in filter(None, tracked):
+        path = ROOT / name
+        if old in name.lower() or (path.is_file() and old.encode() in path.read_bytes().lower()):
+            found.add(name)
+    assert {name for name in found if name != "CHANGELOG.md" and not name.startswith("docs/adr/")} == set()
 
 
 def test_no_folder_of_tests_hides_a_library():

@@ -1,7 +1,6 @@
 """Libraries that a model's file imports and that building the model does not need."""
 
-import subprocess
-import sys
+import json
 import textwrap
 
 import pytest
@@ -19,14 +18,16 @@ except SandboxError as error:
 """
 
 
-def build(root, source="from net import Net\nmodel = Net()\n"):
-    import json
+@pytest.fixture
+def build(tmp_path, warm_python):
+    def run(source="from net import Net\nmodel = Net()\n"):
+        (tmp_path / "main.py").write_text(source)
+        recipe = {"root": str(tmp_path), "directory": ".", "script": "main.py", "argv": [], "source": source, "model": "model"}
+        done = warm_python(["-c", RUN, json.dumps(recipe)], cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
-    (root / "main.py").write_text(source)
-    recipe = {"root": str(root), "directory": ".", "script": "main.py", "argv": [], "source": source, "model": "model"}
-    done = subprocess.run([sys.executable, "-c", RUN, json.dumps(recipe)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return run
 
 
 def net(root, head, body="pass"):
@@ -44,9 +45,9 @@ def net(root, head, body="pass"):
         "from absent_counter.parts import Part",
     ],
 )
-def test_an_unused_library_may_be_absent(tmp_path, head):
+def test_an_unused_library_may_be_absent(tmp_path, build, head):
     net(tmp_path, head)
-    name, *notes = build(tmp_path).splitlines()
+    name, *notes = build().splitlines()
     assert name == "Net"
     absent = ["absent_counter", *(["other_absent"] if "other_absent" in head else [])]
     assert notes == [f"the library '{name}' is not installed, and was not needed to build the model" for name in absent]
@@ -61,31 +62,31 @@ def test_an_unused_library_may_be_absent(tmp_path, head):
         ("import absent_ops\n\nclass Base(absent_ops.Layer):\n    pass", "pass"),
     ],
 )
-def test_a_library_that_is_used_is_asked_for(tmp_path, head, body):
+def test_a_library_that_is_used_is_asked_for(tmp_path, build, head, body):
     net(tmp_path, head, body)
-    assert "No module named 'absent_ops'" in build(tmp_path)
+    assert "No module named 'absent_ops'" in build()
 
 
-def test_a_fallback_for_an_absent_library_is_taken(tmp_path):
+def test_a_fallback_for_an_absent_library_is_taken(tmp_path, build):
     net(tmp_path, "try:\n    import absent_ops\nexcept ImportError:\n    absent_ops = None", "assert absent_ops is None")
-    assert build(tmp_path) == "Net"
+    assert build() == "Net"
 
 
-def test_a_file_of_the_repository_in_another_place_is_no_library(tmp_path):
+def test_a_file_of_the_repository_in_another_place_is_no_library(tmp_path, build):
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "layers.py").write_text("x = 1\n")
     net(tmp_path, "import layers")
-    assert "No module named 'layers'" in build(tmp_path)
+    assert "No module named 'layers'" in build()
 
 
-def test_an_import_for_its_effect_is_needed(tmp_path):
+def test_an_import_for_its_effect_is_needed(tmp_path, build):
     net(tmp_path, "")
-    assert "No module named 'absent_ops'" in build(tmp_path, "import absent_ops\nfrom net import Net\nmodel = Net()\n")
+    assert "No module named 'absent_ops'" in build("import absent_ops\nfrom net import Net\nmodel = Net()\n")
 
 
 @pytest.mark.parametrize("use", ["amp.initialize(model)", "DDP(model)"])
-def test_what_only_another_setting_uses_may_be_absent(tmp_path, use):
+def test_what_only_another_setting_uses_may_be_absent(tmp_path, build, use):
     net(tmp_path, "")
     source = "from absent_ops import amp\nfrom absent_ops.parallel import DDP\nfrom net import Net\nmodel = Net()\n"
-    assert build(tmp_path, f"{source}if model.training is None:\n    model = {use}\n").startswith("Net\n")
-    assert "No module named 'absent_ops'" in build(tmp_path, f"{source}if model.training:\n    model = {use}\n")
+    assert build(f"{source}if model.training is None:\n    model = {use}\n").startswith("Net\n")
+    assert "No module named 'absent_ops'" in build(f"{source}if model.training:\n    model = {use}\n")
