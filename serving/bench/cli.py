@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from .config import BenchConfig
-    from .servers import Contender
+    from .servers import Service
 
 _DEFAULT_LEVELS = "1,4,16"
 _ONE_LEVEL = "16"
@@ -165,7 +165,7 @@ def _recipe(repository: Path, entry: str | None, model: str | None = None) -> Ma
     return resolve(survey(repository), entry=entry, model=model).recipe
 
 
-def _peers(subject: _Subject, folder: Path, console: Console) -> tuple[tuple[Contender, ...], tuple[str, ...]]:
+def _peers(subject: _Subject, folder: Path, console: Console) -> tuple[tuple[Service, ...], tuple[str, ...]]:
     """The services of a folder and the frameworks by hand. Those that are not installed are said, not measured."""
     from .config import FRAMEWORKS
     from .peers import peers_in

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...specs import Preprocessing
-from .servers import Contender
+from .servers import Service
 
 __all__ = ["FRAMEWORKS", "BenchConfig"]
 
@@ -48,8 +48,8 @@ class BenchConfig:
     device: str = "auto"
     protocol: str = "http"
     processes: int = 1
-    peers: tuple[Contender, ...] = ()
-    services: tuple[Contender, ...] | None = None
+    peers: tuple[Service, ...] = ()
+    services: tuple[Service, ...] | None = None
     frameworks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

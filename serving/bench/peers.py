@@ -3,7 +3,7 @@
     {"environments": "../../build/peers", "install": "make peers", "services": {"litserve": {"path": "/predict", ...}}}
 
 `environments` holds a virtual environment per service, `install` is the command that makes them; `path`, `encoding` and `field`
-say where and how the service takes an image (see `Contender`). NAME_service.py is started as
+say where and how the service takes an image (see `Service`). NAME_service.py is started as
 
     ENVIRONMENTS/NAME/bin/python NAME_service.py --model MODELS/NAME --session SESSION --ready-file FILE
 """
@@ -17,7 +17,7 @@ from typing import get_args
 
 from ...errors import BenchError
 from .load.messages import Encoding
-from .servers import Contender
+from .servers import Service
 
 __all__ = ["SESSIONS", "peers_in"]
 
@@ -27,7 +27,7 @@ SESSIONS = ("onnxruntime", "headrace")
 
 def peers_in(
     folder: Path, model: Path, *, session: str = "onnxruntime", names: Sequence[str] | None = None
-) -> tuple[tuple[Contender, ...], dict[str, str]]:
+) -> tuple[tuple[Service, ...], dict[str, str]]:
     """The services that are installed, and for the others why they are left out. `names` are those wanted; by default all.
 
     `model` is the model's folder. With the session "onnxruntime" they run its fp32 graph as that comes, with "headrace" what
@@ -60,7 +60,7 @@ def peers_in(
         command = (str(python.absolute()), str(script), "--model", str(model.resolve()), "--session", session)
         service = services[name]
         found.append(
-            Contender(
+            Service(
                 name=name,
                 command=(*command, "--ready-file", "{ready}"),
                 path=service["path"],

@@ -30,12 +30,12 @@ from ...runtime.base.fingerprint import fingerprint
 from .config import BenchConfig
 from .images import ImageSet, choose_images
 from .load.loadgen import LoadRequest, LoadResult
-from .reporting.caveats import TRIES, answer_notes, count_errors, is_disturbed, speed_notes
+from .reporting.caveats import TRIES, answer_caveats, count_errors, is_disturbed, speed_caveats
 from .reporting.plots import bench_plot
 from .reporting.report import bench_report, write_report
 from .reporting.result import BenchResult, Measurement
-from .servers import Contender, Server, machine_seconds, own_seconds, terminate_as_exit
-from .services import make_contenders
+from .servers import Server, Service, machine_seconds, own_seconds, terminate_as_exit
+from .services import make_services
 from .subject import only_model, under_load
 
 PACKAGES = ("headrace", "torch", "onnxruntime", "openvino", "numpy", "pillow", "fastapi", "uvicorn", "uvloop", "httptools")
@@ -82,32 +82,32 @@ def measure(config: BenchConfig, *, console: Console) -> BenchResult:
     )
     plan = artifact.plan_here()
     device = plan.device if config.device == "auto" else config.device
-    contenders = make_contenders(config, name, artifact, logs, device)
+    services = make_services(config, name, artifact, logs, device)
     optional = {*config.frameworks, *(peer.name for peer in config.peers)}
     with terminate_as_exit(), ExitStack() as stack:
         progress = stack.enter_context(_progress(console))
         run = _Run(config, logs, images, progress)
         servers: list[Server] = []
         left_out: dict[str, str] = {}
-        for contender in contenders:
+        for service in services:
             try:
-                servers.append(run.start(stack, contender))
+                servers.append(run.start(stack, service))
             except BenchError as error:
-                if contender.name not in optional:
+                if service.name not in optional:
                     raise
-                left_out[contender.name] = _reason(error)
-        contenders = [server.contender for server in servers]
-        facts = {server.contender.name: server.facts() for server in servers}
-        answers = {server.contender.name: run.answers(server) for server in servers}
+                left_out[service.name] = _reason(error)
+        services = [server.service for server in servers]
+        facts = {server.service.name: server.facts() for server in servers}
+        answers = {server.service.name: run.answers(server) for server in servers}
         measurements = run.measure(servers)
     labels = list(artifact.labels.names) if artifact.labels is not None else None
     return BenchResult(
         model=name,
-        contenders=tuple(contender.name for contender in contenders),
+        services=tuple(service.name for service in services),
         concurrency=config.concurrency,
         rounds=config.rounds,
         measurements=tuple(measurements),
-        answers={contender: found.answers for contender, found in answers.items()},
+        answers={service: found.answers for service, found in answers.items()},
         images={"source": images.source, "synthetic": images.synthetic, "files": [str(path) for path in images.files]},
         accuracy=_accuracy(images.truth(labels, outputs), answers),
         errors=count_errors(answers, measurements),
@@ -117,8 +117,8 @@ def measure(config: BenchConfig, *, console: Console) -> BenchResult:
         settings=_settings(config),
         warnings=(
             *(f"{name} is left out: {why}" for name, why in left_out.items()),
-            *answer_notes(answers, measurements, synthetic=images.synthetic),
-            *speed_notes(measurements, plan, baseline=device if config.baseline is not None else None),
+            *answer_caveats(answers, measurements, synthetic=images.synthetic),
+            *speed_caveats(measurements, plan, baseline=device if config.baseline is not None else None),
         ),
         left_out=left_out,
     )
@@ -130,10 +130,10 @@ class _Run:
     def __init__(self, config: BenchConfig, logs: Path, images: ImageSet, progress: Progress) -> None:
         self._config, self._logs, self._images, self._progress = config, logs, images, progress
 
-    def start(self, stack: ExitStack, contender: Contender) -> Server:
+    def start(self, stack: ExitStack, service: Service) -> Server:
         """A ready and stopped server; the stack ends it."""
-        task = self._progress.add_task(f"start {contender.name}", total=None)
-        server = stack.enter_context(Server(contender, folder=self._logs, timeout_seconds=self._config.start_seconds))
+        task = self._progress.add_task(f"start {service.name}", total=None)
+        server = stack.enter_context(Server(service, folder=self._logs, timeout_seconds=self._config.start_seconds))
         server.wait_ready()
         server.pause()
         self._progress.update(task, total=1, completed=1)
@@ -141,13 +141,13 @@ class _Run:
 
     def answers(self, server: Server) -> LoadResult:
         """Every image once. Raises BenchError when none is answered, as nothing could be measured then."""
-        task = self._progress.add_task(f"{len(self._images.files)} answers of {server.contender.name}", total=None)
+        task = self._progress.add_task(f"{len(self._images.files)} answers of {server.service.name}", total=None)
         connections = min(4, max(self._config.concurrency))
         result = self._load(server, LoadRequest(kind="once", connections=connections, **self._target(server)), task)
         if not any(answer is not None for answer in result.answers):
             example = next(iter(result.error_examples.values()), "nothing")
             raise BenchError(
-                f"{server.contender.name} answered none of the images; the first answer said: {example}\n{server.tail()}"
+                f"{server.service.name} answered none of the images; the first answer said: {example}\n{server.tail()}"
             )
         self._progress.update(task, total=1, completed=1)
         return result
@@ -192,7 +192,7 @@ class _Run:
         used = server.cpu_seconds() - used
         others = machine_seconds() - machine - used - (own_seconds() - own)
         return Measurement(
-            contender=server.contender.name,
+            service=server.service.name,
             concurrency=concurrency,
             round=number,
             load=result,
@@ -210,8 +210,8 @@ class _Run:
             self._progress.advance(task)
 
     def _target(self, server: Server) -> dict[str, Any]:
-        contender, files = server.contender, tuple(map(str, self._images.files))
-        return {"url": server.url, "images": files, "encoding": contender.encoding, "field": contender.field}
+        service, files = server.service, tuple(map(str, self._images.files))
+        return {"url": server.url, "images": files, "encoding": service.encoding, "field": service.field}
 
     def _load(self, server: Server, request: LoadRequest, task: TaskID) -> LoadResult:
         """Run the load generator against one server, the only one that is not stopped meanwhile."""

@@ -34,7 +34,7 @@ TELLING_VARIABLES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contender:
+class Service:
     """A service to measure: how it is started and where it answers.
 
     `command` starts it on a free port of 127.0.0.1; "{ready}" in it stands for the file the service writes once it
@@ -51,23 +51,23 @@ class Contender:
 
 
 class Server:
-    """One running contender. Use it as a context manager: leaving it ends the process and all its children."""
+    """One running service. Use it as a context manager: leaving it ends the process and all its children."""
 
-    def __init__(self, contender: Contender, *, folder: Path, timeout_seconds: float) -> None:
-        self.contender = contender
-        self.log = folder / f"{contender.name}.log"
+    def __init__(self, service: Service, *, folder: Path, timeout_seconds: float) -> None:
+        self.service = service
+        self.log = folder / f"{service.name}.log"
         self.ready: dict[str, Any] = {}
         self.start_seconds = 0.0
         self.stop_seconds = STOP_SECONDS
-        self._ready_file = folder / f"{contender.name}.ready.json"
-        self.command = [part.replace("{ready}", str(self._ready_file)) for part in contender.command]
+        self._ready_file = folder / f"{service.name}.ready.json"
+        self.command = [part.replace("{ready}", str(self._ready_file)) for part in service.command]
         self._timeout = timeout_seconds
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        protocol = self.contender.protocol
-        return f"{protocol}://127.0.0.1:{self.ready[protocol]}{self.contender.path}"
+        protocol = self.service.protocol
+        return f"{protocol}://127.0.0.1:{self.ready[protocol]}{self.service.path}"
 
     def __enter__(self) -> Server:
         self.log.write_bytes(b"")
@@ -83,11 +83,11 @@ class Server:
         while not self._read_ready():
             if self._running().poll() is not None:
                 raise BenchError(
-                    f"{self.contender.name} ended with status {self._running().returncode} before it was ready.\n{self.tail()}"
+                    f"{self.service.name} ended with status {self._running().returncode} before it was ready.\n{self.tail()}"
                 )
             if time.monotonic() - begin > self._timeout:
                 raise BenchError(
-                    f"{self.contender.name} was not ready within {self._timeout:.0f} s; "
+                    f"{self.service.name} was not ready within {self._timeout:.0f} s; "
                     f"allow more with start_seconds.\n{self.tail()}"
                 )
             time.sleep(0.05)
@@ -102,7 +102,7 @@ class Server:
     def check_alive(self) -> None:
         """Raises BenchError with the end of its log when the service has ended."""
         if self._running().poll() is not None:
-            raise BenchError(f"{self.contender.name} ended with status {self._running().returncode} under load.\n{self.tail()}")
+            raise BenchError(f"{self.service.name} ended with status {self._running().returncode} under load.\n{self.tail()}")
 
     def pause(self) -> None:
         """Stop the processes where they stand, so that they take no time from another that is being measured."""

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from ...runtime.artifact.artifact import Artifact
 from .config import BenchConfig
-from .servers import Contender
+from .servers import Service
 from .subject import headrace_service
 
-__all__ = ["BASELINE", "make_contenders"]
+__all__ = ["BASELINE", "make_services"]
 
 BASELINE = "baseline"
 
 
-def make_contenders(config: BenchConfig, name: str, artifact: Artifact, folder: Path, device: str) -> list[Contender]:
+def make_services(config: BenchConfig, name: str, artifact: Artifact, folder: Path, device: str) -> list[Service]:
     """In the order in which they are measured first. `folder` takes the files by which the baseline is told what to serve."""
     path = f"/v1/classify/{name}?k={config.k}"
     own = config.services
@@ -48,7 +48,7 @@ def make_contenders(config: BenchConfig, name: str, artifact: Artifact, folder: 
         naive += ["--probabilities"]
     row = ",".join(map(str, artifact.signature.inputs[0].row_shape))
     by_hand = [
-        Contender(name=framework, command=(*naive, "--framework", framework, "--input", row), path=path)
+        Service(name=framework, command=(*naive, "--framework", framework, "--input", row), path=path)
         for framework in config.frameworks
     ]
-    return [Contender(name=BASELINE, command=tuple(naive), path=path), *by_hand, *config.peers, *own]
+    return [Service(name=BASELINE, command=tuple(naive), path=path), *by_hand, *config.peers, *own]

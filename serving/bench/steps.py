@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import BenchError
 from ..config import ServeConfig
-from .servers import Contender, run_to_end
+from .servers import Service, run_to_end
 from .subject import headrace_service
 
 __all__ = ["FIRST", "Step", "make_steps", "write_forms"]
@@ -22,20 +22,20 @@ _BUILD_SECONDS = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One change. `contender` is the service that has it and all before it; None where there is none, and `why` says why.
+    """One change. `service` is the service that has it and all before it; None where there is none, and `why` says why.
 
-    `name` is the contender's; `title` names the change for people, `runs` says what then runs.
+    `name` is the service's; `title` names the change for people, `runs` says what then runs.
     """
 
     name: str
     title: str
     runs: str = ""
     why: str = ""
-    contender: Contender | None = None
+    service: Service | None = None
 
     def without(self, why: str) -> Step:
         """The same step as one that could not be made."""
-        return replace(self, contender=None, why=why)
+        return replace(self, service=None, why=why)
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "title": self.title, "runs": self.runs, "why": self.why}
@@ -77,7 +77,7 @@ def make_steps(forms: Sequence[Mapping[str, Any]], path: str, *, frontends: int 
     def add(name: str, title: str, runs: str, *more: str) -> None:
         assert models is not None, "the first form is written, or nothing is measured"
         service = headrace_service(models, path, name=name, options=(*options, *more))
-        steps.append(Step(name=name, title=title, runs=runs, contender=service))
+        steps.append(Step(name=name, title=title, runs=runs, service=service))
 
     def take(form: str, name: str, title: str, *more: str) -> None:
         nonlocal models
@@ -114,9 +114,9 @@ def write_forms(
     images: Sequence[Path],
     *,
     logs: Path,
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """Have the runtime's worker write every form of the model below `out`; `tell` hears what it does.
+    """Have the runtime's worker write every form of the model below `out`; `report` is called with what it does.
 
     The user's code builds the model in that process. Raises BenchError saying what went wrong there.
     """
@@ -133,9 +133,9 @@ def write_forms(
     log.write_bytes(b"")
 
     def tick() -> None:
-        said = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("PROGRESS ")]
-        if said:
-            tell(said[-1].split(" ", 2)[-1])
+        progress = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("PROGRESS ")]
+        if progress:
+            report(progress[-1].split(" ", 2)[-1])
 
     command = [sys.executable, "-P", "-m", "headrace.migrate.worker.worker", str(asked), str(answered)]
     run_to_end(command, log=log, timeout_seconds=_BUILD_SECONDS, tick=tick, what="writing the forms of the model")

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...errors import AmbiguousError, BenchError
 from ...runtime.artifact.artifact import model_names
 from .load.load import LoadRequest, LoadResult
-from .servers import Contender, Server, run_to_end
+from .servers import Server, Service, run_to_end
 
 __all__ = ["HEADRACE", "headrace_service", "only_model", "under_load"]
 
@@ -29,11 +29,11 @@ def only_model(models: Path) -> str:
 
 def headrace_service(
     models: Path, path: str, *, name: str = HEADRACE, protocol: str = "http", options: Sequence[str] = ()
-) -> Contender:
+) -> Service:
     """`headrace serve` of a repository on free ports, with more options; `path` is the route that is measured."""
     command = [sys.executable, "-m", "headrace", "serve", str(models.resolve()), "--ready-file", "{ready}"]
     command += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", *options]
-    return Contender(name=name, command=tuple(command), path=path, protocol=protocol)
+    return Service(name=name, command=tuple(command), path=path, protocol=protocol)
 
 
 def under_load(server: Server, request: LoadRequest, *, folder: Path, tick: Callable[[], None] = lambda: None) -> LoadResult:

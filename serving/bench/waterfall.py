@@ -63,10 +63,10 @@ def waterfall(config: BenchConfig, *, frontends: int | None = None, console: Con
             out / "models",
             calibrating,
             logs=logs,
-            tell=status.update,
+            report=status.update,
         )
     steps = make_steps(forms, f"/v1/classify/{name}?k={config.k}", frontends=frontends)
-    services = tuple(step.contender for step in steps if step.contender is not None)
+    services = tuple(step.service for step in steps if step.service is not None)
     result = measure(replace(config, model=name, images=tuple(sent.files), peers=services, services=()), console=console)
     result = replace(
         result,
@@ -100,7 +100,7 @@ def _synthetic(images: ImageSet) -> Sequence[str]:
 def other_answers(steps: Sequence[Step], result: BenchResult) -> Sequence[str]:
     """Which steps answer so differently that their speed is worth nothing."""
     found = []
-    for step in (step for step in steps if step.name in result.contenders):
+    for step in (step for step in steps if step.name in result.services):
         agreement = result.agreement_of(step.name)
         if agreement.share is not None and agreement.share < _LEAST_AGREEMENT:
             same = f"has the same top-1 class for only {agreement.agreed} of {agreement.compared} images"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .progress import Progress
     from .run import Summary
 
-# How often progress is said where it cannot be drawn.
-_SAY_SECONDS = 30.0
+# How often progress is reported where it cannot be drawn.
+_REPORT_SECONDS = 30.0
 
 
 @takes(ClassifyConfig)
@@ -124,7 +124,7 @@ def _signals() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def _shown(console: Console, received: Sequence[int]) -> Iterator[Callable[[str, Progress | None], None]]:
-    """What to tell of a job; on a terminal one line that moves, elsewhere a line now and then."""
+    """How a job is reported; on a terminal one line that moves, elsewhere a line now and then."""
     from rich.live import Live
     from rich.text import Text
 
@@ -132,7 +132,7 @@ def _shown(console: Console, received: Sequence[int]) -> Iterator[Callable[[str,
     current: list[Progress] = []
     live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 
-    def tell(text: str, progress: Progress | None) -> None:
+    def report(text: str, progress: Progress | None) -> None:
         if progress is not None:
             current[:] = [progress]
         elif live is None:
@@ -141,7 +141,7 @@ def _shown(console: Console, received: Sequence[int]) -> Iterator[Callable[[str,
             live.update(Text(text))
 
     def follow() -> None:
-        said, warned = time.monotonic(), False
+        last, warned = time.monotonic(), False
         while not end.wait(0.25):
             if received and not warned:  # a signal's handler may have interrupted any other print, so it prints nothing itself
                 warned = True
@@ -150,15 +150,15 @@ def _shown(console: Console, received: Sequence[int]) -> Iterator[Callable[[str,
                 continue
             if live is not None:
                 live.update(Text(str(current[0])))
-            elif time.monotonic() - said >= _SAY_SECONDS:
-                said = time.monotonic()
+            elif time.monotonic() - last >= _REPORT_SECONDS:
+                last = time.monotonic()
                 console.print(str(current[0]), markup=False, highlight=False)
 
     thread = threading.Thread(target=follow, name="headrace-progress", daemon=True)
     with live or contextlib.nullcontext():
         thread.start()
         try:
-            yield tell
+            yield report
         finally:
             end.set()
             thread.join()

@@ -62,7 +62,7 @@ class Job:
 
 @contextlib.contextmanager
 def open_job(
-    config: ClassifyConfig, model: ModelIdentity, *, tell: Callable[[int], None] = lambda found: None
+    config: ClassifyConfig, model: ModelIdentity, *, report: Callable[[int], None] = lambda found: None
 ) -> Iterator[Job]:
     """Begin a job, or go on with it; nobody else can meanwhile.
 
@@ -80,7 +80,7 @@ def open_job(
             for left in state.glob(f"{_ASIDE}*"):  # a killed run's
                 left.unlink()
             (config.out / SUMMARY).unlink(missing_ok=True)
-            job = _begin(config, model, tell)
+            job = _begin(config, model, report)
         except OSError as error:
             reason = error.strerror or str(error)
             raise ClassifyError(
@@ -89,11 +89,11 @@ def open_job(
         yield job
 
 
-def _begin(config: ClassifyConfig, model: ModelIdentity, tell: Callable[[int], None]) -> Job:
+def _begin(config: ClassifyConfig, model: ModelIdentity, report: Callable[[int], None]) -> Job:
     state = config.out / _STATE
     shutil.rmtree(state / _NEW_PLAN, ignore_errors=True)
     (state / _NEW_PLAN).mkdir()
-    plan = write_plan(config, state / _NEW_PLAN, tell=tell)
+    plan = write_plan(config, state / _NEW_PLAN, report=report)
     source = config.source if is_remote(config.source) else str(Path(config.source).resolve())
     identity = {
         "format": _FORMAT, "source": source, "plan": plan.digest, "model": model.to_json(), "options": config.identity(),

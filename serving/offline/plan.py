@@ -98,8 +98,8 @@ class Plan:
         return f"{changed} is new, has changed, or follows a file that is gone"
 
 
-def write_plan(config: ClassifyConfig, folder: Path, *, tell: Callable[[int], None] = lambda found: None) -> Plan:
-    """Look through the source and write its plan into an empty folder; `tell` hears of the number of files now and then.
+def write_plan(config: ClassifyConfig, folder: Path, *, report: Callable[[int], None] = lambda found: None) -> Plan:
+    """Look through the source and write its plan into an empty folder; `report` gets the number of files now and then.
 
     Raises ClassifyError when the source cannot be read or holds no images.
     """
@@ -107,7 +107,7 @@ def write_plan(config: ClassifyConfig, folder: Path, *, tell: Callable[[int], No
         raise ClassifyError(f"{config.source}: chained addresses cannot be read; copy or mount what they name")
     with (folder / _SHARDS).open("w", encoding="utf-8") as shards, (folder / _MEMBERS).open("wb") as members:
         writer = _Writer(config, shards, members)
-        base = _survey(config, writer, tell)
+        base = _survey(config, writer, report)
         writer.cut()
         for file in (shards, members):
             file.flush()
@@ -167,18 +167,18 @@ class _Writer:
         self._shards_file.write(json.dumps(asdict(shard)) + "\n")
 
 
-def _survey(config: ClassifyConfig, writer: _Writer, tell: Callable[[int], None]) -> str:
+def _survey(config: ClassifyConfig, writer: _Writer, report: Callable[[int], None]) -> str:
     """Give the writer everything that the source holds; the location under which the names lie."""
     source = config.source
     if is_folder(source):
         for number, found in enumerate(walk(source, without=str(config.out)), 1):
             _take(found, writer)
             if number % _TOLD == 0:
-                tell(number)
+                report(number)
         return source
     found = describe(source, source.rstrip("/").rpartition("/")[2])
     if found.name.lower().endswith(_LISTS):
-        _survey_list(source, writer, tell)
+        _survey_list(source, writer, report)
     elif not _take(found, writer):
         kinds = "a folder, an image, a tar archive, a Parquet file, or a list of paths in a .txt file"
         raise ClassifyError(f"{source} is none of what can be classified: {kinds}")
@@ -198,7 +198,7 @@ def _take(found: Found, writer: _Writer) -> bool:
     return True
 
 
-def _survey_list(source: str, writer: _Writer, tell: Callable[[int], None]) -> None:
+def _survey_list(source: str, writer: _Writer, report: Callable[[int], None]) -> None:
     """Every line is an image, whatever its name ends with; files of this machine are looked at, addresses are not."""
     folder = parent(source)
     try:
@@ -211,6 +211,6 @@ def _survey_list(source: str, writer: _Writer, tell: Callable[[int], None]) -> N
                 known = Found(location=location, name=name, size=-1, stamp="")
                 writer.image(known if is_remote(location) else describe(location, name))
                 if number % _TOLD == 0:
-                    tell(number)
+                    report(number)
     except UnreadableError as error:
         raise ClassifyError(f"cannot read {source}: {error}") from error

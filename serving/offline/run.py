@@ -86,7 +86,7 @@ def classify(
 def begun(config: ClassifyConfig, artifact: Artifact, listen: Listener) -> Generator[tuple[Job, Sequence[Shard], Progress]]:
     """The job in its folder, the shards that are still to be done, and how far it is. Raises ClassifyError."""
     listen(f"looking through {config.source}", None)
-    with open_job(config, identify(artifact), tell=lambda found: listen(f"{found:,} files", None)) as job:
+    with open_job(config, identify(artifact), report=lambda found: listen(f"{found:,} files", None)) as job:
         done = job.finished()
         waiting = [shard for shard in job.plan.shards if shard.number not in done]
         progress = Progress(

@@ -123,7 +123,7 @@ class _Connection(threading.Thread):
             if broken:
                 self._tally.failed("connection", details)
             elif code in ("UNAVAILABLE", "RESOURCE_EXHAUSTED"):
-                self._tally.declined(code, details, due, now)
+                self._tally.rejected(code, details, due, now)
             else:
                 self._tally.failed("timeout" if code == "DEADLINE_EXCEEDED" else code, details)
         return broken

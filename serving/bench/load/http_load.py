@@ -89,7 +89,7 @@ class _Connection(asyncio.Protocol):
         if status == 200:
             self._tally.answered(self._image, self._due, now, self._body)
         elif status in REJECTIONS:
-            self._tally.declined(str(status), self._body.decode(errors="replace"), self._due, now)
+            self._tally.rejected(str(status), self._body.decode(errors="replace"), self._due, now)
         else:
             self._tally.failed(str(status), self._body.decode(errors="replace"))
         if self._parser.should_keep_alive():

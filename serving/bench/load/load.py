@@ -130,7 +130,7 @@ class LoadResult:
 
     `sent` counts all requests, warm-up included; `completed` the answers that arrived inside the window, and
     `requests_per_second` is that over its length.
-    `rejected` counts the requests that the service declined for now, by HTTP status (429, 503) or gRPC code, in the window;
+    `rejected` counts the requests that the service rejected for now, by HTTP status (429, 503) or gRPC code, in the window;
     `rejected_ms` is how long that took it.
     `errors` counts everything else that happened to a request, warm-up included, by HTTP status, gRPC code, or
     "connection", "timeout", "malformed" (not the protocol) and "unreadable" (no label index in the answer).
@@ -206,7 +206,7 @@ class Tally:
     completed: int = 0
     latencies: Histogram = field(default_factory=Histogram)
     rejections: Histogram = field(default_factory=Histogram)
-    rejected: Counter[str] = field(default_factory=Counter)
+    rejected_reasons: Counter[str] = field(default_factory=Counter)
     bodies: dict[int, bytes] = field(default_factory=dict)
     errors: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
@@ -225,11 +225,11 @@ class Tally:
             self.latencies.record(now - due)
         self.bodies[image] = body
 
-    def declined(self, reason: str, example: str, due: float, now: float) -> None:
+    def rejected(self, reason: str, example: str, due: float, now: float) -> None:
         """Count one request that the service would not take now."""
         self.examples.setdefault(reason, example[:300])
         if self.begin <= due <= self.end:
-            self.rejected[reason] += 1
+            self.rejected_reasons[reason] += 1
             self.rejections.record(now - due)
 
     def failed(self, reason: str, example: str) -> None:
@@ -257,7 +257,7 @@ class Tally:
             error_examples=dict(self.examples),
             answers=tuple(answers),
             client_cpu_us_per_request=round(1e6 * busy / max(1, self.sent), 1),
-            rejected=dict(self.rejected),
+            rejected=dict(self.rejected_reasons),
             rejected_ms=self.rejections.summary_ms(),
             rejected_histogram=self.rejections.to_json(),
         )

@@ -26,7 +26,7 @@ class Change:
 
     what: str
     concurrency: int
-    contender: str
+    service: str
     old: Spread
     new: Spread
 
@@ -62,7 +62,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
         raise BenchError(f"the runs are of different models, {old['model']!r} and {new['model']!r}: nothing can be compared")
     before = dict(_figures(old))
     return [
-        Change(what=key[0], concurrency=key[1], contender=key[2], old=before[key], new=spread)
+        Change(what=key[0], concurrency=key[1], service=key[2], old=before[key], new=spread)
         for key, spread in _figures(new)
         if key in before
     ]
@@ -89,7 +89,7 @@ def changes_report(old: Mapping[str, Any], new: Mapping[str, Any]) -> Report:
         unit, digits, what = ("x", 2, "to the first") if change.what == "ratio" else ("/s", None, "")
         table.row(
             str(change.concurrency),
-            shown_name(change.contender),
+            shown_name(change.service),
             what,
             *(with_spread(one, unit, digits=digits) for one in (change.old, change.new)),
             f"{change.share:.2f}",

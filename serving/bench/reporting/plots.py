@@ -27,10 +27,10 @@ def bench_plot(result: BenchResult) -> bytes:
     figure = new_figure(10, 4.5)
     rates, times = figure.subplots(1, 2)
     places = range(len(result.concurrency))
-    width = 0.8 / len(result.contenders)
-    for index, name in enumerate(result.contenders):
+    width = 0.8 / len(result.services)
+    for index, name in enumerate(result.services):
         colour, hatch, marker = (kinds[index % len(kinds)] for kinds in (COLOURS, HATCHES, MARKERS))
-        shift = (index - (len(result.contenders) - 1) / 2) * width
+        shift = (index - (len(result.services) - 1) / 2) * width
         found = [result.requests_per_second(name, concurrency) for concurrency in result.concurrency]
         bars = [(place + shift, spread) for place, spread in zip(places, found, strict=True) if spread is not None]
         drawn = rates.bar(

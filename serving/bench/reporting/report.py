@@ -121,7 +121,7 @@ def bench_report(result: BenchResult) -> Report:
         sentences.append("No request failed.")
     return Report(
         title=title,
-        tables=[_beside(result, title) if len(result.contenders) <= 2 else _below(result, title)],
+        tables=[_beside(result, title) if len(result.services) <= 2 else _below(result, title)],
         sentences=sentences,
         caveats=result.warnings,
         failed=not result.ok,
@@ -139,16 +139,16 @@ def _beside(result: BenchResult, title: str) -> Figures:
     """One or two services beside each other: a row per concurrency."""
     table = Figures(title)
     table.column("at a\ntime")
-    for name in result.contenders:
+    for name in result.services:
         table.column(f"{shown_name(name)}\nreq/s".replace(" ", "\n"))
         table.column("p50 / p99\nms", no_wrap=True)
-    if len(result.contenders) > 1:
+    if len(result.services) > 1:
         table.column("speed-up", style="bold")
     for concurrency in result.concurrency:
         cells = [str(concurrency)]
-        for name in result.contenders:
+        for name in result.services:
             cells += [with_spread(result.requests_per_second(name, concurrency)), latencies(result, name, concurrency)]
-        if len(result.contenders) > 1:
+        if len(result.services) > 1:
             cells.append(with_spread(result.ratio(concurrency), "x", digits=2))
         table.row(*cells)
     return table
@@ -161,12 +161,12 @@ def _below(result: BenchResult, title: str) -> Figures:
     table.column("service", justify="left")
     table.column("req/s")
     table.column("p50 / p99\nms", no_wrap=True)
-    table.column(f"{shown_name(result.contenders[-1])}\nis faster", style="bold")
+    table.column(f"{shown_name(result.services[-1])}\nis faster", style="bold")
     for concurrency in result.concurrency:
-        for name in result.contenders:
-            last = name == result.contenders[-1]
+        for name in result.services:
+            last = name == result.services[-1]
             table.row(
-                str(concurrency) if name == result.contenders[0] else "",
+                str(concurrency) if name == result.services[0] else "",
                 shown_name(name),
                 with_spread(result.requests_per_second(name, concurrency)),
                 latencies(result, name, concurrency),
@@ -213,9 +213,9 @@ def agreement_text(result: BenchResult) -> str:
     return text if agreement.compared == agreement.images else f"{text} ({agreement.images - agreement.compared} unanswered)"
 
 
-def shown_name(contender: str) -> str:
-    """What people call a contender."""
-    return NAMES.get(contender, contender)
+def shown_name(service: str) -> str:
+    """What people call a service."""
+    return NAMES.get(service, service)
 
 
 def number(value: float) -> str:

@@ -40,7 +40,7 @@ def plain(spread: Spread | None) -> dict[str, float] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One contender under load at one concurrency in one round.
+    """One service under load at one concurrency in one round.
 
     `server_cpu_ms` is processor time of the server's processes per answer, `memory_bytes` their resident memory after it, each
     process counting what it shares, `pss_bytes` the same with what is shared counted once (None where the system cannot tell),
@@ -48,7 +48,7 @@ class Measurement:
     was `repeated`.
     """
 
-    contender: str
+    service: str
     concurrency: int
     round: int
     load: LoadResult
@@ -59,9 +59,9 @@ class Measurement:
     repeated: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        load = self.load.to_json()
-        del load["answers"]  # they stand once per contender in the result
-        return {**asdict(self), "load": load}
+        content = asdict(self)
+        del content["load"]["answers"]  # they stand once per service in the result
+        return {"contender": content.pop("service"), **content}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,15 +90,15 @@ class Agreement:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchResult:
-    """Everything a benchmark found. The first contender is the reference of all ratios when there are several.
+    """Everything a benchmark found. The first service is the reference of all ratios when there are several.
 
-    `accuracy` is the share of right top-1 answers per contender, where the image folders name classes.
-    `warnings` says in sentences what a reader must know before trusting the figures; `left_out` why a contender that was to be
+    `accuracy` is the share of right top-1 answers per service, where the image folders name classes.
+    `warnings` says in sentences what a reader must know before trusting the figures; `left_out` why a service that was to be
     measured was not.
     """
 
     model: str
-    contenders: tuple[str, ...]
+    services: tuple[str, ...]
     concurrency: tuple[int, ...]
     rounds: int
     measurements: tuple[Measurement, ...]
@@ -121,37 +121,37 @@ class BenchResult:
 
     @property
     def ok(self) -> bool:
-        """Every request of every contender was answered."""
+        """Every request of every service was answered."""
         return not any(counts for counts in self.errors.values())
 
     @property
     def agreement(self) -> Agreement | None:
-        """Of the last contender (Headrace) with the first (the baseline); None when only one was measured."""
-        return None if len(self.contenders) < 2 else self.agreement_of(self.contenders[-1])
+        """Of the last service (Headrace) with the first (the baseline); None when only one was measured."""
+        return None if len(self.services) < 2 else self.agreement_of(self.services[-1])
 
-    def agreement_of(self, contender: str) -> Agreement:
-        """Of a contender with the first."""
-        return Agreement.of(self.answers[self.contenders[0]], self.answers[contender])
+    def agreement_of(self, service: str) -> Agreement:
+        """Of a service with the first."""
+        return Agreement.of(self.answers[self.services[0]], self.answers[service])
 
-    def of(self, contender: str, concurrency: int) -> list[Measurement]:
-        """The measurements of one contender at one concurrency, by round."""
-        found = [one for one in self.measurements if one.contender == contender and one.concurrency == concurrency]
+    def of(self, service: str, concurrency: int) -> list[Measurement]:
+        """The measurements of one service at one concurrency, by round."""
+        found = [one for one in self.measurements if one.service == service and one.concurrency == concurrency]
         return sorted(found, key=lambda one: one.round)
 
-    def requests_per_second(self, contender: str, concurrency: int) -> Spread | None:
-        return Spread.of([one.load.requests_per_second for one in self.of(contender, concurrency)])
+    def requests_per_second(self, service: str, concurrency: int) -> Spread | None:
+        return Spread.of([one.load.requests_per_second for one in self.of(service, concurrency)])
 
-    def latency_ms(self, contender: str, concurrency: int, name: str) -> Spread | None:
+    def latency_ms(self, service: str, concurrency: int, name: str) -> Spread | None:
         """`name` is "p50", "p90", "p99" or "max". None where no round had an answer in time."""
-        return Spread.of([one.load.latency_ms[name] for one in self.of(contender, concurrency) if name in one.load.latency_ms])
+        return Spread.of([one.load.latency_ms[name] for one in self.of(service, concurrency) if name in one.load.latency_ms])
 
-    def ratio(self, concurrency: int, contender: str | None = None, *, reference: str | None = None) -> Spread | None:
-        """Requests per second of a contender (by default the last) over the reference's (the first), taken round by round."""
-        if len(self.contenders) < 2:
+    def ratio(self, concurrency: int, service: str | None = None, *, reference: str | None = None) -> Spread | None:
+        """Requests per second of a service (by default the last) over the reference's (the first), taken round by round."""
+        if len(self.services) < 2:
             return None
         pairs = zip(
-            self.of(reference or self.contenders[0], concurrency),
-            self.of(contender or self.contenders[-1], concurrency),
+            self.of(reference or self.services[0], concurrency),
+            self.of(service or self.services[-1], concurrency),
             strict=True,
         )
         rates = [(one.load.requests_per_second, other.load.requests_per_second) for one, other in pairs]
@@ -163,23 +163,23 @@ class BenchResult:
             {
                 "concurrency": concurrency,
                 "contenders": {
-                    contender: {
-                        "requests_per_second": plain(self.requests_per_second(contender, concurrency)),
-                        "p50_ms": plain(self.latency_ms(contender, concurrency, "p50")),
-                        "p99_ms": plain(self.latency_ms(contender, concurrency, "p99")),
+                    service: {
+                        "requests_per_second": plain(self.requests_per_second(service, concurrency)),
+                        "p50_ms": plain(self.latency_ms(service, concurrency, "p50")),
+                        "p99_ms": plain(self.latency_ms(service, concurrency, "p99")),
                     }
-                    for contender in self.contenders
+                    for service in self.services
                 },
                 "ratio": plain(self.ratio(concurrency)),
-                "to_first": {name: plain(self.ratio(concurrency, name)) for name in self.contenders[1:]},
-                "ratios": {name: plain(self.ratio(concurrency, reference=name)) for name in self.contenders[:-1]},
+                "to_first": {name: plain(self.ratio(concurrency, name)) for name in self.services[1:]},
+                "ratios": {name: plain(self.ratio(concurrency, reference=name)) for name in self.services[:-1]},
             }
             for concurrency in self.concurrency
         ]
         return {
             "format": FORMAT,
             "model": self.model,
-            "contenders": list(self.contenders),
+            "contenders": list(self.services),
             "summary": summary,
             "agreement": None if agreement is None else {**asdict(agreement), "share": agreement.share},
             "accuracy": dict(self.accuracy),

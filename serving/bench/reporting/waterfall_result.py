@@ -66,7 +66,7 @@ class Waterfall:
         results: list[StepResult] = []
         previous: str | None = None
         for step in self.steps:
-            if step.name not in self.bench.contenders:
+            if step.name not in self.bench.services:
                 results.append(StepResult(step=step))
                 continue
             results.append(self._result(step, previous))

@@ -52,13 +52,13 @@ def over_http(
     rounds = 1 if bench.quick else 2
     with ExitStack() as stack:
         servers: dict[str, Server] = {}
-        for contender, what in services:
-            record = found["services"][contender.name] = {"is": what}
+        for service, what in services:
+            record = found["services"][service.name] = {"is": what}
             if len(servers) > 1 and bench.here < 30 + 3 * rounds * len(concurrencies) * len(servers):
                 record["status"] = "skipped: no time left"
                 continue
             limit = max(60.0, min(180.0, bench.left))
-            server = stack.enter_context(Server(contender, folder=logs, timeout_seconds=limit))
+            server = stack.enter_context(Server(service, folder=logs, timeout_seconds=limit))
             try:
                 server.wait_ready()
                 server.pause()
@@ -67,11 +67,11 @@ def over_http(
             except Exception as error:  # noqa: BLE001 - one service's failure is a result; the others are measured
                 record["status"] = f"failed: {described(error)}"
                 record["log"] = server.log.read_text(errors="replace")[-3000:]
-                bench.failed(f"served by {contender.name}: {record['status']}")
+                bench.failed(f"served by {service.name}: {record['status']}")
                 continue
-            servers[contender.name] = server
+            servers[service.name] = server
             bench.say(
-                f"{contender.name}: ready after {server.start_seconds:.0f} s, right on {record['accuracy']:.1%} of the textures"
+                f"{service.name}: ready after {server.start_seconds:.0f} s, right on {record['accuracy']:.1%} of the textures"
             )
         if len(servers) < 2:
             raise RuntimeError(f"only {', '.join(servers) or 'none'} of the services could be measured")
@@ -143,7 +143,7 @@ def _summary(taken: Sequence[Any]) -> dict[str, Any]:
 
 def _services(bench: Bench, subject: Subject, preprocessing: Any, logs: Path) -> list[tuple[Any, str]]:
     """By importance, each with what it is."""
-    from headrace.serving.bench.servers import Contender
+    from headrace.serving.bench.servers import Service
     from headrace.serving.bench.subject import headrace_service
 
     models = _packaged(bench, subject, preprocessing)
@@ -154,7 +154,7 @@ def _services(bench: Bench, subject: Subject, preprocessing: Any, logs: Path) ->
     naive += ["--name", subject.name, "--port", "0", "--ready-file", "{ready}", "--device", bench.device]
     one = ("--frontends", "0", "--decoding")
     return [
-        (Contender(name=BASELINE, command=tuple(naive), path=path), "FastAPI, eager fp32, Pillow, one image at a time"),
+        (Service(name=BASELINE, command=tuple(naive), path=path), "FastAPI, eager fp32, Pillow, one image at a time"),
         (headrace_service(models, path, name=HEADRACE), "headrace serve, as it comes"),
         (
             headrace_service(models, path, name="headrace-exact", options=(*one, "exact")),

@@ -22,10 +22,10 @@ from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.base.fingerprint import fingerprint
 from headrace.serving.bench.images import choose_images
 from headrace.serving.bench.load.load import SERVER_SHARE, LoadRequest, LoadResult
-from headrace.serving.bench.rounds import Rounds
-from headrace.serving.bench.servers import Contender, Server, terminate_as_exit
+from headrace.serving.bench.servers import Server, Service, terminate_as_exit
 from headrace.serving.bench.subject import headrace_service, only_model, under_load
 
+from ..serving.rounds import Rounds
 from .stages import FORMAT
 from .summary import Found, served_of, server_profile, stages_of
 
@@ -72,9 +72,9 @@ def measure(config: MeasureConfig, *, command: str, progress: Callable[[str], No
         route = f"/v1/classify/{name}"
         hollow_command = (sys.executable, "-m", "tests.benchmarks.scale.hollow", str(config.models.resolve()), "{ready}")
         hollow, server = (
-            stack.enter_context(Server(contender, folder=folder, timeout_seconds=config.start_seconds))
-            for contender in (
-                Contender(name="hollow", command=hollow_command, path=route),
+            stack.enter_context(Server(service, folder=folder, timeout_seconds=config.start_seconds))
+            for service in (
+                Service(name="hollow", command=hollow_command, path=route),
                 headrace_service(config.models, route),
             )
         )
@@ -132,9 +132,9 @@ def _loaded(server: Server, request: LoadRequest, folder: Path) -> tuple[LoadRes
     used = server.cpu_seconds() - before
     if result.errors:
         example = next(iter(result.error_examples.values()), "nothing")
-        raise BenchError(f"{server.contender.name} failed requests: {result.errors}; the first said: {example}")
+        raise BenchError(f"{server.service.name} failed requests: {result.errors}; the first said: {example}")
     if not result.samples:
-        raise BenchError(f"{server.contender.name} answered nothing in {request.seconds:g} s; measure longer with --seconds")
+        raise BenchError(f"{server.service.name} answered nothing in {request.seconds:g} s; measure longer with --seconds")
     return result, used / max(1, result.sent)
 
 

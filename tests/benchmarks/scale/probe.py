@@ -24,11 +24,12 @@ import numpy as np
 from headrace.errors import BenchError
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.base.fingerprint import available_cores
-from headrace.serving.bench.rounds import answer_rounds
 from headrace.serving.config import ServeConfig
 from headrace.serving.images.decode_pool import decode_rows
 from headrace.serving.models.loading import max_delay, open_instance, preprocessor_of
 from headrace.serving.models.warmup import warm_up
+
+from ..serving.rounds import answer_rounds
 
 # The threads beside a batch that are measured; more get their shares of the cores.
 _MOST_THREADS = 4

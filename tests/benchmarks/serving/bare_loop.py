@@ -22,10 +22,11 @@ import numpy as np
 
 from headrace.errors import BenchError
 from headrace.runtime.artifact.artifact import Artifact, load_artifact
-from headrace.serving.bench.rounds import answer_rounds
 from headrace.serving.config import ServeConfig
 from headrace.serving.images.decode_pool import decode_rows
 from headrace.serving.models.loading import preprocessor_of
+
+from .rounds import answer_rounds
 
 MOST_ROWS = 16  # as many as the benchmark's connections can fill
 
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
     folder, trial_seconds, *files = arguments
     artifact = load_artifact(folder)
     images = [Path(file).read_bytes() for file in files]
-    with ThreadPoolExecutor(ServeConfig(models=Path(folder)).decoders) as pool:
+    with ThreadPoolExecutor(ServeConfig(models=Path(folder)).images.decoders) as pool:
         loop = fastest(artifact, images, pool, float(trial_seconds))
         ready = {"rows": loop.rows, "sessions": len(loop.sessions)}
         answer_rounds(ready, lambda seconds: {"images_per_second": loop.run(seconds)})

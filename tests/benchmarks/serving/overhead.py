@@ -29,9 +29,10 @@ from headrace.runtime.base.atomic import write_aside
 from headrace.runtime.base.fingerprint import fingerprint
 from headrace.serving.bench.images import choose_images
 from headrace.serving.bench.load.loadgen import LoadRequest
-from headrace.serving.bench.rounds import Rounds
-from headrace.serving.bench.servers import Contender, Server, terminate_as_exit
+from headrace.serving.bench.servers import Server, Service, terminate_as_exit
 from headrace.serving.bench.subject import headrace_service, only_model, under_load
+
+from .rounds import Rounds
 
 ECHO_BYTES = 60_000
 GOALS = {"decode and session": 0.85, "echo of 60 kB": 0.75}
@@ -39,7 +40,7 @@ GOALS = {"decode and session": 0.85, "echo of 60 kB": 0.75}
 
 @dataclass(frozen=True, kw_only=True)
 class OverheadConfig:
-    """What to measure. Every contender is measured `rounds` times for `seconds`, after `warm_up_seconds` under load.
+    """What to measure. Every service is measured `rounds` times for `seconds`, after `warm_up_seconds` under load.
 
     Each form of the bare loop is tried for `trial_seconds` first.
     """
@@ -61,7 +62,7 @@ class OverheadConfig:
 
 
 def measure(config: OverheadConfig, console: Console) -> dict[str, Any]:
-    """Both pairs; raises BenchError when a contender fails, or answers anything but what was asked."""
+    """Both pairs; raises BenchError when a service fails, or answers anything but what was asked."""
     name = config.model or only_model(config.models)
     config.folder.mkdir(parents=True, exist_ok=True)
     folder = config.models / name
@@ -74,16 +75,16 @@ def measure(config: OverheadConfig, console: Console) -> dict[str, Any]:
     rates: dict[str, dict[str, list[float]]] = {}
     with terminate_as_exit(), ExitStack() as stack:
 
-        def server(contender: Contender, files: tuple[str, ...]) -> Callable[[], float]:
-            started = stack.enter_context(Server(contender, folder=config.folder, timeout_seconds=config.start_seconds))
-            console.print(f"starting {contender.name}")
+        def server(service: Service, files: tuple[str, ...]) -> Callable[[], float]:
+            started = stack.enter_context(Server(service, folder=config.folder, timeout_seconds=config.start_seconds))
+            console.print(f"starting {service.name}")
             started.wait_ready()
             started.pause()
             return lambda: _under_load(config, started, files)
 
-        def echo(kind: str) -> Contender:
+        def echo(kind: str) -> Service:
             command = (sys.executable, "-m", "tests.benchmarks.serving.echo", kind, str(config.models), "{ready}")
-            return Contender(name=kind, command=command, path=route)
+            return Service(name=kind, command=command, path=route)
 
         console.print("starting the bare loop")
         loop = stack.enter_context(_bare_loop(config, folder, images))
@@ -98,11 +99,11 @@ def measure(config: OverheadConfig, console: Console) -> dict[str, Any]:
                 "served": server(echo("front"), (str(body),)),
             },
         }
-        for what, contenders in pairs.items():
-            rates[what] = {kind: [] for kind in contenders}
+        for what, services in pairs.items():
+            rates[what] = {kind: [] for kind in services}
             for number in range(config.rounds):
-                for kind in contenders if number % 2 == 0 else reversed(contenders):
-                    rates[what][kind].append(contenders[kind]())
+                for kind in services if number % 2 == 0 else reversed(services):
+                    rates[what][kind].append(services[kind]())
                 console.print(f"{what}: round {number + 1} of {config.rounds}")
     return {
         "command": "make bench-serving",
@@ -151,7 +152,7 @@ def _under_load(config: OverheadConfig, server: Server, files: tuple[str, ...]) 
     result = under_load(server, request, folder=config.folder)
     if result.errors:
         example = next(iter(result.error_examples.values()), "nothing")
-        raise BenchError(f"{server.contender.name} failed requests: {result.errors}; the first said: {example}")
+        raise BenchError(f"{server.service.name} failed requests: {result.errors}; the first said: {example}")
     return result.requests_per_second
 
 

@@ -232,8 +232,8 @@ def _measure(chosen: argparse.Namespace) -> Soak:
         images = choose_images(
             chosen.images, repository=None, model=chosen.models / model, synthetic_into=folder / "images", limit=256
         )
-        contender = headrace_service(chosen.models, f"/v1/classify/{model}")
-        with Server(contender, folder=folder, timeout_seconds=600.0) as server:
+        service = headrace_service(chosen.models, f"/v1/classify/{model}")
+        with Server(service, folder=folder, timeout_seconds=600.0) as server:
             server.wait_ready()
             return soak(
                 server,

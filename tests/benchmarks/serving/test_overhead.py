@@ -58,7 +58,7 @@ def test_both_pairs_are_measured_in_turn(models, images, tmp_path, monkeypatch):
 
 
 def test_an_error_is_no_answer(models, images, tmp_path):
-    """A contender that answers errors quickly must not look fast."""
+    """A service that answers errors quickly must not look fast."""
     (images / "bad.jpg").write_bytes(b"no image")
     config = OverheadConfig(
         models=models, folder=tmp_path / "scratch", model="tiny", images=(images,), rounds=1, seconds=0.2, warm_up_seconds=0.1

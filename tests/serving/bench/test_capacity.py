@@ -60,13 +60,13 @@ def load(rate):
 def capacity(rates, *, roofs=None, precision="int8"):
     measurements = [
         Measurement(
-            contender="headrace", concurrency=level, round=0, load=load(rate), server_cpu_ms=1, other_cores=0, memory_bytes=1
+            service="headrace", concurrency=level, round=0, load=load(rate), server_cpu_ms=1, other_cores=0, memory_bytes=1
         )
         for level, rate in rates.items()
     ]
     bench = BenchResult(
         model="net",
-        contenders=("headrace",),
+        services=("headrace",),
         concurrency=tuple(rates),
         rounds=1,
         measurements=tuple(measurements),

@@ -33,7 +33,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_installed_peers_become_contenders_and_others_are_named(folder):
+def test_installed_peers_become_services_and_others_are_named(folder):
     (one,), absent = peers_in(folder, folder / "models" / "net", session="headrace")
     assert (one.name, one.path, one.encoding, one.field) == ("one", "/predict", "form", "image")
     assert one.command[0] == str(folder / "envs" / "one" / "bin" / "python")  # not what the link leads to: that knows no venv
@@ -92,7 +92,7 @@ def test_frameworks_are_measured_beside_the_baseline(colours, tmp_path):
     )
     result = bench(config, console=Console(file=io.StringIO()))
     assert result.ok, result.warnings
-    assert result.contenders == ("baseline", "onnxruntime", "headrace")
+    assert result.services == ("baseline", "onnxruntime", "headrace")
     assert result.agreement_of("onnxruntime").share == 1.0
     assert "](bench.png)" in (tmp_path / "out" / "bench.md").read_text()
     assert (tmp_path / "out" / "bench.png").read_bytes().startswith(b"\x89PNG")

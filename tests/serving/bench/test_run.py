@@ -23,7 +23,7 @@ from headrace.runtime.artifact.plan import Choice, Plan
 from headrace.runtime.base.fingerprint import fingerprint
 from headrace.serving.bench.reporting.caveats import TRIES
 from headrace.serving.bench.run import BenchConfig, bench
-from headrace.serving.bench.servers import Contender
+from headrace.serving.bench.servers import Service
 from headrace.specs import Preprocessing, Resize, Signature, TensorSpec
 
 WEIGHT = 4 * np.eye(3, dtype=np.float32)
@@ -130,10 +130,10 @@ def test_a_measurement_that_other_programs_disturb_is_repeated(tmp_path):
 def test_baseline_and_headrace_are_measured_in_turn_and_agree(tmp_path):
     result, text = measure(tmp_path, baseline=write_repository(tmp_path / "repository"))
     assert result.ok, result.warnings
-    assert result.contenders == ("baseline", "headrace")
+    assert result.services == ("baseline", "headrace")
     assert len(result.measurements) == 2 * 2 * 2
     # The order alternates by round, each of which measures every concurrency.
-    order = [(one.round, one.concurrency, one.contender[0]) for one in result.measurements]
+    order = [(one.round, one.concurrency, one.service[0]) for one in result.measurements]
     assert order[:4] == [(0, 1, "b"), (0, 1, "h"), (0, 3, "b"), (0, 3, "h")]
     assert order[4:] == [(1, 1, "h"), (1, 1, "b"), (1, 3, "h"), (1, 3, "b")]
     assert all(one.load.completed > 0 and one.server_cpu_ms > 0 and one.other_cores >= 0 for one in result.measurements)
@@ -157,7 +157,7 @@ def test_baseline_and_headrace_are_measured_in_turn_and_agree(tmp_path):
 def test_without_a_baseline_only_headrace_is_measured_on_synthetic_photos(tmp_path):
     result, text = measure(tmp_path, concurrency=(2,), rounds=1, max_images=4)
     assert result.ok, result.warnings
-    assert result.contenders == ("headrace",)
+    assert result.services == ("headrace",)
     assert result.agreement is None
     assert result.images["synthetic"]
     assert "synthetic" in text
@@ -210,14 +210,14 @@ server.serve_forever()
 
 
 def test_peers_are_measured_too_and_those_that_do_not_start_left_out(tmp_path):
-    peer = Contender(
+    peer = Service(
         name="peer", command=(sys.executable, "-c", PEER, "{ready}"), path="/predict", encoding="form", field="picture"
     )
-    broken = Contender(name="broken", command=(sys.executable, "-c", "raise SystemExit('its licence ran out')"), path="/")
-    raising = Contender(name="raising", command=(sys.executable, "-c", "import nothing_like_it"), path="/")
+    broken = Service(name="broken", command=(sys.executable, "-c", "raise SystemExit('its licence ran out')"), path="/")
+    raising = Service(name="raising", command=(sys.executable, "-c", "import nothing_like_it"), path="/")
     repository = write_repository(tmp_path / "repository")
     result, text = measure(tmp_path, baseline=repository, peers=(peer, broken, raising), concurrency=(2,), rounds=1)
-    assert result.contenders == ("baseline", "peer", "headrace")
+    assert result.services == ("baseline", "peer", "headrace")
     assert any("broken is left out" in note and "its licence ran out" in note for note in result.warnings)
     assert "raising is left out: ModuleNotFoundError: No module named 'nothing_like_it'" in result.warnings
     assert result.answers["peer"] == (1,) * 18
@@ -227,9 +227,7 @@ def test_peers_are_measured_too_and_those_that_do_not_start_left_out(tmp_path):
 @pytest.mark.parametrize("restart", [True, False])
 def test_every_round_starts_the_services_anew_unless_told_otherwise(tmp_path, restart):
     program = "import os; print('started', os.getpid(), flush=True)\n" + PEER
-    peer = Contender(
-        name="peer", command=(sys.executable, "-c", program, "{ready}"), path="/", encoding="form", field="picture"
-    )
+    peer = Service(name="peer", command=(sys.executable, "-c", program, "{ready}"), path="/", encoding="form", field="picture")
     result, text = measure(tmp_path, services=(), peers=(peer,), concurrency=(1, 2), rounds=3, restart=restart, max_images=4)
     assert len(result.measurements) == 2 * 3
     log = (tmp_path / "out" / "logs" / "peer.log").read_text()

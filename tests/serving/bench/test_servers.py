@@ -10,14 +10,14 @@ import psutil
 import pytest
 
 from headrace.errors import BenchError
-from headrace.serving.bench.servers import Contender, Server, machine_seconds, own_seconds, run_to_end, terminate_as_exit
+from headrace.serving.bench.servers import Server, Service, machine_seconds, own_seconds, run_to_end, terminate_as_exit
 
 READY = "import json, os, sys, time; open(sys.argv[1], 'w').write(json.dumps({'http': 1, 'pid': os.getpid()}));"
 
 
 def server(tmp_path, program, *, timeout=20.0):
-    contender = Contender(name="thing", command=(sys.executable, "-c", program, "{ready}"), path="/x")
-    return Server(contender, folder=tmp_path, timeout_seconds=timeout)
+    service = Service(name="thing", command=(sys.executable, "-c", program, "{ready}"), path="/x")
+    return Server(service, folder=tmp_path, timeout_seconds=timeout)
 
 
 def gone(pid):
@@ -129,8 +129,8 @@ def test_a_load_generator_that_fails_or_hangs_is_an_error_and_is_ended(tmp_path)
 def test_sigterm_unwinds_and_ends_what_was_started(tmp_path):
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from headrace.serving.bench.servers import Contender, Server, terminate_as_exit\n"
-        f"one = Contender(name='thing', command=(sys.executable, '-c', {READY + 'time.sleep(600)'!r}, '{{ready}}'), path='/')\n"
+        "from headrace.serving.bench.servers import Service, Server, terminate_as_exit\n"
+        f"one = Service(name='thing', command=(sys.executable, '-c', {READY + 'time.sleep(600)'!r}, '{{ready}}'), path='/')\n"
         "with terminate_as_exit(), Server(one, folder=Path(sys.argv[1]), timeout_seconds=30) as server:\n"
         "    server.wait_ready(); server.pause(); print(server.ready['pid'], flush=True); time.sleep(600)\n"
     )

@@ -90,7 +90,7 @@ RATES = {"baseline": (10.0, 20.0), "batching": (20.0, 60.0), "int8": (60.0, 90.0
 def values():
     measurements = [
         Measurement(
-            contender=name,
+            service=name,
             concurrency=16,
             round=number,
             load=load(rate),
@@ -104,7 +104,7 @@ def values():
     ]
     bench = BenchResult(
         model="net<b>",
-        contenders=tuple(RATES),
+        services=tuple(RATES),
         concurrency=(16,),
         rounds=2,
         measurements=tuple(measurements),
@@ -170,7 +170,7 @@ def forms(tmp_path, **absent):
 
 def test_a_step_keeps_all_changes_before_it(tmp_path):
     steps = {step.name: step for step in make_steps(forms(tmp_path, int8="refused", pixels="no colours"), "/x", frontends=3)}
-    commands = {name: " ".join(step.contender.command) for name, step in steps.items() if step.contender}
+    commands = {name: " ".join(step.service.command) for name, step in steps.items() if step.service}
     assert "--instances 1" in commands["server"]
     assert "--instances" not in commands["batching"]
     assert all(

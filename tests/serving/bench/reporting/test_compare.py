@@ -43,7 +43,7 @@ def newer(*, baseline, headrace, ratio):
 
 def test_only_spreads_that_do_not_touch_are_changes():
     new = newer(baseline=spread(11.5, 11.0, 12.0), headrace=spread(120.0, 106.0, 130.0), ratio=spread(9.0, 8.0, 9.4))
-    verdicts = {(change.what, change.contender): change.verdict for change in changes(OLD, new)}
+    verdicts = {(change.what, change.service): change.verdict for change in changes(OLD, new)}
     assert verdicts == {
         ("rate", "baseline"): "within the spread",  # it touches at 11
         ("rate", "headrace"): "higher",
@@ -74,7 +74,7 @@ def test_services_that_only_one_run_has_are_left_out():
     new = copy.deepcopy(OLD)
     new["summary"][0]["contenders"]["int8"] = {"requests_per_second": spread(1.0, 1.0, 1.0)}
     new["summary"][0]["contenders"]["headrace"] = {"requests_per_second": None}
-    assert [(change.what, change.contender) for change in changes(OLD, new)] == [("rate", "baseline"), ("ratio", "headrace")]
+    assert [(change.what, change.service) for change in changes(OLD, new)] == [("rate", "baseline"), ("ratio", "headrace")]
 
 
 def test_runs_of_different_models_are_refused():

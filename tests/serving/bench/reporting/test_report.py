@@ -10,7 +10,7 @@ from rich.console import Console
 
 from headrace.runtime.artifact.plan import Choice, Plan
 from headrace.serving.bench.load.loadgen import LoadResult
-from headrace.serving.bench.reporting.caveats import answer_notes, count_errors, speed_notes
+from headrace.serving.bench.reporting.caveats import answer_caveats, count_errors, speed_caveats
 from headrace.serving.bench.reporting.plots import bench_plot
 from headrace.serving.bench.reporting.report import bench_report, summary_table
 from headrace.serving.bench.reporting.result import Agreement, BenchResult, Measurement, Spread
@@ -32,9 +32,9 @@ def load(rate=100.0, *, p50=10.0, p99=20.0, errors=None, answers=(0, 1, 2), samp
     )
 
 
-def measured(contender, concurrency, number, *, others=0.0, **kwargs):
+def measured(service, concurrency, number, *, others=0.0, **kwargs):
     return Measurement(
-        contender=contender,
+        service=service,
         concurrency=concurrency,
         round=number,
         load=load(**kwargs),
@@ -51,23 +51,23 @@ RATES = {
 }
 
 
-def result(*, contenders=("baseline", "headrace"), errors=None, warnings=(), model="photos"):
+def result(*, services=("baseline", "headrace"), errors=None, warnings=(), model="photos"):
     measurements = [
         measured(name, concurrency, number, rate=rate, p50=1000 / rate, p99=2000 / rate)
-        for name in contenders
+        for name in services
         for concurrency, rates in zip((1, 16), RATES[name], strict=True)
         for number, rate in enumerate(rates)
     ]
     return BenchResult(
         model=model,
-        contenders=contenders,
+        services=services,
         concurrency=(1, 16),
         rounds=3,
         measurements=tuple(measurements),
         answers={"baseline": (0, 1, 2, None), "headrace": (0, 1, 0, 1)},
         images={"source": "4 images given", "synthetic": False, "files": []},
         accuracy={"baseline": 0.75, "headrace": 0.5},
-        errors=errors or {name: {} for name in contenders},
+        errors=errors or {name: {} for name in services},
         plan={"winners": {"1": {"backend": "openvino", "precision": "bf16"}}, "portable": False, "reason": "", "device": "cpu"},
         environment={},
         servers={},
@@ -87,7 +87,7 @@ def test_ratios_are_taken_within_each_round_and_then_the_median():
     assert result().ratio(1) == Spread(median=2.0, low=2.0, high=3.0)
     assert result().ratio(16) == Spread(median=4.0, low=3.0, high=5.0)
     assert result().requests_per_second("headrace", 16) == Spread(median=100.0, low=36.0, high=120.0)
-    assert result(contenders=("headrace",)).ratio(16) is None
+    assert result(services=("headrace",)).ratio(16) is None
 
 
 def test_agreement_counts_what_both_answered():
@@ -95,7 +95,7 @@ def test_agreement_counts_what_both_answered():
     assert agreement == Agreement(images=4, compared=3, agreed=2, distinct=3)
     assert agreement.share == pytest.approx(2 / 3)
     assert Agreement.of((None,), (1,)).share is None
-    assert result(contenders=("headrace",)).agreement is None
+    assert result(services=("headrace",)).agreement is None
 
 
 def test_the_table_shows_both_services_the_ratio_the_agreement_and_the_plan():
@@ -116,7 +116,7 @@ def test_failed_requests_and_notes_are_said():
 
 
 def test_one_table_over_several_models():
-    text = shown(summary_table([result(model="digits"), result(model="photos[1]", contenders=("headrace",))]), width=100)
+    text = shown(summary_table([result(model="digits"), result(model="photos[1]", services=("headrace",))]), width=100)
     assert "digits" in text
     assert "photos[1]" in text
     assert "4.00x" in text
@@ -130,9 +130,9 @@ def test_the_result_is_plain_json_and_keeps_every_measurement():
     assert data["measurements"][0]["load"]["histogram"]["counts"] == [500]
 
 
-@pytest.mark.parametrize("contenders", [("baseline", "headrace"), ("headrace",)])
-def test_the_plot_is_a_png_with_something_on_it(contenders):
-    with Image.open(io.BytesIO(bench_plot(result(contenders=contenders, model="a$b_{c}")))) as image:
+@pytest.mark.parametrize("services", [("baseline", "headrace"), ("headrace",)])
+def test_the_plot_is_a_png_with_something_on_it(services):
+    with Image.open(io.BytesIO(bench_plot(result(services=services, model="a$b_{c}")))) as image:
         assert image.format == "PNG"
         assert image.width > 1000
         assert len(image.convert("RGB").getcolors(1 << 24)) > 50
@@ -156,29 +156,29 @@ def plan(*, portable=False):
     )
 
 
-def test_notes_on_answers():
+def test_caveats_on_answers():
     measurements = [
         measured("headrace", 1, 0, errors={"503": 2}, answers=(0, 1, None)),
         measured("headrace", 1, 1, errors={"503": 1, "timeout": 1}, answers=(0, 2, None)),
     ]
     answers = {"headrace": load(answers=(0, 1, 1)), "baseline": load(answers=(1, 1, 1))}
     assert count_errors(answers, measurements) == {"headrace": {"503": 3, "timeout": 1}, "baseline": {}}
-    notes = "\n".join(answer_notes(answers, measurements, synthetic=True))
+    notes = "\n".join(answer_caveats(answers, measurements, synthetic=True))
     assert "3 x 503, 1 x timeout" in notes
     assert "queue full" in notes
     assert "1 of 3 images another top-1" in notes
     assert "baseline answered all images alike" in notes
     assert "synthetic" in notes
-    assert answer_notes({"headrace": load()}, [measured("headrace", 1, 0)], synthetic=False) == []
+    assert answer_caveats({"headrace": load()}, [measured("headrace", 1, 0)], synthetic=False) == []
 
 
-def test_notes_on_speed(monkeypatch):
+def test_caveats_on_speed(monkeypatch):
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    assert speed_notes([measured("headrace", 1, 0)], plan(), baseline="cpu") == []
+    assert speed_caveats([measured("headrace", 1, 0)], plan(), baseline="cpu") == []
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     slow = [measured("headrace", 1, 0, samples=12, others=1.3), measured("headrace", 16, 0, rate=90_000.0, cpu=20.0)]
-    notes = "\n".join(speed_notes(slow, plan(portable=True), baseline="cuda"))
+    notes = "\n".join(speed_caveats(slow, plan(portable=True), baseline="cuda"))
     for part in (
         "as few as 12",
         "not measured on this machine",
@@ -191,7 +191,7 @@ def test_notes_on_speed(monkeypatch):
 
 
 def test_many_services_stand_below_each_other():
-    found = result(contenders=("baseline", "peer", "headrace"))
+    found = result(services=("baseline", "peer", "headrace"))
     console = Console(width=80, file=io.StringIO())
     console.print(bench_report(found).terminal())
     lines = [line.split() for line in console.file.getvalue().splitlines()]

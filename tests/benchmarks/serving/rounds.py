@@ -1,6 +1,6 @@
 """A process of its own that measures something for so many seconds whenever it is asked, and sleeps between.
 
-The benchmark writes seconds, one line each. The process says JSON, one line each: first what it is ready with, then a
+The benchmark writes seconds, one line each. The process answers in JSON, one line each: first what it is ready with, then a
 measurement for each line.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from ...errors import BenchError
+from headrace.errors import BenchError
 
 __all__ = ["Rounds", "answer_rounds"]
 
@@ -21,7 +21,7 @@ _SHOWN = 3000
 
 
 class Rounds:
-    """The benchmark's side, for a `with` block. `ready` is what the process said first; `what` it is in errors."""
+    """The benchmark's side, for a `with` block. `ready` is what the process sent first; `what` it is in errors."""
 
     def __init__(self, command: Sequence[str], log: Path, *, what: str) -> None:
         self._command, self._log, self._what = command, log, what
@@ -30,7 +30,7 @@ class Rounds:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
         try:
-            self.ready: dict[str, Any] = self._said()["ready"]
+            self.ready: dict[str, Any] = self._answer()["ready"]
         except BaseException:
             self.__exit__()
             raise
@@ -46,25 +46,25 @@ class Rounds:
         """One measurement. Raises BenchError with the end of its log when the process has ended."""
         _open(self._process.stdin).write(f"{seconds}\n".encode())
         _open(self._process.stdin).flush()
-        return self._said()
+        return self._answer()
 
-    def _said(self) -> dict[str, Any]:
+    def _answer(self) -> dict[str, Any]:
         line = _open(self._process.stdout).readline()
         if not line:
             raise BenchError(f"{self._what} ended:\n{self._log.read_text(errors='replace')[-_SHOWN:]}")
-        said: dict[str, Any] = json.loads(line)
-        return said
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
 
 def answer_rounds(ready: Mapping[str, Any], measure: Callable[[float], Mapping[str, Any]]) -> None:
     """The process's side, until its input ends."""
-    _say({"ready": ready})
+    _send({"ready": ready})
     for line in sys.stdin:
-        _say(measure(float(line)))
+        _send(measure(float(line)))
 
 
-def _say(content: Mapping[str, Any]) -> None:
-    print(json.dumps(content), flush=True)  # noqa: T201 - the benchmark reads it
+def _send(content: Mapping[str, Any]) -> None:
+    print(json.dumps(content), flush=True)
 
 
 def _open(pipe: IO[bytes] | None) -> IO[bytes]:
