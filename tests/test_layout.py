@@ -60,13 +60,13 @@ WITHOUT_TESTS = """
 kernels: __main__ _compile _kernel _launch _levels _tiles
 migrate: prepared
 migrate/proving: confine fit_numbers fit_pad record sandbox silent_terminal trace_fit trace_probe
-migrate/reading: arguments calls edits facts finding integers lexer names nodes notebook_json notebook_magics scopes
+migrate/reading: arguments calls edits facts finding integers lexer names notebook_json notebook_magics scopes
     statements text_lines
-migrate/reporting: cells checkpoint_report render
+migrate/reporting: cell_locations checkpoint_report render
 migrate/resolving: evaluation input_size labels model_metadata opened resolved settings sources
-migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names placement preparation rule scalars selftest
+migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names model_statements placement rule scalars selftest
     training_edits
-migrate/slicing: classes effects factories frames needs recipes weightless
+migrate/slicing: classes factories interprocedural liveness pretrained recipes side_effects
 migrate/stages: compile_model migration progress script_runs worker_client zero_edit_child
 migrate/survey: checkpoints loops transforms
 migrate/worker: packaging server stub_datasets

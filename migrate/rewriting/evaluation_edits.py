@@ -27,7 +27,7 @@ def evaluation_edits(context: Context, group: Group) -> list[Edit]:
     for site in group.sites:
         anchor = _anchor(module, group, site)
         if _shares_line(positions, anchor):
-            raise RejectedError("several statements share the line before which its graph would be made")
+            raise RejectedError("several statements share the line before which the graph would be made")
         if not any(anchor is known or _follows(module, known, anchor, group.model) for known in anchors):
             anchors.append(anchor)
     name = graph_name(context, group, "eval_step")
@@ -41,7 +41,7 @@ def _anchor(module: Module, group: Group, site: CallSite) -> ast.stmt:
     statement = module.statement_of(site.call)
     for node in takewhile(lambda node: node is not statement, module.ancestors(site.call)):
         if root in _bound_in_expression(node):
-            raise RejectedError("an expression binds it")
+            raise RejectedError("an expression binds the model's name")
     loop = site.loop
     return statement if loop is None or binds(loop, group.model) else loop
 

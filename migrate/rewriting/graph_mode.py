@@ -132,13 +132,13 @@ def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> No
     itself where it finds that it cannot."""
     for site in group.sites:
         if len(site.call.args) != 1 or site.call.keywords:
-            raise RejectedError("it is called with more than one argument")
+            raise RejectedError("the model is called with more than one argument")
         if any(isinstance(node, ast.JoinedStr) for node in module.ancestors(site.call)):
-            raise RejectedError("it stands inside an f-string, and strings are not edited")
+            raise RejectedError("the call stands inside an f-string, and strings are not edited")
         if _is_collection(module, site):
-            raise RejectedError("it takes a list of inputs instead of one batch")
+            raise RejectedError("the model takes a list of inputs instead of one batch")
         if not falls_back and _taken_by_name(module, site):
-            raise RejectedError("its output is taken apart by name")
+            raise RejectedError("the output is taken apart by name")
         if not falls_back and "." in group.model and not group.model.startswith("self."):
             raise RejectedError(f"{group.model} is reached through another object")
     for node in module.calls:
@@ -146,7 +146,7 @@ def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> No
             if node.func.attr in _HOOKS:
                 raise RejectedError("this file registers hooks, which a graph would not call")
             if not falls_back and node.func.attr == "half" and dotted(node.func.value) == group.model:
-                raise RejectedError("it is brought to half precision by hand")
+                raise RejectedError("the script brings the model to half precision itself")
     check_name(module)
 
 

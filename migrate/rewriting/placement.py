@@ -38,7 +38,7 @@ def construction(context: Context, group: Group) -> Place:
     site = group.first
     root = group.model.partition(".")[0]
     if _bound_around(module, group, root):
-        raise RejectedError("a loop, a with statement or the like binds it")
+        raise RejectedError("a loop, a with statement or the like binds the model's name")
     if root == "self":
         return _in_method(context, group)
     function = binder(module, group)
@@ -47,8 +47,8 @@ def construction(context: Context, group: Group) -> Place:
     given = root in {argument.arg for argument in parameters(function)}
     if given and all(item.loop is None for item in group.sites) and not runs_once(context, module, function):
         raise RejectedError(
-            "it is a parameter of a function that classifies one input, and a graph made at each call would be compiled at "
-            "each; make the graph where the model is made, and hand it over instead"
+            "the model is a parameter of a function that classifies one input, and a graph made at each call would be compiled "
+            "at each call; make the graph where the model is made, and pass the graph instead"
         )
     if function is not site.function:  # a function nested in the one that binds the model
         nested = next(node for node in module.ancestors(site.call) if module.parents[node] is function)
@@ -109,14 +109,14 @@ def _local(context: Context, group: Group, function: Function, statement: ast.st
     anchor = _last_preparation(module, function.body, statement, group.model)
     name = graph_name(context, group)
     if anchor is not None and bound_again(function, anchor, group.model):
-        raise RejectedError("its name stands for another model further down")
+        raise RejectedError("the name stands for another model further down")
     if anchor is not None:
         return _checked(positions, Place(name, anchor, after=True), group)
     if group.model.partition(".")[0] not in {argument.arg for argument in parameters(function)}:
-        raise RejectedError("the statement that makes it was not found before its call")
+        raise RejectedError("the statement that makes the model was not found before the call")
     body = [item for item in function.body if item.lineno <= statement.lineno]
     if bound_again(function, function.body[0], group.model) or binds(function.body[0], group.model):
-        raise RejectedError("its name stands for another model further down")
+        raise RejectedError("the name stands for another model further down")
     return _checked(positions, Place(name, body[-1], after=False), group)
 
 
@@ -126,22 +126,22 @@ def _global(context: Context, group: Group) -> Place:
     site = group.first
     name = graph_name(context, group)
     if any(isinstance(node, ast.Global) and group.model in node.names for node in module.nodes):
-        raise RejectedError("it is a global that functions rebind")
+        raise RejectedError("functions assign to this global name")
     if site.function is None:
         anchor = _last_preparation(module, module.tree.body, module.statement_of(site.call), group.model)
     else:
         prepared = [item for item in main_statements(module) if touches(item, group.model)]
         anchor = prepared[-1] if prepared else None
     if anchor is None:
-        raise RejectedError("the statement that makes it was not found in this file")
+        raise RejectedError("the statement that makes the model was not found in this file")
     if bound_again(module.tree, anchor, group.model):
-        raise RejectedError("its name stands for another model further down")
+        raise RejectedError("the name stands for another model further down")
     if (
         site.function is not None
         and module.statement_of(site.call).lineno > anchor.lineno
         and _called_before(module, site, anchor)
     ):
-        raise RejectedError("it is used before it is ready")
+        raise RejectedError("the model is used before the last statement that prepares it")
     return _checked(positions, Place(name, anchor, after=True), group)
 
 
@@ -160,29 +160,29 @@ def _in_method(context: Context, group: Group) -> Place:
     function = site.function
     owner = module.class_of(function) if function is not None else None
     if function is None or owner is None:
-        raise RejectedError("the class that holds it was not found")
+        raise RejectedError("the class that holds the model was not found")
     if any(item.loop is not None for item in group.sites):
         return _local(context, group, function, module.statement_of(site.call))
     init = next((item for item in owner.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"), None)
     if init is None:
-        raise RejectedError("its class has no __init__ in which a graph could be made")
+        raise RejectedError("the class has no __init__ in which a graph could be made")
     rebinding = [
         item
         for item in owner.body
         if isinstance(item, ast.FunctionDef) and item is not init and any(touches(inner, group.model) for inner in item.body)
     ]
     if any(binds(inner, group.model) for item in rebinding for inner in item.body):
-        raise RejectedError("methods outside of __init__ rebind it")
+        raise RejectedError("methods other than __init__ assign to the model's name")
     prepared = [item for item in init.body if touches(item, group.model)]
     if not prepared:
-        raise RejectedError("the statement in __init__ that makes it was not found")
+        raise RejectedError("the statement in __init__ that makes the model was not found")
     name = f"self.{attribute_name(context, group, owner)}"
     return _checked(positions, Place(name, prepared[-1], after=True), group)
 
 
 def _checked(positions: Positions, place: Place, group: Group) -> Place:
     if place.after and only_declares(place.statement, group.model):
-        raise RejectedError("it is None where it is made")
+        raise RejectedError("the model is None in the statement that declares it")
     lines = {site.call.lineno for site in group.sites}
     end = place.statement.end_lineno or place.statement.lineno
     if not positions.starts_line(place.statement) or (place.after and end in lines):

@@ -61,7 +61,7 @@ def _guarded(value: type[Rule]) -> type[Rule]:
             try:
                 yield from super().check(context)
             except Exception as error:  # noqa: BLE001  whatever the user's own code raises
-                message = f"{FAILED}: {type(error).__name__}: {error}; please tell its author"
+                message = f"{FAILED}: {type(error).__name__}: {error}; please report this to the rule's author"
                 yield Fix(Finding(context.module.path, 1, 0, self.code, message, "error"))
 
     return Guarded

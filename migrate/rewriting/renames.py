@@ -76,7 +76,7 @@ class Renames(Rule):
         return module.repository.has_package(name, module.path)
 
     def _message(self, old: str, new: str) -> str:
-        return f"{old} {self.reason}; it is {new} today"
+        return f"{old} {self.reason}; write {new}"
 
     def _from(self, context: Context, node: ast.ImportFrom) -> Iterator[Fix]:
         source, positions = node.module or "", context.positions
@@ -119,7 +119,9 @@ class Renames(Rule):
                 edit = Edit(start, start + len(alias.name), root)
                 if alias.asname or root == alias.name or any(item is not node for item, _ in importing(module, root)):
                     edit = remove_import(module, context.positions, node, {alias})
-                yield self.fix(context, node, f"{alias.name} {self.reason}", [] if used else [edit], severity="error")
+                yield self.fix(
+                    context, node, f"{alias.name} {self.reason}; leave the import out", [] if used else [edit], severity="error"
+                )
 
     def _is_imported_plainly(self, module: Module, name: str) -> bool:
         return all(not alias.asname and isinstance(node, ast.Import) for node, alias in importing(module, name))

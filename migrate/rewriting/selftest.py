@@ -64,7 +64,7 @@ def _invalid(rule: Rule, source: str, expected: str | None) -> str | None:
         return changes
     findings = [finding for change in changes for finding in change.findings]
     if not findings:
-        return "the rule has nothing to say about it"
+        return "the rule remarks nothing in this example"
     failed = next((finding for finding in findings if finding.message.startswith(FAILED)), None)
     if failed is not None:
         return failed.message

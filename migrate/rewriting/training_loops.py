@@ -115,7 +115,7 @@ def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep:
     moved += [item for item in block[first + 1 : _index(block, end)] if item is not loss]
     inside = [one for item in backward for one in _before(module, item.statement)] if end is not backward[0].statement else []
     if condition is not None and _mentions_bound(condition.test, [*moved, *inside]):
-        raise RejectedError("whether it back-propagates is decided between the forward pass and backward()")
+        raise RejectedError("whether the loop back-propagates is decided between the forward pass and backward()")
     if any(_binds(item, name) for item in inside for name in (backward[0].loss, site.fact.outputs or "")):
         raise RejectedError(f"{backward[0].loss} is changed before backward()")
     if branch is not None and any(_is_zero_grad(item) for item in inside):
@@ -223,7 +223,7 @@ def _read_backward(module: Module, call: ast.Call) -> Backward:
         raise RejectedError("backward() is not a statement of its own")
     if call.args or call.keywords:
         receiver = dotted(call.func.value) or "its caller"
-        raise RejectedError(f"backward() of {receiver} takes arguments, and so does more than start from the loss")
+        raise RejectedError(f"backward() of {receiver} takes arguments, so more happens than backpropagation from the loss")
     started: ast.expr = call.func.value
     scaler = None
     if isinstance(started, ast.Call) and isinstance(started.func, ast.Attribute) and started.func.attr == "scale":
@@ -350,9 +350,9 @@ def _optimizer(module: Module, loop: ast.AST) -> str:
             raise RejectedError(f"{name}.step takes a closure, which computes the loss again")
         found.add(name)
     if len(found) > 1:
-        raise RejectedError(f"several optimisers step in it: {', '.join(sorted(found))}")
+        raise RejectedError(f"several optimizers step in the loop: {', '.join(sorted(found))}")
     if not found:
-        raise RejectedError("no optimiser steps in the loop")
+        raise RejectedError("no optimizer steps in the loop")
     return found.pop()
 
 
@@ -363,7 +363,7 @@ def _call_place(inner: list[ast.stmt], forward: ast.stmt, loss: ast.Assign, site
         return loss
     between = inner[_index(inner, forward) + 1 : _index(inner, loss)]
     if any(_leaves(item) for item in between):
-        raise RejectedError("the loop may turn away between the forward pass and the loss")
+        raise RejectedError("the loop may continue, break or return between the forward pass and the loss")
     if not any(_reads(item, outputs) for item in between):
         return loss
     needed = {node.id for node in inside(loss.value, ast.Name)} - {outputs}
@@ -383,7 +383,7 @@ def _check_movable(step: LoopStep) -> None:
                 raise RejectedError(f".{node.attr} stands between the loss and backward()")
         fresh = dropped or any(_index(step.block, one) in range(_index(step.block, step.end)) for one in step.zero_grads)
         if _leaves(item) and not fresh and not _ends_program(item):
-            raise RejectedError("the loop may turn away between the loss and backward()")
+            raise RejectedError("the loop may continue, break or return between the loss and backward()")
 
 
 def _updates(step: LoopStep) -> list[ast.stmt]:

@@ -39,5 +39,5 @@ class AsyncArgument(TextRule):
         positions = Positions(text)
         for token, following in pairwise(tokens(text)):
             if token.kind == "name" and token.text == "async" and token.depth and following.text == "=":
-                message = "async has been a keyword since Python 3.7; torch calls the argument non_blocking today"
+                message = "async has been a keyword since Python 3.7; write non_blocking"
                 yield self.fix_at(path, positions, token.start, message, [Edit(token.start, token.end, "non_blocking")])

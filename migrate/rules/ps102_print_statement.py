@@ -58,7 +58,7 @@ class PrintStatement(TextRule):
         for statement in statements(text):
             first = statement[0]
             if first.kind == "name" and first.text == "print" and not _is_call(statement):
-                message = "print has been a function since Python 3"
+                message = "print has been a function since Python 3; write print(...)"
                 yield self.fix_at(path, positions, first.start, message, _edits(text, statement))
 
 

@@ -67,13 +67,25 @@ def _clauses(text: str, statement: Sequence[Token]) -> Iterator[tuple[int, str, 
         return
     parts = split(body)
     if first.text == "except" and len(parts) == 2 and parts[0] and len(parts[1]) == 1:
-        yield first.start, "except takes its name after `as`", [Edit(parts[0][-1].end, parts[1][0].start, " as ")]
+        yield (
+            first.start,
+            "except takes the name after `as` in Python 3",
+            [Edit(parts[0][-1].end, parts[1][0].start, " as ")],
+        )
     elif first.text == "raise" and len(parts) == 2 and all(parts) and body[0].text != "(":
         end = parts[1][-1].end
-        yield first.start, "raise takes one exception", [Edit(parts[0][-1].end, parts[1][0].start, "("), Edit(end, end, ")")]
+        yield (
+            first.start,
+            "raise takes one exception in Python 3; put the message in brackets",
+            [Edit(parts[0][-1].end, parts[1][0].start, "("), Edit(end, end, ")")],
+        )
     elif first.text == "exec" and body[0].text != "(" and body[0].text not in ("=", ".") and not _has_in(body):
         start, end = body[0].start, body[-1].end
-        yield first.start, "exec has been a function since Python 3", [Edit(first.end, start, "("), Edit(end, end, ")")]
+        yield (
+            first.start,
+            "exec is a function in Python 3; write exec(...)",
+            [Edit(first.end, start, "("), Edit(end, end, ")")],
+        )
 
 
 def _has_in(body: Sequence[Token]) -> bool:
@@ -84,18 +96,18 @@ def _tokens(statement: Sequence[Token]) -> Iterator[tuple[int, str, list[Edit]]]
     quotes: list[Token] = []
     for token in statement:
         if token.kind == "operator" and token.text == "<>":
-            yield token.start, "<> is != today", [Edit(token.start, token.end, "!=")]
+            yield token.start, "Python 3 has no <>; write !=", [Edit(token.start, token.end, "!=")]
         elif token.kind == "operator" and token.text == "`":
             quotes.append(token)
             if len(quotes) == 2:
                 opening, closing = quotes
                 edits = [Edit(opening.start, opening.end, "repr("), Edit(closing.start, closing.end, ")")]
-                yield opening.start, "backquotes are repr() today", edits
+                yield opening.start, "Python 3 has no backquotes; write repr()", edits
                 quotes = []
         elif token.kind == "number" and re.fullmatch(r"0[0-7]+[lL]?", token.text) and token.text.strip("0lL"):
             number = "0o" + token.text[1:].rstrip("lL")
-            yield token.start, "octal numbers begin with 0o", [Edit(token.start, token.end, number)]
+            yield token.start, "octal numbers begin with 0o in Python 3", [Edit(token.start, token.end, number)]
         elif token.kind == "number" and re.fullmatch(r"(\d+|0[xX][\da-fA-F]+)[lL]", token.text):
-            yield token.start, "integers have no suffix", [Edit(token.end - 1, token.end, "")]
+            yield token.start, "integers have no suffix in Python 3; leave the L out", [Edit(token.end - 1, token.end, "")]
         elif token.kind == "string" and token.text[:2].lower() == "ur":
-            yield token.start, "strings are Unicode", [Edit(token.start, token.start + 1, "")]
+            yield token.start, "every string is Unicode in Python 3; leave the u out", [Edit(token.start, token.start + 1, "")]

@@ -50,7 +50,7 @@ class ApexAmp(Rule):
         module = context.module
         for node, _ in [*importing(module, "apex.amp"), *importing(module, "apex")]:
             if not has_fallback(module, node):
-                message = "apex has to be compiled and is unmaintained; torch.amp does the same"
+                message = "apex has to be compiled and is unmaintained; use torch.amp"
                 yield self.fix(context, node, message)
         for name, advice in _INSTEAD.items():
             for use in uses(module, name):

@@ -66,7 +66,9 @@ class Python2Names(Rule):
         for name in module.of_kind(ast.Name):
             if name.id in _BUILTINS and name.id not in bound and not has_fallback(module, name):
                 new = _BUILTINS[name.id]
-                yield self.fix(context, name, f"{name.id} is {new} in Python 3", [Edit(*context.positions.span(name), new)])
+                yield self.fix(
+                    context, name, f"Python 3 has no {name.id}; write {new}", [Edit(*context.positions.span(name), new)]
+                )
         for call in module.of_kind(ast.Call):
             node = call.func
             if isinstance(node, ast.Attribute) and node.attr in _METHODS and not call.args and not has_fallback(module, call):
@@ -74,4 +76,9 @@ class Python2Names(Rule):
                     continue
                 end = context.positions.span(node)[1]
                 new = _METHODS[node.attr]
-                yield self.fix(context, node, f"{node.attr} is {new} in Python 3", [Edit(end - len(node.attr), end, new)])
+                yield self.fix(
+                    context,
+                    node,
+                    f"dictionaries have no {node.attr} in Python 3; write {new}",
+                    [Edit(end - len(node.attr), end, new)],
+                )

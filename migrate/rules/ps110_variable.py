@@ -110,11 +110,13 @@ class VariableWrapper(Rule):
                 continue  # its line goes with the first one's
             volatile = next((found for item in group if (found := keyword_of(item, "volatile")) is not None), volatile)
             edits = [_unwrapped(context, call, together=bool(group))]
-            message = "a Variable is the tensor itself since torch 0.4"
+            message = "Variable(x) has been x itself since torch 0.4; leave Variable out"
             if volatile is not None and truth(volatile.value) is not False:
                 quiet, more = _without_gradient(context, call)
                 edits += more
-                message += "; volatile is torch.no_grad() today" + ("" if quiet else ", which nothing around here is")
+                message += "; volatile has no effect, use torch.no_grad()" + (
+                    "" if quiet else ", which does not stand around this call"
+                )
             yield self.fix(context, call, message, edits)
         yield from self._unused(context, replaced)
 
@@ -132,7 +134,7 @@ class VariableWrapper(Rule):
                 and not has_fallback(module, node)
             ):
                 edit = remove_import(module, context.positions, node, {alias})
-                yield self.fix(context, node, "Variable is not used", [edit], severity="note")
+                yield self.fix(context, node, "Variable is not used; leave the import out", [edit], severity="note")
 
 
 def _only_wraps(call: ast.Call) -> bool:

@@ -150,13 +150,13 @@ class ItemOfScalar(Rule):
                 if certain or _NAMED.search(last_name(value.value)):
                     edit = Edit(context.positions.span(value.value)[1], end, ".item()")
                     offer: Literal["safe", "unsafe"] = "safe" if certain else "unsafe"
-                    yield self.fix(context, node, "a loss has no dimension to index since torch 0.4", [edit], offer=offer)
+                    yield self.fix(context, node, "a loss has no dimension since torch 0.4; write .item()", [edit], offer=offer)
             elif _is_measured(module, value):
                 edit = Edit(context.positions.span(value)[1], end, ".item()")
-                yield self.fix(context, node, "a sum over everything has no dimension to index since torch 0.4", [edit])
+                yield self.fix(context, node, "a full sum has no dimension since torch 0.4; write .item()", [edit])
             elif isinstance(value, ast.Name) and _is_squeezed(module, value):
                 edit = Edit(context.positions.span(value)[1], end, ".reshape(-1)[0]")
-                yield self.fix(context, node, f"{value.id} has no dimension for a single image", [edit])
+                yield self.fix(context, node, f"{value.id} has no dimension for a single image; write .reshape(-1)[0]", [edit])
 
 
 def _assigned(module: Module, node: ast.Name) -> Iterator[tuple[ast.expr, ast.expr]]:

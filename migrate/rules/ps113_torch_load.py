@@ -47,14 +47,14 @@ class TorchLoad(Rule):
                 continue
             if _is_model(context, call):
                 message = (
-                    "a whole model is unpickled here, which torch refuses since 2.6; save its state_dict instead, "
+                    "torch.load unpickles a whole model here, which fails since torch 2.6; save the state_dict instead, "
                     "or add weights_only=False for a file that you trust"
                 )
                 yield self.fix(context, call, message, [with_argument(context, call, "weights_only=False")])
             else:
                 message = (
-                    "torch refuses since 2.6 to load more than tensors and plain containers; a checkpoint that holds more, "
-                    "such as the script's arguments, needs weights_only=False"
+                    "torch.load reads only tensors and plain containers since torch 2.6; for a checkpoint that holds more, "
+                    "such as the script's arguments, add weights_only=False"
                 )
                 yield self.fix(context, call, message, severity="note")
 

@@ -122,7 +122,7 @@ class CudaAmp(Rule):
         for call, name in calls:
             edits += _call_edits(context, call, name)
         wanted = [edit for edit in edits if edit is not None]
-        message = "torch.cuda.amp is deprecated; torch.amp takes the device as its first argument"
+        message = "torch.cuda.amp is deprecated; use torch.amp, which takes the device as its first argument"
         yield self.fix(context, calls[0][0], message, list(dict.fromkeys(wanted)), severity="note")
 
 

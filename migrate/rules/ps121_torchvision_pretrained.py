@@ -87,5 +87,5 @@ class TorchvisionPretrained(Rule):
                 if known is None and not isinstance(argument.value, ast.Name | ast.Attribute):
                     continue
                 edit = Edit(*context.positions.span(argument), f"weights={value}")
-                message = f"pretrained is deprecated; for {name} it means weights={value}"
+                message = f"pretrained is deprecated; for {name} write weights={value}"
                 yield self.fix(context, call, message, [edit], severity="note")

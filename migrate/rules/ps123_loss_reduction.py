@@ -64,5 +64,5 @@ class LossReduction(Rule):
             reduction = "none" if values.get("reduce") is False else "sum" if values.get("size_average") is False else "mean"
             first, *others = old
             edits = [Edit(*context.positions.span(first), f'reduction="{reduction}"'), *without(context, call, list(others))]
-            message = f'{" and ".join(str(item.arg) for item in old)} is reduction="{reduction}" today'
+            message = f'{" and ".join(str(item.arg) for item in old)}: deprecated; write reduction="{reduction}"'
             yield self.fix(context, call, message, edits, severity="note")

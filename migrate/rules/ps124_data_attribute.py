@@ -35,4 +35,9 @@ class DataAttribute(Rule):
                     continue
                 if isinstance(parent, ast.Attribute) and parent.attr == "item":  # the number, as it should be
                     continue
-                yield self.fix(context, node, "read a loss with .item(), or .detach() for a tensor", severity="note")
+                yield self.fix(
+                    context,
+                    node,
+                    ".data hides writes from autograd; read a loss with .item(), or with .detach() for a tensor",
+                    severity="note",
+                )

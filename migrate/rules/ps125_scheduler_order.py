@@ -52,7 +52,10 @@ class SchedulerOrder(Rule):
                     _trains(item) for item in loop.body[index + 1 :]
                 ):
                     continue
-                message = "the scheduler steps before the epoch is trained, which skips the first learning rate since torch 1.1"
+                message = (
+                    "the scheduler steps before the epoch is trained, which skips the first learning rate since torch 1.1; "
+                    "call step() after the training"
+                )
                 yield self.fix(context, statement, message)
 
 

@@ -72,7 +72,7 @@ class ViewOfSlice(Rule):
                 continue
             if _is_transposed(function, sliced.value.id):
                 end = context.positions.span(node)[1]
-                message = f"{sliced.value.id} comes from a transposed tensor, of which view() refuses a slice"
+                message = f"{sliced.value.id} comes from a transposed tensor, where view() fails on a slice; write reshape()"
                 yield self.fix(context, call, message, [Edit(end - len("view"), end, "reshape")])
 
 

@@ -8,6 +8,11 @@ from ..reading.nodes import keyword_of
 from ..rewriting.call_edits import calls_of, is_spread, with_argument, without
 from ..rewriting.rule import Context, Fix, Rule
 
+_SCHEDULER = "torch.optim.lr_scheduler."
+_VERBOSE = ("verbose", "schedulers have no verbose since torch 2.7; leave verbose out")
+_BN_TF = ("bn_tf", "no model of timm takes bn_tf since timm 0.4; leave bn_tf out")
+_REMOVED = [(name, *_BN_TF) for name in ("timm.create_model", "timm.models.create_model", "timm.models.factory.create_model")]
+
 _VALID_1 = """\
 import torch
 import yaml
@@ -64,20 +69,15 @@ class RemovedArguments(Rule):
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module
-        for name in list(module.references):
-            if name.startswith("torch.optim.lr_scheduler."):
-                for call in calls_of(context, name):
-                    verbose = keyword_of(call, "verbose")
-                    if verbose is not None and not is_spread(call):
-                        yield self.fix(
-                            context, call, "schedulers have no verbose since torch 2.7", without(context, call, [verbose])
-                        )
-        for name in ("timm.create_model", "timm.models.create_model", "timm.models.factory.create_model"):
+        for name, argument, message in [
+            *_REMOVED,
+            *((name, *_VERBOSE) for name in module.references if name.startswith(_SCHEDULER)),
+        ]:
             for call in calls_of(context, name):
-                given = keyword_of(call, "bn_tf")
+                given = keyword_of(call, argument)
                 if given is not None and not is_spread(call):
-                    yield self.fix(context, call, "no model of timm takes bn_tf since 0.4", without(context, call, [given]))
+                    yield self.fix(context, call, message, without(context, call, [given]))
         for call in calls_of(context, "yaml.load"):
             if len(call.args) == 1 and keyword_of(call, "Loader") is None and not is_spread(call):
                 edits = [with_argument(context, call, "Loader=yaml.FullLoader")] if module.imports.get("yaml") == "yaml" else []
-                yield self.fix(context, call, "yaml.load needs a Loader since PyYAML 6", edits)
+                yield self.fix(context, call, "yaml.load needs a Loader since PyYAML 6; add Loader=yaml.FullLoader", edits)

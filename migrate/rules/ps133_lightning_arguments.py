@@ -136,7 +136,7 @@ class LightningArguments(Rule):
                     given = ast.unparse(statement.value)
                     edit = Edit(*context.positions.span(statement), f"self.save_hyperparameters({given})")
                     edits = [edit] if isinstance(statement.value, ast.Name) else []
-                    message = "Lightning refuses an assignment of self.hparams; call self.save_hyperparameters"
+                    message = "Lightning fails on an assignment to self.hparams; call self.save_hyperparameters"
                     yield self.fix(context, statement, message, edits, severity="error")
 
 

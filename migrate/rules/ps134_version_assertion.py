@@ -59,7 +59,9 @@ class VersionAssertion(Rule):
             start, end = positions.span(test.left)[1], positions.span(wanted)[0]
             at = positions.text[start:end].find("==")
             compares = wanted.value < _TODAY[library] and at >= 0
-            message = f"{library} {wanted.value} does not run beside today's torch, and the assertion refuses every other"
+            message = (
+                f"{library} {wanted.value} does not run with today's torch, and the assertion rejects later versions; write >="
+            )
             edit = Edit(start + at, start + at + 2, ">=")
             yield self.fix(context, node, message, [edit] if compares else [])
 

@@ -121,7 +121,9 @@ class RegisteredModel(Rule):
             start = positions.span(node.args.kwarg)[0]
             at = positions.text.rindex("**", 0, start)
             edit = Edit(at, at, "".join(f"{name}=None, " for name in missing))
-            message = f"timm hands {', '.join(missing)} to every registered model, which the class behind {node.name} refuses"
+            message = (
+                f"timm passes {', '.join(missing)} to {node.name}, whose class does not take them; add them to {node.name}"
+            )
             yield self.fix(context, node, message, [edit])
 
 

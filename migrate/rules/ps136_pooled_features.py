@@ -108,7 +108,7 @@ class PooledFeatures(Rule):
             body = f"def forward(self, {image}):{newline}{inner}return self.head(self.forward_features({image}))"
             edit = positions.insert_after(features, body)
             edit = Edit(edit.start, edit.end, edit.text.replace(f"{indent}def", f"{newline}{indent}def", 1))
-            message = f"timm's VisionTransformer pools after forward_features since 0.6, and {node.name} has pooled there"
+            message = f"timm pools after forward_features since 0.6, and {node.name} pools inside; define forward"
             yield self.fix(context, features, message, [edit])
 
 

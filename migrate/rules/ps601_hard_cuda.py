@@ -78,7 +78,7 @@ class HardCuda(Rule):
         place = _device(context)
         edits = [] if place is None else [*place, *(edit for call in calls for edit in _moved(context, call))]
         first = min(calls, key=lambda call: (call.lineno, call.col_offset))
-        message = f"fails on a machine without a GPU ({len(calls)} calls of .cuda() in this file); .to(device) works on both"
+        message = f".cuda() fails on a machine without a GPU ({len(calls)} calls in this file); write .to(device)"
         yield self.fix(context, first, message, edits, severity="note")
 
 

@@ -42,7 +42,7 @@ class MapLocation(Rule):
     def check(self, context: Context) -> Iterator[Fix]:
         for call in calls_of(context, "torch.load") if _uses_gpu(context.module) else ():
             if len(call.args) == 1 and keyword_of(call, "map_location") is None and not is_spread(call):
-                message = 'saved on a GPU, this does not load on a machine without one; map_location="cpu" does'
+                message = 'a checkpoint saved on a GPU does not load on a machine without one; add map_location="cpu"'
                 edits = [with_argument(context, call, 'map_location="cpu"')]
                 yield self.fix(context, call, message, edits, severity="note")
 

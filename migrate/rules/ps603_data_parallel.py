@@ -40,5 +40,5 @@ class DataParallelModel(Rule):
             return
         for name in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
             for call in calls_of(context, name):
-                message = "DataParallel copies the model to every GPU at each call; a graph runs on one device"
+                message = "DataParallel copies the model at each call, and a graph runs on one device; leave DataParallel out"
                 yield self.fix(context, call, message, severity="note")

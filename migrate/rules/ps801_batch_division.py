@@ -95,7 +95,7 @@ class BatchDivision(Rule):
                 or isinstance(module.parents[node], ast.BinOp | ast.UnaryOp | ast.Attribute | ast.Compare)
             ):
                 text = f"({text})"
-            message = f"the batch size goes through a float, which fixes it in a graph; {text} is the same without"
+            message = f"the batch size goes through a float, which fixes the batch size of a graph; write {text}"
             offer: Literal["safe", "unsafe"] = "safe" if certain else "unsafe"
             yield self.fix(context, node, message, [Edit(*context.positions.span(node), text)], offer=offer)
 

@@ -100,7 +100,7 @@ class IntegerSquareRoot(Rule):
             taken = module.imports.get("math", "math") != "math" or "math" in module.definitions
             text = f"math.isqrt({source_of(context, square)})"
             edits = [] if taken else [Edit(*context.positions.span(call), text), *([added] if added else [])]
-            yield self.fix(context, call, f"the root of a dimension goes through a float; {text} is the same without", edits)
+            yield self.fix(context, call, f"the root of a dimension goes through a float; write {text}", edits)
 
 
 def _squared(context: Context, node: ast.expr) -> ast.expr | None:

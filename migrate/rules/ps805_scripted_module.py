@@ -69,4 +69,4 @@ class ScriptedModule(Rule):
             inside = function is not None and function.name == "__init__" and module.class_of(function) is not None
             if inside and len(call.args) == 1 and not call.keywords and isinstance(call.args[0], ast.Call):
                 edit = Edit(*context.positions.span(call), source_of(context, call.args[0]))
-                yield self.fix(context, call, "a part compiled to TorchScript cannot go into a graph", [edit])
+                yield self.fix(context, call, "a graph takes no TorchScript module; leave torch.jit.script out", [edit])

@@ -56,5 +56,5 @@ class BatchAssert(Rule):
             if function is None or not function.name.startswith("forward") or module.class_of(function) is None:
                 continue
             if Integers(module, function).of_batch(node.test):
-                message = f"{ast.unparse(node.test)} is asserted of the batch size, which a graph keeps open"
+                message = f"assert {ast.unparse(node.test)} fixes the batch size of a graph; leave the assertion out"
                 yield self.fix(context, node, message)

@@ -104,7 +104,7 @@ def test_a_rule_passes_its_own_examples(plugin: Path) -> None:
         ("Why:", "Because:", "page", "lacks Why:"),
         ('safety = "safe"', 'safety = "sure"', "page", "'sure'"),
         ("INVALID = ((_INVALID, ", "INVALID = (); X = ((_INVALID, ", "page", "an example in VALID and one in INVALID"),
-        ('attr == "half"', 'attr == "bfloat16"', "INVALID 1", "nothing to say"),
+        ('attr == "half"', 'attr == "bfloat16"', "INVALID 1", "remarks nothing"),
         ('_INVALID.replace(".half()", "")),)', '_INVALID.replace("half", "float")),)', "INVALID 1", "something else"),
         ('_INVALID.replace(".half()", "")),)', "None),)", "INVALID 1", "must only be remarked"),
         ('VALID = (_INVALID.replace(".half()", ""),)', "VALID = (_INVALID,)", "VALID 1", "must stay as it is"),

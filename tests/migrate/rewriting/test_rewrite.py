@@ -220,7 +220,7 @@ def test_a_model_that_a_loop_binds_has_no_graph_before_it(tmp_path, loop):
     (tmp_path / "a.py").write_text(f"import torch\n\n\ndef run(models, x):\n    models[0].eval()\n    {loop}\n")
     (change,) = rewrite(survey(tmp_path))
     assert not change.changed
-    assert "binds it" in change.findings[0].message
+    assert "binds the model's name" in change.findings[0].message
 
 
 def test_two_models_never_share_a_graph(tmp_path):
