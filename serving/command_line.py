@@ -38,9 +38,8 @@ def _parameter(one: Option, group: str, variables: str | None) -> inspect.Parame
     about = typer.Option(
         help=one.description, rich_help_panel=group, envvar=variable, metavar=one.metavar, show_default=one.kind is not bool
     )
-    default = None if one.default == () else one.default
-    kind = Annotated[one.taken | None if default is None else one.taken, about]  # type: ignore[valid-type]
-    return inspect.Parameter(one.parameter, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+    kind = Annotated[one.taken | None if one.shown is None else one.taken, about]  # type: ignore[valid-type]
+    return inspect.Parameter(one.parameter, inspect.Parameter.KEYWORD_ONLY, default=one.shown, annotation=kind)
 
 
 class GroupedCommand(TyperCommand):

@@ -234,8 +234,8 @@ class Processes(OptionGroup):
         least=0, most=_MAX_FRONTENDS, unset="by the cores",
         not_with_ray="Ray Serve's proxies are the front ends, one per node",
     )  # fmt: skip
-    ring_mib: int = option(
-        256, "Shared memory of each front end for requests on their way, in MiB.", least=1,
+    ring_bytes: int = option(
+        256 * MIB, "Shared memory of each front end for requests on their way, in MiB.", name="ring-mib", unit=MIB, least=1,
         not_with_ray="there are no front ends with shared memory; Ray carries requests",
     )  # fmt: skip
     drain_seconds: float = option(30.0, "Seconds in which accepted requests are answered when the server stops.", above=0)

@@ -16,8 +16,8 @@ class Option:
     """One option: the `field` of its group, its `name` on the command line without the dashes, what it takes, what it does.
 
     `kind` is the field's type without None, which `optional` says. Numbers are from `least` to `most`, and above `above`.
-    `parse` makes the value from the command line's text, where the type alone does not say how. `unset` describes None.
-    `not_with_ray` says why the option means nothing on a Ray cluster.
+    The command line counts in units of `unit`. `parse` makes the value from its text, where the type alone does not say how.
+    `unset` describes None. `not_with_ray` says why the option means nothing on a Ray cluster.
     """
 
     field: str
@@ -30,6 +30,7 @@ class Option:
     above: float | None = None
     most: float | None = None
     metavar: str | None = None
+    unit: int = 1
     parse: Callable[[str], Any] | None = None
     unset: str | None = None
     not_with_ray: str | None = None
@@ -55,7 +56,14 @@ class Option:
         """The value of what the command line took. Raises ValueError."""
         if given is not None and self.parse:
             return self.parse(given)
+        if self.unit != 1:
+            return given * self.unit
         return tuple(given or ()) if self.default == () else given
+
+    @property
+    def shown(self) -> Any:
+        """The default, as the command line has it; None for what has none, or no single one."""
+        return None if self.default == () else self.default // self.unit if self.unit != 1 else self.default
 
     def check(self, value: Any) -> None:
         """Raises ValueError where a choice or a number is not one that the option takes."""
@@ -68,7 +76,11 @@ class Option:
             raise ValueError(f"{self.flag} must be {self._range}, got {value!r}")
 
     def _takes(self, value: Any) -> bool:
-        if isinstance(value, bool) or not isinstance(value, (int, self.kind)) or not math.isfinite(value):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, self.kind))
+            or (self.kind is float and not math.isfinite(value))
+        ):
             return False
         return not (
             (self.least is not None and value < self.least)

@@ -166,10 +166,10 @@ class Engine:
         if isinstance(model, TensorModel):
             assert isinstance(model.batcher, Batcher), "the engine's models run here"
             layout, most = BlockLayout(model.signature), model.batcher.table.largest
-            if layout.size(most) > self._config.processes.ring_mib << 20:
+            if layout.size(most) > self._config.processes.ring_bytes:
                 raise ArtifactError(
                     f"a request of {most} rows takes {layout.size(most):,} bytes of shared memory, of which each front end "
-                    f"has {self._config.processes.ring_mib << 20:,}; allow more with --ring-mib"
+                    f"has {self._config.processes.ring_bytes:,}; allow more with --ring-mib"
                 )
             numbered = NumberedModel(model, model.batcher, layout)
         else:

@@ -155,7 +155,7 @@ class Supervisor:
         ends = self._processes.get(front_end), self._processes.get(_ENGINE)
         if ends[0] is None or ends[1] is None:
             return
-        memory = create_memory(self._config.processes.ring_mib << 20)
+        memory = create_memory(self._config.processes.ring_bytes)
         pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         for process, one in zip(ends, pair, strict=True):
             assert process is not None

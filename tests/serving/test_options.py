@@ -33,7 +33,7 @@ def documented() -> str:
             flag = " ".join(
                 f"`{part}`" for part in (one.flag, *(get_args(one.kind) if get_origin(one.kind) is Literal else ()))
             )
-            default = one.unset or ("" if one.default in (None, ()) or one.kind is bool else f"`{one.default}`")
+            default = one.unset or ("" if one.shown is None or one.kind is bool else f"`{one.shown}`")
             rejected = f" Not with `--ray`: {one.not_with_ray}." if one.not_with_ray else ""
             lines.append(f"| {flag} | {default} | {one.help}{rejected} |")
         lines.append("")
@@ -68,13 +68,13 @@ def test_what_is_not_given_is_the_default(run, tmp_path):
 def test_the_command_line_goes_before_the_environment_before_the_file(run, tmp_path):
     file = tmp_path / "serve.toml"
     file.write_text(
-        f'models = "{tmp_path}"\nmax-queue = 7\nmax-pixels = 1000\ndrain-secs = 5\ntimeout = 2.5\nallowed-host = ["a", "b"]\n'
-        'access-log = true\ntoken-file = "tokens.toml"\ndevices = "0,2"\ndecoding = "exact"\n'
+        f'models = "{tmp_path}"\nmax-queue = 7\nmax-pixels = 1000\ndrain-secs = 5\ntimeout = 2.5\nring-mib = 4\n'
+        'allowed-host = ["a", "b"]\naccess-log = true\ntoken-file = "tokens.toml"\ndevices = "0,2"\ndecoding = "exact"\n'
     )
     environment = {"HEADRACE_SERVE_MAX_QUEUE": "8", "HEADRACE_SERVE_MAX_PIXELS": "2000", "HEADRACE_SERVE_CONFIG": str(file)}
     wanted = ServeConfig.of(
-        models=tmp_path, max_queue=9, max_pixels=2000, drain_seconds=5.0, default_timeout_seconds=2.5, allowed_hosts=("a", "b"),
-        access_log=False, token_file=Path("tokens.toml"), devices=(0, 2), decoding="exact",
+        models=tmp_path, max_queue=9, max_pixels=2000, drain_seconds=5.0, ring_bytes=4 << 20, default_timeout_seconds=2.5,
+        allowed_hosts=("a", "b"), access_log=False, token_file=Path("tokens.toml"), devices=(0, 2), decoding="exact",
     )  # fmt: skip
     assert run("--max-queue", 9, "--no-access-log", **environment) == wanted
     assert run("--max-queue", 9, "--no-access-log", "--config", file, **environment) == wanted
