@@ -133,29 +133,9 @@ def test_what_is_no_option_is_an_error(tmp_path):
         ServeConfig.of(models=tmp_path, max_que=1)
 
 
-def test_the_help_is_in_groups():
-    shown = CliRunner().invoke(app, ["serve", "--help"]).output
-    titles = re.findall(r"^(\S.*):$", shown, re.MULTILINE)
-    assert titles == ["Arguments", "Options", *(group.title for group in (*GROUPS.values(), RayConfig))]
-    assert all(option.flag in shown for option in OPTIONS)
-
-
 def test_the_documentation_is_that_of_today():
     text = DOCUMENT.read_text()
     assert text[text.index("## ") :] == documented(), "python -m tests.serving.test_options writes it anew"
-
-
-def test_the_shell_completes_options_and_choices():
-    environment = {"_HEADRACE_COMPLETE": "complete_bash", "COMP_WORDS": "headrace serve x --max-", "COMP_CWORD": "3"}
-    shown = CliRunner().invoke(app, [], env=environment, prog_name="headrace").output.split()
-    assert "--max-body-bytes" in shown
-    environment |= {"COMP_WORDS": "headrace serve x --decoding ", "COMP_CWORD": "4"}
-    assert CliRunner().invoke(app, [], env=environment, prog_name="headrace").output.split() == [
-        "exact",
-        "fast",
-        "scaled",
-        "gpu",
-    ]
 
 
 if __name__ == "__main__":
