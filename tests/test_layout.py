@@ -87,9 +87,9 @@ serving/batching: collate latency_table request_queue
 serving/bench: config frameworks rounds services steps subject
 serving/bench/load: arrivals http_load load
 serving/bench/reporting: capacity_plot caveats page plots result waterfall_result waterfall_table
-serving/grpc: codec methods readable
+serving/grpc: codec methods
 serving/guard: byte_budget
-serving/http: app body connection control edge openapi
+serving/http: app body connection edge openapi
 serving/images: decode_pool
 serving/models: loading model_group models repository_protocol scan snapshots
 serving/observe: stages
