@@ -87,9 +87,9 @@ serving/batching: collate latency_table request_queue
 serving/bench: config frameworks rounds services steps subject
 serving/bench/load: arrivals http_load load
 serving/bench/reporting: capacity_plot caveats page plots result waterfall_result waterfall_table
-serving/grpc: codec methods readable
+serving/grpc: codec methods
 serving/guard: byte_budget
-serving/http: app body connection control edge openapi
+serving/http: app body connection edge openapi
 serving/images: decode_pool
 serving/models: loading model_group models repository_protocol scan snapshots
 serving/observe: stages
@@ -98,7 +98,7 @@ serving/plane: data_plane settings
 serving/processes: channel child control description endpoints engine engine_session frontend ports remote remote_model
     single supervisor
 serving/protocol: config_json json_limits messages request_fields results
-serving/ray: config deploy engine ingress message reach resident signals
+serving/ray: config deploy engine ingress message multiplexed_model reachable signals
 serving/triton: cases cli documented exchange finding lint_ensemble lint_folder lint_graph lint_scheduling lint_tensors
     onnxruntime_backend production subject
 """

@@ -18,7 +18,7 @@ from .cluster import Cluster, reason_of
 from .config import RayConfig, replica_config
 from .engine import Engine
 from .ingress import Ingress
-from .reach import reach
+from .reachable import wait_until_reachable
 from .routing import model_groups
 from .signals import Signals, StoppedError
 
@@ -163,7 +163,7 @@ class _Deployment:
 
     def report_ready(self) -> None:
         """Report what is served where, once that address answers. Raises ClusterError when it does not."""
-        reach(self._cluster, self._config)
+        wait_until_reachable(self._cluster, self._config)
         asked = self._engines.options(method_name="index")
         try:
             rows = asked.remote().result(timeout_s=_INDEX_SECONDS)

@@ -15,7 +15,7 @@ from ..images.decode_pool import DecodePool
 from ..models.repository import ModelRepository
 from ..plane.data_plane import DataPlane
 from .message import Call, Reply, respond
-from .resident import Resident
+from .multiplexed_model import MultiplexedModel
 
 __all__ = ["Engine"]
 
@@ -50,14 +50,14 @@ class Engine:
         plane = DataPlane(self._repository, DecodePool(config.images.decoders, limit=config.batching.max_queue), config)
         self._app = create_app(plane)
 
-        async def bring(group: str) -> Resident:
+        async def load(group: str) -> MultiplexedModel:
             return await self._load(group)
 
         # Ray Serve keeps its state at this function, which a bound method would not let it.
-        self._bring: Callable[[str], Coroutine[Any, Any, Resident]] = serve.multiplexed(
-            bring, max_num_models_per_replica=capacity
+        self._load_multiplexed: Callable[[str], Coroutine[Any, Any, MultiplexedModel]] = serve.multiplexed(
+            load, max_num_models_per_replica=capacity
         )
-        self._bringing: dict[str, asyncio.Task[Resident]] = {}
+        self._loading: dict[str, asyncio.Task[MultiplexedModel]] = {}
         self._failed: dict[str, float] = {}
 
     async def reconfigure(self, _: Any) -> None:
@@ -79,42 +79,42 @@ class Engine:
         from ray import serve
 
         group = serve.get_multiplexed_model_id()
-        resident = await self._find(group) if group else None
-        while resident is not None and not resident.leases.acquire():  # it was dropped between the two
-            resident = await self._find(group)
+        model = await self._find(group) if group else None
+        while model is not None and not model.leases.acquire():  # it was dropped between the two
+            model = await self._find(group)
         try:
             reply = await respond(self._app, call)
         finally:
-            if resident is not None:
-                resident.leases.release()
+            if model is not None:
+                model.leases.release()
         return reply._replace(headers=[*reply.headers, (b"headrace-replica", self._replica)])
 
     async def index(self) -> list[dict[str, str]]:
         """The repository extension's list of this replica."""
         return self._repository.index()
 
-    async def _find(self, group: str) -> Resident | None:
+    async def _find(self, group: str) -> MultiplexedModel | None:
         """The model, loaded now if it is not here; None when it cannot be, which the repository then says why.
 
         Several requests for one model wait for one loading, which goes on when they are given up.
         """
         if time.monotonic() < self._failed.get(group, 0.0):
             return None
-        task = self._bringing.get(group)
+        task = self._loading.get(group)
         if task is None:
-            task = self._bringing[group] = asyncio.create_task(self._bring(group))
-            task.add_done_callback(lambda done: self._brought(group, done))
+            task = self._loading[group] = asyncio.create_task(self._load_multiplexed(group))
+            task.add_done_callback(lambda done: self._on_loaded(group, done))
         try:
             return await asyncio.shield(task)
         except RequestError:
             return None
 
-    def _brought(self, group: str, done: asyncio.Task[Resident]) -> None:
-        del self._bringing[group]
+    def _on_loaded(self, group: str, done: asyncio.Task[MultiplexedModel]) -> None:
+        del self._loading[group]
         if not done.cancelled() and (error := done.exception()) is not None:
             log.warning("%s cannot be loaded: %s", group, error)
 
-    async def _load(self, group: str) -> Resident:
+    async def _load(self, group: str) -> MultiplexedModel:
         """Raises InputError with the reasons when the model cannot be served."""
         try:
             await self._repository.load_model(group)
@@ -122,4 +122,4 @@ class Engine:
             self._failed[group] = time.monotonic() + _RETRY_SECONDS
             raise
         self._failed.pop(group, None)
-        return Resident(group, self._repository, self._drain_seconds)
+        return MultiplexedModel(group, self._repository, self._drain_seconds)

@@ -16,8 +16,8 @@ from headrace.serving.models.repository import ModelRepository
 from headrace.serving.plane.data_plane import DataPlane
 from headrace.serving.ray.config import RayConfig, replica_config
 from headrace.serving.ray.message import Reply, call_of, respond
+from headrace.serving.ray.multiplexed_model import MultiplexedModel
 from headrace.serving.ray.relay import Relay
-from headrace.serving.ray.resident import Resident
 from headrace.serving.ray.routing import model_groups
 
 
@@ -153,14 +153,14 @@ def test_a_model_is_dropped_after_its_last_request(repository):
 
     async def work():
         await held.load_model("one")
-        resident = Resident("one", held, drain_seconds=20)
-        assert resident.leases.acquire()
-        dropping = asyncio.create_task(resident.__del__())
+        model = MultiplexedModel("one", held, drain_seconds=20)
+        assert model.leases.acquire()
+        dropping = asyncio.create_task(model.__del__())
         await asyncio.sleep(0.2)
         assert not dropping.done()
-        assert not resident.leases.acquire()
+        assert not model.leases.acquire()
         assert held.get("one").name == "one"
-        resident.leases.release()
+        model.leases.release()
         await dropping
         assert held.ready_models() == []
 

@@ -8,12 +8,12 @@ import logging
 from ..models.leases import Leases
 from ..models.repository import ModelRepository
 
-__all__ = ["Resident"]
+__all__ = ["MultiplexedModel"]
 
 log = logging.getLogger("headrace.serving")
 
 
-class Resident:
+class MultiplexedModel:
     """A tensor model with its companions. A request uses it between `leases.acquire()` and `leases.release()`.
 
     Ray Serve awaits `__del__` of what it drops. Here that is an attribute, and no method of the class, so that Python does not

@@ -10,13 +10,13 @@ from ...errors import ClusterError
 from ..config import ServeConfig
 from .cluster import Cluster
 
-__all__ = ["reach"]
+__all__ = ["wait_until_reachable"]
 
 _PATIENCE_SECONDS = 30.0
 _BETWEEN_SECONDS = 0.25
 
 
-def reach(cluster: Cluster, config: ServeConfig) -> None:
+def wait_until_reachable(cluster: Cluster, config: ServeConfig) -> None:
     """Return once a proxy of ours answers at the address, or at that of any node where it is every address of each.
 
     Raises ClusterError when none does.
