@@ -67,25 +67,16 @@ def _clauses(text: str, statement: Sequence[Token]) -> Iterator[tuple[int, str, 
         return
     parts = split(body)
     if first.text == "except" and len(parts) == 2 and parts[0] and len(parts[1]) == 1:
-        yield (
-            first.start,
-            "except takes the name after `as` in Python 3",
-            [Edit(parts[0][-1].end, parts[1][0].start, " as ")],
-        )
+        edits = [Edit(parts[0][-1].end, parts[1][0].start, " as ")]
+        yield first.start, "except takes the name after `as` in Python 3", edits
     elif first.text == "raise" and len(parts) == 2 and all(parts) and body[0].text != "(":
         end = parts[1][-1].end
-        yield (
-            first.start,
-            "raise takes one exception in Python 3; put the message in brackets",
-            [Edit(parts[0][-1].end, parts[1][0].start, "("), Edit(end, end, ")")],
-        )
+        edits = [Edit(parts[0][-1].end, parts[1][0].start, "("), Edit(end, end, ")")]
+        yield first.start, "raise takes one exception in Python 3; put the message in brackets", edits
     elif first.text == "exec" and body[0].text != "(" and body[0].text not in ("=", ".") and not _has_in(body):
         start, end = body[0].start, body[-1].end
-        yield (
-            first.start,
-            "exec is a function in Python 3; write exec(...)",
-            [Edit(first.end, start, "("), Edit(end, end, ")")],
-        )
+        edits = [Edit(first.end, start, "("), Edit(end, end, ")")]
+        yield first.start, "exec is a function in Python 3; write exec(...)", edits
 
 
 def _has_in(body: Sequence[Token]) -> bool:

@@ -17,24 +17,18 @@ from apex.normalization import FusedLayerNorm
 
 norm = FusedLayerNorm(8)
 """
-_AFTER_1 = """\
-import torch
-from torch.nn import LayerNorm as FusedLayerNorm
-
-norm = FusedLayerNorm(8)
-"""
+_AFTER_1 = _BEFORE_1.replace(
+    "from apex.normalization import FusedLayerNorm", "from torch.nn import LayerNorm as FusedLayerNorm"
+)
 _BEFORE_2 = """\
 import torch
 import apex
 
 model = apex.parallel.DistributedDataParallel(model)
 """
-_AFTER_2 = """\
-import torch
-import apex
-
-model = torch.nn.parallel.DistributedDataParallel(model)
-"""
+_AFTER_2 = _BEFORE_2.replace(
+    "model = apex.parallel.DistributedDataParallel(model)", "model = torch.nn.parallel.DistributedDataParallel(model)"
+)
 
 
 class ApexLayers(Renames):

@@ -66,9 +66,8 @@ class Python2Names(Rule):
         for name in module.of_kind(ast.Name):
             if name.id in _BUILTINS and name.id not in bound and not has_fallback(module, name):
                 new = _BUILTINS[name.id]
-                yield self.fix(
-                    context, name, f"Python 3 has no {name.id}; write {new}", [Edit(*context.positions.span(name), new)]
-                )
+                message = f"Python 3 has no {name.id}; write {new}"
+                yield self.fix(context, name, message, [Edit(*context.positions.span(name), new)])
         for call in module.of_kind(ast.Call):
             node = call.func
             if isinstance(node, ast.Attribute) and node.attr in _METHODS and not call.args and not has_fallback(module, call):
@@ -76,9 +75,5 @@ class Python2Names(Rule):
                     continue
                 end = context.positions.span(node)[1]
                 new = _METHODS[node.attr]
-                yield self.fix(
-                    context,
-                    node,
-                    f"dictionaries have no {node.attr} in Python 3; write {new}",
-                    [Edit(end - len(node.attr), end, new)],
-                )
+                message = f"dictionaries have no {node.attr} in Python 3; write {new}"
+                yield self.fix(context, node, message, [Edit(end - len(node.attr), end, new)])

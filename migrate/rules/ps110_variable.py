@@ -114,9 +114,8 @@ class VariableWrapper(Rule):
             if volatile is not None and truth(volatile.value) is not False:
                 quiet, more = _without_gradient(context, call)
                 edits += more
-                message += "; volatile has no effect, use torch.no_grad()" + (
-                    "" if quiet else ", which does not stand around this call"
-                )
+                message += "; volatile has no effect, use torch.no_grad()"
+                message += "" if quiet else ", which does not stand around this call"
             yield self.fix(context, call, message, edits)
         yield from self._unused(context, replaced)
 

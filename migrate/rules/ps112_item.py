@@ -33,16 +33,7 @@ def f(x, y):
     acc = (x == y).float().mean()
     return loss.data[0], acc.data[0]
 """
-_AFTER_1 = """\
-import torch
-import torch.nn.functional as F
-
-
-def f(x, y):
-    loss = F.cross_entropy(x, y)
-    acc = (x == y).float().mean()
-    return loss.item(), acc.item()
-"""
+_AFTER_1 = _BEFORE_1.replace("return loss.data[0], acc.data[0]", "return loss.item(), acc.item()")
 _BEFORE_2 = """\
 import torch
 from torch import nn
@@ -53,16 +44,7 @@ def f(x, y):
     loss = criterion(x, y)
     print(loss.data[0])
 """
-_AFTER_2 = """\
-import torch
-from torch import nn
-
-
-def f(x, y):
-    criterion = nn.CrossEntropyLoss()
-    loss = criterion(x, y)
-    print(loss.item())
-"""
+_AFTER_2 = _BEFORE_2.replace("print(loss.data[0])", "print(loss.item())")
 _BEFORE_4 = """\
 import torch
 
@@ -70,13 +52,7 @@ scores = model(x)
 best, index = scores.data.squeeze().max(0)
 label = index[0]
 """
-_AFTER_4 = """\
-import torch
-
-scores = model(x)
-best, index = scores.data.squeeze().max(0)
-label = index.reshape(-1)[0]
-"""
+_AFTER_4 = _BEFORE_4.replace("label = index[0]", "label = index.reshape(-1)[0]")
 
 
 _BEFORE_3 = """\

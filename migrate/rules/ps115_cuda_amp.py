@@ -56,16 +56,9 @@ scaler = torch.cuda.amp.GradScaler(enabled=False)
 def f():
     pass
 """
-_AFTER_2 = """\
-import torch
-
-scaler = torch.amp.GradScaler("cuda", enabled=False)
-
-
-@torch.amp.autocast("cuda")
-def f():
-    pass
-"""
+_AFTER_2 = _BEFORE_2.replace(
+    "scaler = torch.cuda.amp.GradScaler(enabled=False)", 'scaler = torch.amp.GradScaler("cuda", enabled=False)'
+).replace("@torch.cuda.amp.autocast()", '@torch.amp.autocast("cuda")')
 _AFTER_4 = """\
 import torch
 from torch import amp

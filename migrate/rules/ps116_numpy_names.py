@@ -17,13 +17,9 @@ import numpy as np
 x = np.zeros(2, dtype=np.float).astype(np.int)
 y = np.Inf  # np.Inf
 """
-_AFTER_1 = """\
-import torch
-import numpy as np
-
-x = np.zeros(2, dtype=float).astype(int)
-y = np.inf  # np.Inf
-"""
+_AFTER_1 = _BEFORE_1.replace(
+    "x = np.zeros(2, dtype=np.float).astype(np.int)", "x = np.zeros(2, dtype=float).astype(int)"
+).replace("y = np.Inf  # np.Inf", "y = np.inf  # np.Inf")
 
 
 class NumpyNames(Renames):

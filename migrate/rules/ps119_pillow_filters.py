@@ -27,14 +27,10 @@ import PIL.Image as I
 x = open_it().resize((2, 2), Image.ANTIALIAS)  # Image.ANTIALIAS
 y = I.CUBIC
 """
-_AFTER_1 = """\
-import torch
-from PIL import Image
-import PIL.Image as I
-
-x = open_it().resize((2, 2), Image.LANCZOS)  # Image.ANTIALIAS
-y = I.BICUBIC
-"""
+_AFTER_1 = _BEFORE_1.replace(
+    "x = open_it().resize((2, 2), Image.ANTIALIAS)  # Image.ANTIALIAS",
+    "x = open_it().resize((2, 2), Image.LANCZOS)  # Image.ANTIALIAS",
+).replace("y = I.CUBIC", "y = I.BICUBIC")
 
 
 class PillowFilters(Renames):

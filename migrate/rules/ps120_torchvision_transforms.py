@@ -17,25 +17,19 @@ from torchvision.transforms import RandomSizedCrop
 
 x = [T.Scale(256), RandomSizedCrop(224)]
 """
-_AFTER_1 = """\
-import torch
-import torchvision.transforms as T
-from torchvision.transforms import RandomResizedCrop as RandomSizedCrop
-
-x = [T.Resize(256), RandomSizedCrop(224)]
-"""
+_AFTER_1 = _BEFORE_1.replace(
+    "from torchvision.transforms import RandomSizedCrop",
+    "from torchvision.transforms import RandomResizedCrop as RandomSizedCrop",
+).replace("x = [T.Scale(256), RandomSizedCrop(224)]", "x = [T.Resize(256), RandomSizedCrop(224)]")
 _BEFORE_2 = """\
 import torch
 from torchvision import transforms, datasets
 
 x = transforms.Compose([transforms.Scale(256)])
 """
-_AFTER_2 = """\
-import torch
-from torchvision import transforms, datasets
-
-x = transforms.Compose([transforms.Resize(256)])
-"""
+_AFTER_2 = _BEFORE_2.replace(
+    "x = transforms.Compose([transforms.Scale(256)])", "x = transforms.Compose([transforms.Resize(256)])"
+)
 
 
 class TorchvisionTransforms(Renames):

@@ -35,9 +35,5 @@ class DataAttribute(Rule):
                     continue
                 if isinstance(parent, ast.Attribute) and parent.attr == "item":  # the number, as it should be
                     continue
-                yield self.fix(
-                    context,
-                    node,
-                    ".data hides writes from autograd; read a loss with .item(), or with .detach() for a tensor",
-                    severity="note",
-                )
+                message = ".data hides writes from autograd; read a loss with .item(), or with .detach() for a tensor"
+                yield self.fix(context, node, message, severity="note")

@@ -28,16 +28,7 @@ def accuracy(output, target, topk=(1,)):
     correct = pred.eq(target.view(1, -1).expand_as(pred))
     return [correct[:k].view(-1).float().sum(0, keepdim=True) for k in topk]
 """
-_AFTER_1 = """\
-import torch
-
-
-def accuracy(output, target, topk=(1,)):
-    _, pred = output.topk(max(topk), 1, True, True)
-    pred = pred.t()
-    correct = pred.eq(target.view(1, -1).expand_as(pred))
-    return [correct[:k].reshape(-1).float().sum(0, keepdim=True) for k in topk]
-"""
+_AFTER_1 = _BEFORE_1.replace("[correct[:k].view(-1)", "[correct[:k].reshape(-1)")
 
 
 class ViewOfSlice(Rule):

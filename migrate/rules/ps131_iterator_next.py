@@ -16,14 +16,9 @@ it = iter(loader)
 a = it.next()[0]
 b = it.__next__()
 """
-_AFTER_1 = """\
-import torch
-
-x, y = next(iter(loader))
-it = iter(loader)
-a = next(it)[0]
-b = it.__next__()
-"""
+_AFTER_1 = _BEFORE_1.replace("x, y = iter(loader).next()", "x, y = next(iter(loader))").replace(
+    "a = it.next()[0]", "a = next(it)[0]"
+)
 
 
 class IteratorNext(Rule):

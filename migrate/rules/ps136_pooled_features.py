@@ -28,25 +28,9 @@ class Vit(timm.models.vision_transformer.VisionTransformer):
     def other(self):
         pass
 """
-_AFTER = """\
-import torch
-import timm.models.vision_transformer
-
-
-class Vit(timm.models.vision_transformer.VisionTransformer):
-    def forward_features(self, x):
-        x = self.blocks(self.patch_embed(x))
-        x = self.norm(x)
-        outcome = x[:, 0]
-
-        return outcome  # a vector
-
-    def forward(self, x):
-        return self.head(self.forward_features(x))
-
-    def other(self):
-        pass
-"""
+_AFTER = _BEFORE.replace(
+    "    def other", "    def forward(self, x):\n        return self.head(self.forward_features(x))\n\n    def other"
+)
 _VALID = """\
 import torch
 from timm.models.vision_transformer import VisionTransformer

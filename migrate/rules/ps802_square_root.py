@@ -52,15 +52,9 @@ def fold(x):
     n = int(x.size(1) ** 0.5) + int(math.sqrt(x.shape[2] - 1))
     return x.view(-1, n, n)
 """
-_AFTER_2 = """\
-import torch
-import math
-
-
-def fold(x):
-    n = math.isqrt(x.size(1)) + math.isqrt(x.shape[2] - 1)
-    return x.view(-1, n, n)
-"""
+_AFTER_2 = _BEFORE_2.replace(
+    "n = int(x.size(1) ** 0.5) + int(math.sqrt(x.shape[2] - 1))", "n = math.isqrt(x.size(1)) + math.isqrt(x.shape[2] - 1)"
+)
 
 
 class IntegerSquareRoot(Rule):

@@ -27,17 +27,10 @@ class Net(nn.Module):
         self.act = torch.jit.script(nn.SiLU())
         self.layers = nn.Sequential(nn.Linear(2, 2), torch.jit.script(nn.ReLU()))
 """
-_AFTER_1 = """\
-import torch
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.act = nn.SiLU()
-        self.layers = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-"""
+_AFTER_1 = _BEFORE_1.replace("self.act = torch.jit.script(nn.SiLU())", "self.act = nn.SiLU()").replace(
+    "self.layers = nn.Sequential(nn.Linear(2, 2), torch.jit.script(nn.ReLU()))",
+    "self.layers = nn.Sequential(nn.Linear(2, 2), nn.ReLU())",
+)
 
 
 class ScriptedModule(Rule):
