@@ -18,6 +18,7 @@ from PIL import ExifTags, Image
 
 from ...errors import SandboxError
 from ...specs import CenterCrop, Preprocessing
+from ..reading.recipe import TransformRecipe
 from .fit_numbers import Refused, tolerance
 from .sandbox import Sandbox
 from .trace_fit import Observation, fit, rows
@@ -70,13 +71,13 @@ class Traced:
     notes: tuple[str, ...] = ()
 
 
-def trace(recipe: dict[str, Any], sandbox: Sandbox, *, seed: int = 0) -> Traced:
-    """Recover the preprocessing of `recipe`, a `resolved.Resolved.transform_recipe`. A failure is a value with its reason."""
+def trace(recipe: TransformRecipe, sandbox: Sandbox, *, seed: int = 0) -> Traced:
+    """Recover the preprocessing of what `recipe` evaluates to. A failure is a value with its reason."""
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
     probes = write_probes(readable, seed)
     request = readable / "request.json"
     paths = [str(probe.path) for probe in probes]
-    request.write_text(json.dumps({"recipe": recipe, "probes": paths, "out": str(writable)}), encoding="utf-8")
+    request.write_text(json.dumps({"recipe": recipe.to_json(), "probes": paths, "out": str(writable)}), encoding="utf-8")
     done = sandbox.run([str(PROBE), str(request)], writable)
     answer_file = writable / "trace.json"
     if not done.ok or not answer_file.exists():
@@ -91,7 +92,7 @@ def trace(recipe: dict[str, Any], sandbox: Sandbox, *, seed: int = 0) -> Traced:
             replace(probe, found=found, output=arrays.get(f"output{index}"), pixels=arrays.get(f"pixels{index}"))
             for index, (probe, found) in enumerate(zip(probes, answer["probes"], strict=True))
         ]
-    return _conclude(probes, sandbox, recipe.get("source_at", ""))
+    return _conclude(probes, sandbox, recipe.source_at)
 
 
 def _conclude(probes: list[Probe], sandbox: Sandbox, source: str) -> Traced:

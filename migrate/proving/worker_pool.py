@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import threading
@@ -15,6 +14,7 @@ from types import TracebackType
 
 from .confined_run import Completed, Limits
 from .sandbox import Sandbox
+from .worker_protocol import Forward, encode
 
 SERVER = ("-P", "-m", "headrace.migrate.worker.server")
 _GRACE = 60.0  # seconds: the server ends a worker in time by itself, unless the user's code stopped the server
@@ -56,7 +56,7 @@ class WorkerPool:
         self._told.clear()
         self._token, self._on_line = secrets.token_hex(8), on_line
         started = time.monotonic()
-        line = json.dumps({"request": str(request), "response": str(response), "token": self._token})
+        line = encode(Forward(request=str(request), response=str(response), token=self._token))
         os.write(self._end, f"{line}\n".encode())
         told = self._told.wait(limit + _GRACE)
         if not told:

@@ -23,7 +23,7 @@ from ..proving.verify import compare
 from ..proving.verify import run_script as run_recorded
 from ..reading.facts import Script, Survey
 from ..reading.source import NOTEBOOK, read_source
-from ..reporting.report import PARITY, Report
+from ..reporting.report import PARITY
 from ..rewriting.repository_settings import read_settings
 from ..rewriting.rewrite import Change, choose_rules, rewrite_all
 from ..rewriting.rule import all_rules
@@ -74,9 +74,7 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console) -> i
     assert surveyed is not None
     with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch, Stages(console) as stages:
         options = Options(limits=Limits(memory_bytes=psutil.virtual_memory().total * 3 // 4, timeout=1800.0))
-        migration = Migration(
-            scratch=Path(scratch), surveyed=surveyed, report=Report(repository=str(root)), options=options, stages=stages
-        )
+        migration = Migration(scratch=Path(scratch), surveyed=surveyed, options=options, stages=stages)
         migration.fresh_tree("Copying the repository")
         here = Path.cwd().resolve()
         cwd = migration.tree / here.relative_to(root) if here.is_relative_to(root) else here
