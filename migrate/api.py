@@ -90,21 +90,21 @@ def migrate(
         check_output(root, target)
     restored = recover(root)
     files = [Path(file) for file in rules]
-    preferences, chosen, remarks = choose_settings(root, select=select, ignore=ignore, files=files, trusted=trust_rules)
+    settings, chosen, remarks = choose_settings(root, select=select, ignore=ignore, files=files, trusted=trust_rules)
     if restored:
         message = f"an interrupted --write was taken back first: {', '.join(restored)}"
         remarks.append(Finding("", 1, 0, "PS510", message, "note"))
     limits = Limits(timeout=timeout, memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
     with Stages(console) as stages:
         unrepaired = survey(root, progress=stages.start("Reading the sources"))
-        rewriting = rewrite_all(unrepaired, rules=chosen, unsafe=unsafe or preferences.unsafe)
+        rewriting = rewrite_all(unrepaired, rules=chosen, unsafe=unsafe or settings.unsafe)
         surveyed, changes = rewriting.survey, rewriting.changes
         rewritten = _rewritten_scripts(surveyed, changes)
         report = _first_report(root, surveyed, changes, rewritten)
         _add_findings(report, remarks)
         weights = str(Path(checkpoint).resolve()) if checkpoint is not None else None
-        entry = entry or preferences.entry
-        model = model or (preferences.model if not all_models else None)
+        entry = entry or settings.entry
+        model = model or (settings.model if not all_models else None)
         first, *more = split_models(model) if model is not None else [None]
         asked: list[Resolved] = []
         left_out: dict[Factory, str] = {}
@@ -127,7 +127,7 @@ def migrate(
             return report
         with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch:
             options = Options(
-                input_size=input_size or preferences.input_size,
+                input_size=input_size or settings.input_size,
                 data=Path(data).resolve() if data is not None else None,
                 precision=precision,
                 device=device,

@@ -164,7 +164,7 @@ class _Resolver:
                 return item
         for item in several if not any(factory.name == self.model for factory in self.survey.factories) else ():
             if self.model in (item.site.fact.model, item.site.fact.model.rpartition(".")[2]):
-                self.model = None  # said, and found
+                self.model = None  # asked for, and found
                 return item
         if len(several) == 1 or self.model is not None:
             return several[0]
@@ -348,8 +348,8 @@ class _Resolver:
 
     def _configuration(self, script: Script, option: Option) -> str | None:
         """The file that a required `--cfg FILE` can only mean; None when the option is no such one, or the user gave it."""
-        said = {item.partition("=")[0] for item in self.settings.arguments}
-        if said & set(option.flags) or (option.positional and self.settings.arguments):
+        given_flags = {item.partition("=")[0] for item in self.settings.arguments}
+        if given_flags & set(option.flags) or (option.positional and self.settings.arguments):
             return None
         files = configuration_files(self.survey.root, option)
         module = self.known.repository.modules[script.path]

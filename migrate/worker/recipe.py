@@ -16,8 +16,8 @@ import torch
 
 from ...errors import SandboxError
 from ..reading.recipe import Recipe
-from .stub_datasets import bare_data_sets, is_of_absent_data
-from .stub_modules import stand_in
+from .stub_datasets import is_missing_data, stub_datasets_made
+from .stub_modules import install_stub
 
 __all__ = ["Recipe", "build_model", "locate", "unwrap"]
 
@@ -67,9 +67,9 @@ def _without_data(code: types.CodeType, module: types.ModuleType, recipe: Recipe
     try:
         _as_launched(code, module, recipe, notes)
     except (OSError, RuntimeError) as error:
-        if not is_of_absent_data(error):
+        if not is_missing_data(error):
             raise
-        with bare_data_sets() as missing:
+        with stub_datasets_made() as missing:
             try:
                 _as_launched(code, module, recipe, notes)
             except AttributeError as other:
@@ -98,7 +98,7 @@ def _as_launched(code: types.CodeType, module: types.ModuleType, recipe: Recipe,
         except ModuleNotFoundError as error:
             library = (error.name or "").partition(".")[0]
             for_effect = _raised_by(error, module) and not _reads(recipe.source, library)
-            if for_effect or not stand_in(error, recipe.root):
+            if for_effect or not install_stub(error, recipe.root):
                 raise
             if notes is not None:
                 notes.append(f"the library {library!r} is not installed, and was not needed to build the model")

@@ -30,7 +30,7 @@ from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.rewriting.rewrite import rewrite
 from headrace.migrate.rewriting.rule import all_rules
-from headrace.migrate.survey.survey import knowledge, survey
+from headrace.migrate.survey.survey import project_index, survey
 
 HERE = Path(__file__).parent
 SECONDS = 900.0
@@ -105,7 +105,7 @@ def _rewritten(case: dict[str, Any], surveyed: Survey, why: list[str]) -> list[i
     """Scripts that come into graph mode, or whose functions in other files do, still parse, and take the same command line."""
     changes = {change.path: change for change in rewrite(surveyed) if change.changed}
     reached = {script.path: {script.path, *(loop.path for loop in script.loops)} for script in surveyed.scripts}
-    for trainer in knowledge(surveyed).trainers:
+    for trainer in project_index(surveyed).trainers:
         reached.setdefault(trainer.fact.path, {trainer.fact.path}).add(trainer.owner.module.path)
     good = 0
     for path in case["scripts"]:
