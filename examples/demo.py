@@ -58,7 +58,7 @@ def measure(repository, seconds):
     models, out = BUILD / repository.name / "models", BUILD / "bench" / repository.name
     options = f"--baseline {repository} --concurrency 16 --seconds {seconds} --no-restart --out {out}"
     console.print(f"$ headrace bench {models} {options}", style="dim", highlight=False)
-    recipe = resolve(survey(repository)).recipe
+    recipe = resolve(survey(repository)).recipe.to_json()
     config = BenchConfig(models=models, out=out, baseline=recipe, concurrency=(16,), seconds=seconds, restart=False)
     return bench(config, console=console)
 

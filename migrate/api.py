@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +12,12 @@ import psutil
 
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
 from .proving.confined_run import Limits
-from .reading.facts import Survey
+from .proving.measurements import speeds
+from .reading.facts import Factory, Survey
 from .reading.finding import Finding
 from .reporting.cell_locations import locate_in_cells
-from .reporting.report import ModelReport, Parity, Report, ScriptReport
+from .reporting.checkpoint_report import report_checkpoints
+from .reporting.report import ModelReport, Parity, PreprocessingReport, Report, ScriptReport
 from .resolving.resolve import resolve
 from .resolving.resolved import Resolved
 from .rewriting.plugins import choose_settings
@@ -26,8 +28,9 @@ from .stages.in_place import write_if_proved
 from .stages.journal import models_in_place, recover
 from .stages.migrated_copy import check_output, models_folder, write_output
 from .stages.migration import Migration, Options
+from .stages.package_model import ModelOutcome, faster
 from .stages.progress import Stages
-from .stages.script_runs import run_migrated, run_originals
+from .stages.script_runs import ScriptOutcome, run_migrated, run_originals
 from .survey.survey import survey
 
 if TYPE_CHECKING:
@@ -81,45 +84,50 @@ def migrate(
     target = Path(out) if out is not None else None
     if target is not None and write:
         raise MigrateError("--out writes a copy and --write the repository itself; choose one")
+    if all_models and model is not None:
+        raise ValueError("give model or all_models, not both")
     if target is not None:
         check_output(root, target)
     restored = recover(root)
     files = [Path(file) for file in rules]
-    told, chosen, remarks = choose_settings(root, select=select, ignore=ignore, files=files, trusted=trust_rules)
+    settings, chosen, remarks = choose_settings(root, select=select, ignore=ignore, files=files, trusted=trust_rules)
     if restored:
         message = f"an interrupted --write was taken back first: {', '.join(restored)}"
         remarks.append(Finding("", 1, 0, "PS510", message, "note"))
     limits = Limits(timeout=timeout, memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
     with Stages(console) as stages:
         unrepaired = survey(root, progress=stages.start("Reading the sources"))
-        rewritten = rewrite_all(unrepaired, rules=chosen, unsafe=unsafe or told.unsafe)
-        surveyed, changes = rewritten.survey, rewritten.changes
-        report = _first_report(root, surveyed, changes)
-        report.findings += remarks
+        rewriting = rewrite_all(unrepaired, rules=chosen, unsafe=unsafe or settings.unsafe)
+        surveyed, changes = rewriting.survey, rewriting.changes
+        rewritten = _rewritten_scripts(surveyed, changes)
+        report = _first_report(root, surveyed, changes, rewritten)
+        _add_findings(report, remarks)
         weights = str(Path(checkpoint).resolve()) if checkpoint is not None else None
-        if all_models and model is not None:
-            raise ValueError("give model or all_models, not both")
-        entry = entry or told.entry
-        model = model or (told.model if not all_models else None)
+        entry = entry or settings.entry
+        model = model or (settings.model if not all_models else None)
         first, *more = split_models(model) if model is not None else [None]
+        asked: list[Resolved] = []
+        left_out: dict[Factory, str] = {}
         try:
-            resolved = _resolve(surveyed, report, entry, first, weights, whatever=all_models)
+            asked += _resolve(surveyed, report, entry, first, weights, whatever=all_models)
         except AmbiguousError as error:
             if target is None and not write:
                 error.report = _undecided(surveyed, report, error)
                 locate_in_cells(report, unrepaired)
             raise
-        others = [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
+        asked += [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
         if all_models:
             stages.start("Following every model to its construction")
-        others += _other_models(surveyed, report, resolved, entry) if all_models else []
-        _list_models(surveyed, [*([resolved] if resolved is not None else []), *others], report, all_models)
+            others, left_out = _other_models(surveyed, asked[0] if asked else None, entry)
+            asked += others
+            _add_findings(report, _findings_of(left_out))
+        _list_models(surveyed, asked, report, left_out)
         if check:
             locate_in_cells(report, unrepaired)
             return report
         with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch:
             options = Options(
-                input_size=input_size or told.input_size,
+                input_size=input_size or settings.input_size,
                 data=Path(data).resolve() if data is not None else None,
                 precision=precision,
                 device=device,
@@ -128,59 +136,101 @@ def migrate(
                 trusted=trust_checkpoint,
                 limits=limits,
             )
-            leave_out = (target,) if target is not None else ()
-            space = Migration(
+            migration = Migration(
                 scratch=Path(scratch),
                 surveyed=surveyed,
-                report=report,
                 options=options,
                 stages=stages,
-                leave_out=leave_out,
-                repairs=rewritten.repairs,
-                unrepaired=_resolve_unrepaired(unrepaired, rewritten.repairs, entry, first, weights),
+                leave_out=(target,) if target is not None else (),
+                repairs=rewriting.repairs,
+                unrepaired=_resolve_unrepaired(unrepaired, rewriting.repairs, entry, first, weights),
+                rewritten=rewritten,
             )
             folder = models_folder(root) if not write else models_in_place(root).relative_to(root).as_posix()
-            models = _try_everything(space, resolved, others, changes, folder)
+            models = _try_everything(migration, report, asked, changes, folder)
             locate_in_cells(report, unrepaired)
             if write:
                 stages.start("Writing in place")
-                write_if_proved(root, changes, report, models)
+                placed = write_if_proved(root, changes, report, models)
+                report.written, report.blocked = placed.written, placed.blocked
+                _add_findings(report, placed.findings)
             elif target is not None:
                 _write(root, target, changes, report, models, stages.start("Writing the migrated copy"))
     return report
 
 
 def _try_everything(
-    space: Migration, resolved: Resolved | None, others: Sequence[Resolved], changes: Sequence[Change], folder: str
+    migration: Migration, report: Report, asked: Sequence[Resolved], changes: Sequence[Change], folder: str
 ) -> Path | None:
-    """All that runs the user's code; the folder of packaged models, or None."""
-    space.fresh_tree("Copying the repository")
-    originals = run_originals(space, resolved)
-    asked = [*([resolved] if resolved is not None else []), *others]
-    models = list(zip(space.report.models, asked, strict=False))  # the report lists them first, in this order
-    packaged = bool(models) and package_all(space, models, originals, folder)
-    if originals:
-        run_migrated(space, changes, originals)
-    return space.scratch / "models" if packaged else None
+    """All that runs the user's code, noted in the report; the folder of packaged models, or None."""
+    migration.fresh_tree("Copying the repository")
+    originals = run_originals(migration, asked[0] if asked else None)
+    outcomes = package_all(migration, asked, originals, folder) if asked else []
+    scripts = run_migrated(migration, changes, originals) if originals.runs else {}
+    report.models[: len(outcomes)] = [outcome.model for outcome in outcomes]  # they are listed first, in this order
+    for outcome in outcomes:
+        _add_model(report, outcome)
+    if outcomes and outcomes[0].weights_loaded is not None:
+        report_checkpoints(report, migration.surveyed, asked[0], loaded=outcomes[0].weights_loaded)
+    for entry in report.scripts:
+        entry.why = originals.why_not.get(entry.path)
+        if entry.path in scripts:
+            _add_script(report, entry, scripts[entry.path])
+    _add_findings(report, migration.findings)
+    return migration.scratch / "models" if any(outcome.packaged for outcome in outcomes) else None
 
 
-def _first_report(root: Path, surveyed: Survey, changes: Sequence[Change]) -> Report:
-    findings = [*surveyed.findings, *(finding for change in changes for finding in change.findings)]
-    report = Report(repository=str(root), findings=list(dict.fromkeys(findings)))
+def _add_model(report: Report, outcome: ModelOutcome) -> None:
+    won, compared = faster(outcome.timings)
+    report.faster = (report.faster[0] + won, report.faster[1] + compared)
+    report.speeds += speeds(outcome.model.name, outcome.timings)
+    if outcome.preprocessing is not None:
+        source, steps = outcome.preprocessing.source, outcome.preprocessing.to_json()["steps"]
+        same = [item for item in report.preprocessing if (item.source, item.steps) == (source, steps)]
+        if not same:
+            same = [PreprocessingReport(source=source, for_models=[], steps=steps)]
+            report.preprocessing += same
+        same[0].for_models.append(outcome.model.name)
+
+
+def _add_script(report: Report, entry: ScriptReport, outcome: ScriptOutcome) -> None:
+    entry.executed, entry.why, entry.loss_trace = outcome.status, outcome.why, outcome.loss_trace
+    report.parity_failed |= outcome.parity_failed
+    report.agreements += outcome.agreements
+    report.losses += outcome.losses
+
+
+def _add_findings(report: Report, findings: Iterable[Finding]) -> None:
+    report.findings = list(dict.fromkeys([*report.findings, *findings]))
+
+
+def _rewritten_scripts(surveyed: Survey, changes: Sequence[Change]) -> dict[str, list[str]]:
+    """Script -> the rules that changed code which it is or calls."""
+    rules = {change.path: change.rules for change in changes if change.changed}
+    found = {}
+    for script in surveyed.scripts:
+        if touched := {script.path, *(loop.path for loop in script.loops)} & rules.keys():
+            found[script.path] = sorted({code for path in touched for code in rules[path]})
+    return found
+
+
+def _first_report(root: Path, surveyed: Survey, changes: Sequence[Change], rewritten: Mapping[str, Sequence[str]]) -> Report:
+    report = Report(repository=str(root))
+    _add_findings(report, [*surveyed.findings, *(finding for change in changes for finding in change.findings)])
     report.would_change = any(change.changed for change in changes)
     report.diff = unified_diff(changes)
     report.changes = changes
-    rules = {change.path: change.rules for change in changes if change.changed}
     for script in surveyed.scripts:
-        touched = sorted({script.path, *(loop.path for loop in script.loops)} & rules.keys())
-        codes = sorted({code for path in touched for code in rules[path]})
-        report.scripts.append(ScriptReport(path=script.path, roles=list(script.roles), rewritten=bool(touched), rules=codes))
+        codes = rewritten.get(script.path)
+        report.scripts.append(
+            ScriptReport(path=script.path, roles=list(script.roles), rewritten=codes is not None, rules=list(codes or ()))
+        )
     return report
 
 
 def _resolve(
     surveyed: Survey, report: Report, entry: str | None, model: str | None, checkpoint: str | None, *, whatever: bool = False
-) -> Resolved | None:
+) -> list[Resolved]:
     """The model's construction; where it cannot be told, the scripts still migrate, and a finding says why. `whatever`: which
     of several it is does not matter."""
     try:
@@ -188,20 +238,20 @@ def _resolve(
     except (AmbiguousError, NothingToMigrateError):
         if not (whatever and surveyed.factories):
             raise
-        return None
+        return []
     except MigrateError as error:
-        report.findings.append(Finding("", 1, 0, "PS500", str(error), "error"))
-        return None
-    report.findings += [finding for finding in resolved.findings if finding not in report.findings]
+        _add_findings(report, [Finding("", 1, 0, "PS500", str(error), "error")])
+        return []
+    _add_findings(report, resolved.findings)
     report.chain = resolved.chain
-    return resolved
+    return [resolved]
 
 
 def _undecided(surveyed: Survey, report: Report, error: AmbiguousError) -> Report:
     """The report of a preview whose model is the user's to choose: the rewrite does not depend on it."""
     message = f"{str(error).partition(chr(10))[0]} {', '.join(error.candidates)}"
-    report.findings.append(Finding("", 1, 0, "PS500", message, "error"))
-    _list_models(surveyed, (), report, all_models=False)
+    _add_findings(report, [Finding("", 1, 0, "PS500", message, "error")])
+    _list_models(surveyed, (), report, {})
     return report
 
 
@@ -217,29 +267,29 @@ def _resolve_unrepaired(
         return None
 
 
-def _other_models(surveyed: Survey, report: Report, resolved: Resolved | None, entry: str | None) -> list[Resolved]:
-    """Every other model that the repository says how to build; of those that it does not, a finding each."""
-    found: list[Resolved] = []
-    for factory, result in resolve_all(surveyed, resolved, entry):
-        if isinstance(result, Resolved):
-            found.append(result)
-        else:
-            message = f"{factory.name} is left out: {result}"
-            report.findings.append(Finding(factory.path, factory.line, 0, "PS520", message, "warning"))
-    return found
+def _other_models(surveyed: Survey, main: Resolved | None, entry: str | None) -> tuple[list[Resolved], dict[Factory, str]]:
+    """Every other model that the repository says how to build, and why it does not of the others."""
+    found = list(resolve_all(surveyed, main, entry))
+    left_out = {factory: result for factory, result in found if isinstance(result, str)}
+    return [result for _, result in found if isinstance(result, Resolved)], left_out
 
 
-def _list_models(surveyed: Survey, asked: Sequence[Resolved], report: Report, all_models: bool) -> None:
+def _findings_of(left_out: Mapping[Factory, str]) -> Iterator[Finding]:
+    for factory, why in left_out.items():
+        yield Finding(factory.path, factory.line, 0, "PS520", f"{factory.name} is left out: {why}", "warning")
+
+
+def _list_models(surveyed: Survey, asked: Sequence[Resolved], report: Report, left_out: Mapping[Factory, str]) -> None:
     """The resolved models first, then every other factory of the repository, recognised but not asked for."""
     for resolved in asked:
         report.models.append(ModelReport(name=resolved.name, factory=resolved.factory))
-    left_out = {(item.path, item.line): item.message for item in report.findings if item.code == "PS520"}
     for factory in surveyed.factories:
         place = f"{factory.path}:{factory.line}"
         if not any(resolved.factory == place for resolved in asked):
-            why = left_out.get((factory.path, factory.line)) if all_models else None
-            unasked = Parity(why=why or "not asked for; --model takes another model than the script's own, --all-models all")
-            report.models.append(ModelReport(name=factory.name, factory=place, parity=unasked))
+            why = "not asked for; --model takes another model than the script's own, --all-models all"
+            if factory in left_out:
+                why = f"{factory.name} is left out: {left_out[factory]}"
+            report.models.append(ModelReport(name=factory.name, factory=place, parity=Parity(why=why)))
 
 
 def _write(

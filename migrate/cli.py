@@ -189,7 +189,7 @@ def compile_(
     """Compile one model into a model repository, with a plan measured on this machine."""
     from ..runtime.base.session import check_device
     from ..runtime.inspect.plan_table import plan_table
-    from .stages.compile_model import CompileConfig, compile_reference
+    from .stages.compile_model import CompileConfig, compile_model
 
     try:
         config = CompileConfig(
@@ -206,11 +206,10 @@ def compile_(
         raise typer.BadParameter(str(error)) from None
     check_device(device)
     console = make_console()
-    answer = compile_reference(model, config, console=console)
-    console.print(plan_table(answer["plan"]))
-    parity = answer["parity"]
-    worst = f", largest difference {parity['max_abs']:.1e}" if parity["max_abs"] is not None else ""
-    console.print(f"parity {parity['status']}{worst}; written to {answer['artifact']}", highlight=False)
+    made = compile_model(model, config, console=console)
+    console.print(plan_table(made.plan))
+    worst = f", largest difference {made.parity.max_abs:.1e}" if made.parity.max_abs is not None else ""
+    console.print(f"parity {made.parity.status}{worst}; written to {made.artifact}", highlight=False)
 
 
 def _codes(given: list[str] | None) -> list[str]:

@@ -64,14 +64,14 @@ def prepared(
 def migrated_from(path: Path) -> tuple[Path, Path | None] | None:
     """The model repository in a folder that `headrace migrate --out` wrote, and the repository that it was made of if that is
     still there; None for any other folder."""
-    said = _read(path / MARKER)
-    if said is None:
+    record = _read(path / MARKER)
+    if record is None:
         return None
     models = next((path / name for name in MODELS_FOLDERS if any((path / name).glob("*/*/headrace.json"))), None)
     if models is None:
         return None
-    repository = Path(str(said.get("repository") or ""))
-    return models, repository if said.get("repository") and repository.is_dir() else None
+    repository = Path(str(record.get("repository") or ""))
+    return models, repository if record.get("repository") and repository.is_dir() else None
 
 
 def _read(path: Path) -> Mapping[str, Any] | None:

@@ -38,7 +38,7 @@ def main():
         console.print(f"{name} is left out: {why}")
     bench(
         BenchConfig(
-            models=given.models, out=given.out, baseline=resolve(survey(given.baseline)).recipe, peers=peers,
+            models=given.models, out=given.out, baseline=resolve(survey(given.baseline)).recipe.to_json(), peers=peers,
             concurrency=(given.concurrency,), seconds=given.seconds, rounds=given.rounds,
         ),
         console=console,

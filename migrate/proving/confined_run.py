@@ -62,8 +62,8 @@ class Completed:
                 "output": "stopped: it printed without end",
                 "disk": "stopped: it wrote more to disk than the limit",
             }[self.stopped]
-        said = [line.strip() for line in self.stderr.splitlines() if line.strip()]
-        return said[-1][:500] if said else f"ended with exit status {self.exit}"
+        lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
+        return lines[-1][:500] if lines else f"ended with exit status {self.exit}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,8 +156,8 @@ def run(
             for reader in readers:
                 reader.join()
             with open(status_read, encoding="utf-8") as file:
-                status, *told = file.read().splitlines() or [""]
-    if told == ["processes"]:
+                status, *events = file.read().splitlines() or [""]
+    if events == ["processes"]:
         stopped = "processes"
     if stopped is None and disk.growth((), now=True) > limits.disk_bytes:  # it was done before it was counted
         stopped = "disk"

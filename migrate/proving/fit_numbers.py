@@ -1,4 +1,4 @@
-"""Fit scale, mean, std and channel order to the pixels that went in and the floats that came out: exactly, or refused."""
+"""Fit scale, mean, std and channel order to the pixels that went in and the floats that came out: exactly, or rejected."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 SCALES = (1 / 255, 1.0, 1 / 256, 1 / 127.5, 1 / 128)
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not an error
+class Rejected(Exception):  # noqa: N818 - an answer, not an error
     """The transform does something that the served preprocessing cannot state. The message is the reason."""
 
 
@@ -27,7 +27,7 @@ def fit_numbers(
     count = outputs[0].shape[0]
     if planes != count:
         what = "repeats one grey channel" if planes == 1 else f"makes {count} channel(s) out of {planes}"
-        raise Refused(f"it {what} after the image left Pillow, which the served preprocessing has no step for")
+        raise Rejected(f"it {what} after the image left Pillow, which the served preprocessing has no step for")
     x = np.concatenate([image.reshape(-1, planes) for image in pixels]).astype(np.float64)
     y = np.concatenate([output.reshape(count, -1).T for output in outputs]).astype(np.float64)
     orders: list[tuple[Literal["RGB", "BGR", "L"], np.ndarray]] = (
@@ -40,9 +40,9 @@ def fit_numbers(
         offset = y.mean(axis=0) - gain * center
         if np.abs(ordered * gain + offset - y).max() <= tolerance(y):
             if not gain.all():
-                raise Refused("its output does not depend on the image")
+                raise Rejected("its output does not depend on the image")
             return name, gain, offset
-    raise Refused("its values are not one fixed scale and shift of the pixels per channel")
+    raise Rejected("its values are not one fixed scale and shift of the pixels per channel")
 
 
 def snap(

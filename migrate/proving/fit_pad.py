@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 
 from ...specs import Pad
-from .fit_numbers import Refused, fit_numbers, tolerance
+from .fit_numbers import Rejected, fit_numbers, tolerance
 
 _PLACES = ("floor", "ceil", "round", "start", "symmetric")
 Size = tuple[int, int]
 
 
 def fit_pad(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Pad:
-    """The padding that explains the operations of a journal, each with the size of the image before it. Raises Refused."""
+    """The padding that explains the operations of a journal, each with the size of the image before it. Raises Rejected."""
     fills = {tuple(op["fill"]) for _, op in seen}
     if len(fills) != 1:
-        raise Refused("the colour it pads with depends on the image")
+        raise Rejected("the colour it pads with depends on the image")
     for pad in _pads([(size, tuple(op["after"]), tuple(op["at"])) for size, op in seen]):
         return replace(pad, fill=fills.pop())
-    raise Refused("its padding makes neither a square nor a fixed size, or puts the image neither in the middle nor top left")
+    raise Rejected("its padding makes neither a square nor a fixed size, or puts the image neither in the middle nor top left")
 
 
 def _pads(seen: Sequence[tuple[Size, Size, Size | None]]) -> Iterator[Pad]:
@@ -48,16 +48,16 @@ def pad_of_arrays(pixels: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -
         try:
             insides = [_inside(output, image.shape[:2], pad) for image, output in zip(pixels, outputs, strict=True)]
             channels, gain, offset = fit_numbers(pixels, insides)
-        except Refused as refusal:
-            reason = str(refusal)
+        except Rejected as rejection:
+            reason = str(rejection)
             continue
         border = np.concatenate([_border(*pair, pad) for pair in zip(outputs, pixels, strict=True)]).astype(np.float64)
         fill = np.rint((border[0] - offset) / gain)
         if np.abs(fill * gain + offset - border).max() > tolerance(border):
-            raise Refused("it pads with a colour that is not one of 8 bits, as padding after the normalisation does")
+            raise Rejected("it pads with a colour that is not one of 8 bits, as padding after the normalisation does")
         fill = np.clip(fill, 0, 255)[:: -1 if channels == "BGR" else 1]
         return Pad(size=pad.size, fill=tuple(int(value) for value in fill), place=pad.place)
-    raise Refused(reason)
+    raise Rejected(reason)
 
 
 def _inside(output: np.ndarray, size: tuple[int, ...], pad: Pad) -> np.ndarray:

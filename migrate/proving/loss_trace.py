@@ -123,17 +123,27 @@ def _noted(source: SourceFile, loops: Iterable[TracedLoop]) -> bytes:
     return source.encode(apply_edits(source.text, edits))
 
 
+@dataclass(frozen=True, kw_only=True)
+class LossComparison:
+    """Steps compared, the largest relative difference between losses, and in words what is wrong, if anything."""
+
+    steps: int
+    max_relative: float
+    tolerance: float
+    wrong: str | None = None
+
+
 def compare_losses(
     original: Mapping[str, np.ndarray], migrated: Mapping[str, np.ndarray], loops: Sequence[TracedLoop]
-) -> tuple[int, float, float, str | None]:
-    """Steps compared, the largest relative difference, the tolerance, and in words what is wrong, if anything."""
+) -> LossComparison:
     tolerance = MIXED if any(loop.mixed for loop in loops) else EXACT
-    steps, worst = 0, 0.0
+    steps, worst, wrong = 0, 0.0, None
     for site, before in original.items():
         after = migrated.get(site, np.empty(0))
         count = min(len(before), len(after))
         if count < min(FEWEST, len(before)):
-            return steps, worst, tolerance, f"the migrated loop {site} took {len(after)} steps, the original {len(before)}"
+            wrong = f"the migrated loop {site} took {len(after)} steps, the original {len(before)}"
+            break
         one, other = before[:count], after[:count]
         with np.errstate(invalid="ignore"):
             difference = np.abs(one - other) / np.maximum(np.abs(one), 1e-6)
@@ -142,8 +152,9 @@ def compare_losses(
         worst = max(worst, float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0)))
         if worst > tolerance:
             step = int(np.argmax(~(difference <= tolerance)))
-            return steps, worst, tolerance, f"the loss of step {step + 1} is {other[step]:.7g} instead of {one[step]:.7g}"
-    return steps, worst, tolerance, None
+            wrong = f"the loss of step {step + 1} is {other[step]:.7g} instead of {one[step]:.7g}"
+            break
+    return LossComparison(steps=steps, max_relative=worst, tolerance=tolerance, wrong=wrong)
 
 
 def _called(value: ast.expr) -> str | None:

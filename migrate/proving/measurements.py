@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from .verify import Recorded
+from .worker_protocol import Timing
 
 DECADES = (-12, 2)
 """Differences are counted per power of ten, from less than 1e-11 to 10 and more."""
@@ -89,18 +89,23 @@ def _per_decade(apart: np.ndarray) -> list[int]:
     return [int(count) for count in np.bincount(decades, minlength=high - low)]
 
 
-def speeds(model: str, plan: Mapping[str, Any]) -> list[Speed]:
+def speeds(model: str, timings: Sequence[Timing]) -> list[Speed]:
     """One speed per batch size at which both eager float32 and the chosen candidate were measured."""
-    eager: dict[int, float] = {}
-    chosen: dict[int, tuple[float, str]] = {}
-    for measured in plan.get("measurements", []):
-        if measured.get("median_ms"):
-            if (measured["backend"], measured["precision"]) == ("eager", "fp32"):
-                eager[measured["bucket"]] = measured["median_ms"]
-            if measured["status"] == "won":
-                words = (measured["backend"], measured["precision"], measured.get("variant", ""))
-                chosen[measured["bucket"]] = (measured["median_ms"], " ".join(filter(None, words)))
     return [
-        Speed(model=model, batch=batch, eager_ms=eager[batch], chosen_ms=chosen[batch][0], chosen=chosen[batch][1])
-        for batch in sorted(eager.keys() & chosen.keys())
+        Speed(
+            model=model,
+            batch=chosen.bucket,
+            eager_ms=eager.median_ms or 0.0,
+            chosen_ms=chosen.median_ms or 0.0,
+            chosen=" ".join(filter(None, (chosen.backend, chosen.precision, chosen.variant))),
+        )
+        for eager, chosen in side_by_side(timings)
     ]
+
+
+def side_by_side(timings: Sequence[Timing]) -> list[tuple[Timing, Timing]]:
+    """Eager float32 and what was chosen, per batch size at which both were measured."""
+    measured = [one for one in timings if one.median_ms]
+    eager = {one.bucket: one for one in measured if (one.backend, one.precision) == ("eager", "fp32")}
+    chosen = {one.bucket: one for one in measured if one.status == "won"}
+    return [(eager[batch], chosen[batch]) for batch in sorted(eager.keys() & chosen.keys())]

@@ -1,6 +1,6 @@
 """Fit `specs.Preprocessing` to what a transform was seen doing: geometry from Pillow's journal, numbers from the pixels.
 
-Every fit is exact on all observations or refused with the reason; nothing is approximated. Sizes are (height, width).
+Every fit is exact on all observations or rejected with the reason; nothing is approximated. Sizes are (height, width).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ...specs import CenterCrop, Geometry, Pad, Preprocessing, Resize
-from .fit_numbers import Refused, fit_numbers, snap
+from .fit_numbers import Rejected, fit_numbers, snap
 from .fit_pad import fit_pad, laid, pad_of_arrays
 
 RESAMPLING = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}  # Pillow's own numbers
@@ -33,7 +33,7 @@ class Observation:
 
 
 def fit(observations: Sequence[Observation], mode: Literal["RGB", "L"], *, source: str = "") -> Preprocessing:
-    """The preprocessing that does to every observed image what the transform did. Raises Refused."""
+    """The preprocessing that does to every observed image what the transform did. Raises Rejected."""
     outputs = [rows(observation.output) for observation in observations]
     geometry = fit_geometry(observations)
     inner = [observation.pixels.shape[:2] for observation in observations]
@@ -62,9 +62,9 @@ def rows(output: np.ndarray) -> np.ndarray:
     if output.ndim == 4 and output.shape[0] == 1:
         output = output[0]
     if output.ndim == 2:
-        raise Refused("it returns a plain (height, width) array; a model needs channels first, (C, H, W)")
+        raise Rejected("it returns a plain (height, width) array; a model needs channels first, (C, H, W)")
     if output.ndim != 3 or output.shape[0] not in (1, 3):
-        raise Refused(f"it returns an array of shape {output.shape}; expected channels first, (1 or 3, height, width)")
+        raise Rejected(f"it returns an array of shape {output.shape}; expected channels first, (1 or 3, height, width)")
     return output
 
 
@@ -72,7 +72,7 @@ def fit_geometry(observations: Sequence[Observation]) -> tuple[Geometry, ...]:
     """The resizes, crops and paddings, as rules of the image size that explain every observed operation."""
     journals = [[op for op in observation.ops if not _is_idle(op)] for observation in observations]
     for op in (op for journal in journals for op in journal):
-        _refuse_inexpressible(op)
+        _reject_inexpressible(op)
     skeleton = max(([op["op"] for op in journal] for journal in journals), key=len)
     steps: list[Geometry] = []
     sizes: list[Size] = [observation.size for observation in observations]
@@ -87,10 +87,10 @@ def fit_geometry(observations: Sequence[Observation]) -> tuple[Geometry, ...]:
             if queue and queue[0]["op"] == name and tuple(queue[0]["after"]) == expected:
                 queue.pop(0)
             elif expected != sizes[index]:
-                raise Refused(f"its {name} depends on the image in a way that no fixed rule explains")
+                raise Rejected(f"its {name} depends on the image in a way that no fixed rule explains")
             sizes[index] = expected
     if any(waiting):
-        raise Refused("the operations it applies differ from image to image")
+        raise Rejected("the operations it applies differ from image to image")
     return _merged(steps)
 
 
@@ -115,15 +115,15 @@ def _is_idle(op: dict[str, Any]) -> bool:
     return op["op"] == "crop" and op.get("box") is not None and list(op["box"]) == [0, 0, op["before"][1], op["before"][0]]
 
 
-def _refuse_inexpressible(op: dict[str, Any]) -> None:
+def _reject_inexpressible(op: dict[str, Any]) -> None:
     name = op["op"]
     if name not in _FITS:
-        raise Refused(f"it calls Image.{name}, which the served preprocessing has no step for")
+        raise Rejected(f"it calls Image.{name}, which the served preprocessing has no step for")
     if op.get("reducing_gap") is not None:
-        raise Refused("its resize uses reducing_gap, an approximation that cannot be reproduced exactly")
+        raise Rejected("its resize uses reducing_gap, an approximation that cannot be reproduced exactly")
     whole = [0, 0, op["before"][1], op["before"][0]]
     if name == "resize" and op.get("box") not in (None, whole):
-        raise Refused("its resize reads only a part of the image (box=...)")
+        raise Rejected("its resize reads only a part of the image (box=...)")
 
 
 class _Filter(NamedTuple):
@@ -137,7 +137,7 @@ def _filter_of(op: dict[str, Any]) -> _Filter:
     if op.get("library") != "opencv":
         return _Filter(RESAMPLING[DEFAULT_RESAMPLING if number is None else int(number)], True, "pillow")
     if number not in OPENCV:
-        raise Refused(
+        raise Rejected(
             "it resizes with an OpenCV interpolation other than INTER_LINEAR, INTER_NEAREST and INTER_AREA, the served ones"
         )
     return _Filter(OPENCV[int(number)], False, "opencv")
@@ -146,7 +146,7 @@ def _filter_of(op: dict[str, Any]) -> _Filter:
 def _fit_resize(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Resize:
     kinds = {_filter_of(op) for _, op in seen}
     if len(kinds) != 1:
-        raise Refused("its resize changes the interpolation from image to image")
+        raise Rejected("its resize changes the interpolation from image to image")
     how = kinds.pop()
     afters = [tuple(op["after"]) for _, op in seen]
     candidates = [Resize(size=after, **how._asdict()) for after in sorted(set(afters))[:1]]
@@ -156,13 +156,13 @@ def _fit_resize(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Resize:
     for candidate in candidates:
         if all(candidate.output_size(*size) == after for (size, _), after in zip(seen, afters, strict=True)):
             return candidate
-    raise Refused("the size it resizes to is neither fixed nor a fixed short or long side")
+    raise Rejected("the size it resizes to is neither fixed nor a fixed short or long side")
 
 
 def _fit_crop(seen: Sequence[tuple[Size, dict[str, Any]]]) -> CenterCrop:
     sizes = {tuple(op["after"]) for _, op in seen}
     if len(sizes) != 1:
-        raise Refused("the size of its crop depends on the image")
+        raise Rejected("the size of its crop depends on the image")
     corners = [(size, (op["box"][1], op["box"][0])) for size, op in seen]
     return _centered(sizes.pop(), corners)
 
@@ -173,7 +173,7 @@ def _centered(size: tuple[int, ...], corners: Iterable[tuple[Size, tuple[Any, ..
         crop = CenterCrop(size=(size[0], size[1]), offset=offset)  # type: ignore[arg-type]
         if all(crop.corner(*before) == corner for before, corner in corners):
             return crop
-    raise Refused("its crop is not centred")
+    raise Rejected("its crop is not centred")
 
 
 _FITS: dict[str, Callable[..., Geometry]] = {"resize": _fit_resize, "crop": _fit_crop, "pad": fit_pad}
@@ -188,7 +188,7 @@ def _crop_of_arrays(inner: Sequence[tuple[int, ...]], outer: Sequence[tuple[int,
     if len(set(outer)) != 1 or any(
         after > before for i, o in zip(inner, outer, strict=True) for before, after in zip(i, o, strict=True)
     ):
-        raise Refused("it changes the size after the image left Pillow (on an array or a tensor)")
+        raise Rejected("it changes the size after the image left Pillow (on an array or a tensor)")
     return CenterCrop(size=(outer[0][0], outer[0][1]), offset="floor")
 
 

@@ -5,7 +5,7 @@ methods note what is called on which image, so that hand-written functions, own 
 each image carries the operations that led to it, and the last image whose pixels were read is the transform's result
 as Pillow left it.
 
-Request:  {"recipe": {root, directory, script, argv, source, callable, takes, convert?}, "probes": [paths], "out": "folder"}
+Request:  {"recipe": {root, directory, script, argv, source, expression, takes, convert?}, "probes": [paths], "out": "folder"}
 Answer:   out/trace.json  {"ok": true, "probes": [{"path", "ok", "error", "ops", "followed", "mode", "random"}]}
                           or {"ok": false, "error", "where"};  out/trace.npz  "pixels<i>" uint8, "output<i>" float
 """
@@ -272,15 +272,15 @@ def plain_value(value: Any) -> Any:
     return float(value) if float(value) != int(value) else int(value)
 
 
-def evaluate(recipe: dict[str, Any], expression: str) -> Any:
-    """Run the recipe's part of the user's script as if the script had been started there, then evaluate the expression."""
-    directory = Path(recipe["root"]) / recipe.get("directory", ".")
+def evaluate(recipe: dict[str, Any]) -> Any:
+    """Run the recipe's part of the user's script as if the script had been started there, then evaluate its expression."""
+    directory = Path(recipe["root"]) / recipe["directory"]
     script = directory / recipe["script"]
     if not script.is_file():
         script = Path(recipe["root"]) / recipe["script"]
     os.chdir(directory)
     sys.path[0] = str(script.parent)
-    sys.argv = [recipe["script"], *recipe.get("argv", [])]
+    sys.argv = [recipe["script"], *recipe["argv"]]
     module = types.ModuleType("__headrace__")
     module.__file__ = str(script)
     sys.modules[module.__name__] = module  # dataclasses look their module up by name
@@ -289,7 +289,7 @@ def evaluate(recipe: dict[str, Any], expression: str) -> Any:
     while True:
         try:
             exec(code, module.__dict__)  # noqa: S102 - its purpose
-            return eval(expression, module.__dict__)  # noqa: S307
+            return eval(recipe["expression"], module.__dict__)  # noqa: S307
         except KeyError as error:  # it expects to be started by a launcher
             asked = error.args[0] if error.args else None
             if asked not in LAUNCHER or asked in os.environ:
@@ -335,7 +335,7 @@ def observe(
         if recipe["takes"] == "image":
             given = Image.open(path)
             given.load()
-            if recipe.get("convert"):  # what the script does before it calls the transform
+            if recipe["convert"]:  # what the script does before it calls the transform
                 given = given.convert(recipe["convert"])
         outputs.append(np.asarray(transform(given)))
     first, second = outputs
@@ -359,7 +359,7 @@ def main() -> None:
     answer: dict[str, Any] = {"ok": True, "probes": []}
     arrays: dict[str, np.ndarray] = {}
     try:
-        transform = evaluate(request["recipe"], request["recipe"]["callable"])
+        transform = evaluate(request["recipe"])
     except BaseException as error:  # noqa: BLE001 - the user's code may raise anything, SystemExit too
         answer = {"ok": False, "error": f"{type(error).__name__}: {error}", "where": last_line(error)}
     else:

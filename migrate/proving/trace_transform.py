@@ -18,7 +18,8 @@ from PIL import ExifTags, Image
 
 from ...errors import SandboxError
 from ...specs import CenterCrop, Preprocessing
-from .fit_numbers import Refused, tolerance
+from ..reading.recipe import TransformRecipe
+from .fit_numbers import Rejected, tolerance
 from .sandbox import Sandbox
 from .trace_fit import Observation, fit, rows
 
@@ -70,13 +71,13 @@ class Traced:
     notes: tuple[str, ...] = ()
 
 
-def trace(recipe: dict[str, Any], sandbox: Sandbox, *, seed: int = 0) -> Traced:
-    """Recover the preprocessing of `recipe`, a `resolved.Resolved.transform_recipe`. A failure is a value with its reason."""
+def trace(recipe: TransformRecipe, sandbox: Sandbox, *, seed: int = 0) -> Traced:
+    """Recover the preprocessing of what `recipe` evaluates to. A failure is a value with its reason."""
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
     probes = write_probes(readable, seed)
     request = readable / "request.json"
     paths = [str(probe.path) for probe in probes]
-    request.write_text(json.dumps({"recipe": recipe, "probes": paths, "out": str(writable)}), encoding="utf-8")
+    request.write_text(json.dumps({"recipe": recipe.to_json(), "probes": paths, "out": str(writable)}), encoding="utf-8")
     done = sandbox.run([str(PROBE), str(request)], writable)
     answer_file = writable / "trace.json"
     if not done.ok or not answer_file.exists():
@@ -91,7 +92,7 @@ def trace(recipe: dict[str, Any], sandbox: Sandbox, *, seed: int = 0) -> Traced:
             replace(probe, found=found, output=arrays.get(f"output{index}"), pixels=arrays.get(f"pixels{index}"))
             for index, (probe, found) in enumerate(zip(probes, answer["probes"], strict=True))
         ]
-    return _conclude(probes, sandbox, recipe.get("source_at", ""))
+    return _conclude(probes, sandbox, recipe.source_at)
 
 
 def _conclude(probes: list[Probe], sandbox: Sandbox, source: str) -> Traced:
@@ -103,8 +104,8 @@ def _conclude(probes: list[Probe], sandbox: Sandbox, source: str) -> Traced:
             if any(replace(known, upright=False) == made for known in candidates):
                 continue
             made, difference, remarks = _prove_either(made, probes, mode, sandbox)
-        except Refused as refusal:
-            reasons.append(str(refusal))
+        except Rejected as rejection:
+            reasons.append(str(rejection))
             continue
         except SandboxError as error:
             return Traced(why=str(error))
@@ -117,21 +118,21 @@ def _conclude(probes: list[Probe], sandbox: Sandbox, source: str) -> Traced:
 
 
 def _fit_mode(probes: list[Probe], mode: Literal["RGB", "L"], source: str) -> Preprocessing:
-    """Fit on the probes that reach the transform in `mode`, whatever mode they end in. Raises Refused."""
+    """Fit on the probes that reach the transform in `mode`, whatever mode they end in. Raises Rejected."""
     mine = [probe for probe in probes if probe.mode == mode and not probe.for_proof]
     followed = [probe for probe in mine if probe.found.get("followed")]
     for probe in followed:
-        _refuse_grey_detour(probe.found["ops"], mode)
+        _reject_grey_detour(probe.found["ops"], mode)
     if len(followed) < 4:
         if any(probe.found.get("mode") for probe in mine):
-            raise Refused("it rebuilds or pads the image outside of Pillow's resize and crop, so its steps cannot be followed")
+            raise Rejected("it rebuilds or pads the image outside of Pillow's resize and crop, so its steps cannot be followed")
         errors = [probe.found["error"] for probe in mine if not probe.found["ok"]]
-        raise Refused(f"it fails on {mode} images: {errors[0]}" if errors else "it reads images without Pillow")
+        raise Rejected(f"it fails on {mode} images: {errors[0]}" if errors else "it reads images without Pillow")
     ends = {probe.found["mode"] for probe in followed}
     if len(ends) != 1:
-        raise Refused("the mode of its result differs from image to image")
+        raise Rejected("the mode of its result differs from image to image")
     if mode == "L" and ends == {"RGB"}:  # it converts by itself, so the colour probes say all, and grey ones less
-        raise Refused("it converts grey images to colour, yet does not work on colour images")
+        raise Rejected("it converts grey images to colour, yet does not work on colour images")
     observations = [
         Observation(size=probe.size, ops=probe.found["ops"], pixels=probe.pixels, output=probe.output)
         for probe in followed
@@ -140,12 +141,14 @@ def _fit_mode(probes: list[Probe], mode: Literal["RGB", "L"], source: str) -> Pr
     return fit(observations, ends.pop(), source=source)
 
 
-def _refuse_grey_detour(ops: Sequence[dict[str, Any]], mode: str) -> None:
+def _reject_grey_detour(ops: Sequence[dict[str, Any]], mode: str) -> None:
     converts = [op for op in ops if op["op"] == "convert"]
     if any(op.get("matrix") for op in converts):
-        raise Refused("it converts colours with a matrix of its own")
+        raise Rejected("it converts colours with a matrix of its own")
     if mode == "RGB" and "L" in [op["mode"] for op in converts if op.get("mode")][:-1]:
-        raise Refused("it turns the image grey and then back to three channels, which the served preprocessing has no step for")
+        raise Rejected(
+            "it turns the image grey and then back to three channels, which the served preprocessing has no step for"
+        )
 
 
 def _prove_either(
@@ -154,15 +157,15 @@ def _prove_either(
     """As `_prove`, with `upright` where only an image that lies on its side says that the transform stands images upright."""
     try:
         return (made, *_prove(made, probes, mode, sandbox))
-    except Refused as refusal:
-        if ON_ITS_SIDE not in str(refusal):  # the last probes: all others agree
+    except Rejected as rejection:
+        if ON_ITS_SIDE not in str(rejection):  # the last probes: all others agree
             raise
     upright = replace(made, upright=True)
     return (upright, *_prove(upright, probes, mode, sandbox))
 
 
 def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox) -> tuple[float, list[str]]:
-    """The largest difference to the runtime's rows, over all probes of that mode. Raises Refused when it is a real one."""
+    """The largest difference to the runtime's rows, over all probes of that mode. Raises Rejected when it is a real one."""
     usable = [(probe, probe.output) for probe in probes if probe.output is not None]
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
     request, out = readable / "proof.json", writable / "proof.npz"
@@ -176,7 +179,7 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
         for index, (probe, output) in enumerate(usable):
             try:
                 wanted = rows(output)
-            except Refused:
+            except Rejected:
                 if probe.mode == mode:
                     raise
                 wanted = output  # four channels of an RGBA image, say: a difference like others
@@ -186,14 +189,14 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
             if probe.mode == mode:
                 if not agrees:
                     reason = f"what it does to {probe.path.name} could not be reproduced exactly (off by {difference:.3g})"
-                    raise Refused(reason)
+                    raise Rejected(reason)
                 worst, proofs = max(worst, difference), proofs + probe.for_proof
             elif not agrees and probe.mode in OTHER_MODES:
                 remarks.append(
                     f"{probe.mode} images are converted to {made.mode} before any other step, unlike in the transform"
                 )
     if proofs < 3:
-        raise Refused(f"it fails on most {mode} images, so nothing could be proved")
+        raise Rejected(f"it fails on most {mode} images, so nothing could be proved")
     return worst, remarks
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import threading
@@ -15,6 +14,7 @@ from types import TracebackType
 
 from .confined_run import Completed, Limits
 from .sandbox import Sandbox
+from .worker_protocol import Forward, encode
 
 SERVER = ("-P", "-m", "headrace.migrate.worker.server")
 _GRACE = 60.0  # seconds: the server ends a worker in time by itself, unless the user's code stopped the server
@@ -39,7 +39,7 @@ class WorkerPool:
         self._ended: Completed | None = None
         self._token = ""
         self._status = 0
-        self._told = threading.Event()
+        self._answered = threading.Event()
         self._on_line: Callable[[str], None] | None = None
 
     @property
@@ -53,17 +53,17 @@ class WorkerPool:
             self._start()
         assert self._end is not None
         limit = self._sandbox.limits.timeout
-        self._told.clear()
+        self._answered.clear()
         self._token, self._on_line = secrets.token_hex(8), on_line
         started = time.monotonic()
-        line = json.dumps({"request": str(request), "response": str(response), "token": self._token})
+        line = encode(Forward(request=str(request), response=str(response), token=self._token))
         os.write(self._end, f"{line}\n".encode())
-        told = self._told.wait(limit + _GRACE)
-        if not told:
+        answered = self._answered.wait(limit + _GRACE)
+        if not answered:
             self._finish()
         if response.exists():
             return None
-        if not told or time.monotonic() - started >= limit:
+        if not answered or time.monotonic() - started >= limit:
             return f"stopped after {time.monotonic() - started:.0f} s, the time limit"
         if self._ended is not None:
             return self._ended.why
@@ -82,7 +82,7 @@ class WorkerPool:
                 self._ended = self._sandbox.run(arguments, self.folder, limits=limits, on_line=self._line, stop=stop)
             finally:
                 self._over = True
-                self._told.set()
+                self._answered.set()
 
         self._thread = threading.Thread(target=serve, args=(self._stop,), name="headrace-worker-pool", daemon=True)
         self._thread.start()
@@ -93,7 +93,7 @@ class WorkerPool:
         if word == "ANSWERED" and token == self._token:
             with contextlib.suppress(ValueError):
                 self._status = int(status)
-            self._told.set()
+            self._answered.set()
         elif self._on_line is not None:
             self._on_line(line)
 

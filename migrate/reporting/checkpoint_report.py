@@ -38,7 +38,7 @@ def file_of(site: CheckpointSite, surveyed: Survey, resolved: Resolved) -> str:
     if isinstance(literal, str):
         return literal
     name = site.expression.rpartition(".")[2]
-    argv = list(resolved.recipe.get("argv", []))
+    argv = resolved.recipe.argv
     scripts = [script for script in surveyed.scripts if script.path == site.path] or list(surveyed.scripts)
     for option in (option for script in scripts for option in script.options if option.dest == name):
         for flag in option.flags:

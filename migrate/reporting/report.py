@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +14,7 @@ from ..resolving.resolved import ChainStep
 
 if TYPE_CHECKING:
     from ..proving.measurements import Agreement, Losses, Speed
+    from ..proving.worker_protocol import Timing
     from ..rewriting.rewrite import Change
 
 SCHEMA = 1
@@ -49,18 +50,20 @@ class Speedup:
     chosen: str
 
     @classmethod
-    def of(cls, batch: int, eager: Mapping[str, Any], chosen: Mapping[str, Any]) -> Speedup:
-        """From two measurements of a plan, in its JSON form."""
-        before, after = float(eager["median_ms"]), float(chosen["median_ms"])
-        off, other = (float(item.get("spread_ms") or 0.0) / 2 for item in (eager, chosen))
+    def of(cls, eager: Timing, chosen: Timing) -> Speedup:
+        """From two candidates that were measured at one batch size."""
+        assert eager.median_ms is not None
+        assert chosen.median_ms is not None
+        before, after = eager.median_ms, chosen.median_ms
+        off, other = ((item.spread_ms or 0.0) / 2 for item in (eager, chosen))
         return cls(
-            batch=batch,
+            batch=chosen.bucket,
             eager_ms=round(before, 4),
             graph_ms=round(after, 4),
             ratio=round(before / after, 3),
             ratio_low=round(max(0.0, before - off) / (after + other), 3),
             ratio_high=round((before + off) / max(after - other, after / 2), 3),
-            chosen=f"{chosen['backend']} {chosen['precision']}",
+            chosen=f"{chosen.backend} {chosen.precision}",
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..reading.calls import SliceError
 from ..reading.facts import Factory, Script
+from ..reading.recipe import Recipe
 from ..reading.scopes import Module, dotted, last_name
 from ..reading.source import NOTEBOOK
 from ..slicing.factories import is_zoo_constructor, makes_itself
@@ -196,7 +197,7 @@ def _import_folder(known: ProjectIndex, factory: Factory) -> str:
     return min(above, key=len, default=folder)
 
 
-def direct(root: Path, known: ProjectIndex, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
+def direct(root: Path, known: ProjectIndex, factory: Factory, call: ast.Call | None) -> Recipe:
     """The recipe of a factory called alone, from the folder of its package; a notebook's is a slice of its cells."""
     if factory.path.endswith(NOTEBOOK):
         return _from_notebook(root, known, factory, call)
@@ -207,17 +208,11 @@ def direct(root: Path, known: ProjectIndex, factory: Factory, call: ast.Call | N
     name = "model" if factory.name != "model" else "built"
     text = ast.unparse(call) if call is not None else f"{factory.name}()"
     source = f"from {module} import {factory.name}\n{name} = {text}\n"
-    made = {
-        "root": str(root.resolve()),
-        "directory": folder or ".",
-        "script": posixpath.join(folder, "build_model.py"),
-        "argv": [],
-        "source": source,
-    }
-    return made, name
+    script = posixpath.join(folder, "build_model.py")
+    return Recipe(root=str(root.resolve()), directory=folder or ".", script=script, source=source, expression=name)
 
 
-def _from_notebook(root: Path, known: ProjectIndex, factory: Factory, call: ast.Call | None) -> tuple[dict[str, Any], str]:
+def _from_notebook(root: Path, known: ProjectIndex, factory: Factory, call: ast.Call | None) -> Recipe:
     """Nothing can import a notebook: the program is what its cells do to define the factory, and the call after them."""
     notebook = known.repository.modules[factory.path]
     made = call if call is not None else ast.Call(ast.Name(factory.name, ast.Load()), [], [])
@@ -225,4 +220,4 @@ def _from_notebook(root: Path, known: ProjectIndex, factory: Factory, call: ast.
         Point(notebook, None, None, made)
     )
     written = write(program, known.repository, posixpath.dirname(factory.path), "model")
-    return recipe(root, notebook, known.repository, written, ()), written.expression
+    return recipe(root, notebook, known.repository, written, ())

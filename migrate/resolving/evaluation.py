@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ..reading.calls import Calls, bind
 from ..reading.scopes import Function, Module, bound_names, last_name, parameters
@@ -37,7 +38,7 @@ class EvaluationTransform:
 
     point: Point
     stack: tuple[tuple[Module, ast.Call], ...]
-    takes: str
+    takes: Literal["image", "path"]
     convert: str | None
     """The PIL mode that the image is brought to first, where the code says it."""
     path: str

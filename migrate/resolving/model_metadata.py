@@ -6,10 +6,10 @@ import ast
 import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..reading.calls import SliceError
 from ..reading.facts import Survey
+from ..reading.recipe import Recipe, TransformRecipe
 from ..reading.scopes import Module
 from ..slicing.interprocedural import Point, ProgramSlicer
 from ..slicing.liveness import Options
@@ -44,24 +44,24 @@ class ModelMetadata:
         labels = find_class_names(nearby)
         size = None
         if transform is not None and found is not None:
-            size = from_transform(f"{transform['source']}\n{ast.unparse(found.definition)}", found.convert)
+            size = from_transform(f"{transform.source}\n{ast.unparse(found.definition)}", found.convert)
         if size is None:
-            size = from_data_set(nearby, transform_resizes=transform is not None and "esize" in transform["source"])
+            size = from_data_set(nearby, transform_resizes=transform is not None and "esize" in transform.source)
         if size is None and resolved.factory is not None:
             module = self.known.repository.modules[resolved.factory.rpartition(":")[0]]
-            size = stated_size(module, resolved.factory_name or "", resolved.recipe["source"])
+            size = stated_size(module, resolved.factory_name or "", resolved.recipe.source)
         names = self._program(labels.point, (), "names") if labels is not None else None
         return replace(
             resolved,
             transform_recipe=transform,
             class_names=labels.names if labels is not None else None,
-            class_names_recipe={**names[0], "names": names[1]} if names is not None else None,
+            class_names_recipe=names,
             input_size=size,
             image_size=from_data_set(nearby, transform_resizes=False),
             findings=tuple(self.settings.findings),
         )
 
-    def _program(self, point: Point, stack: Sequence[tuple[Module, ast.Call]], name: str) -> tuple[dict[str, Any], str] | None:
+    def _program(self, point: Point, stack: Sequence[tuple[Module, ast.Call]], name: str) -> Recipe | None:
         script = self.construction.script
         program_slicer = ProgramSlicer(
             self.known.repository,
@@ -75,17 +75,17 @@ class ModelMetadata:
             return None
         written = write(program, self.known.repository, posixpath.dirname(script.path), name)
         argv = self.settings.argv(script, options_of(written, program, script))
-        return recipe(self.survey.root, self.module, self.known.repository, written, argv), written.expression
+        return recipe(self.survey.root, self.module, self.known.repository, written, argv)
 
-    def _transform(self) -> tuple[dict[str, Any] | None, EvaluationTransform | None]:
+    def _transform(self) -> tuple[TransformRecipe | None, EvaluationTransform | None]:
         script, site = self.construction.script, self.construction.site
         for candidate in [site, *rank_sites(self.known, script), *self._neighbours()]:
             found = Tracer(self.known.calls, self.module).transform(candidate)
             made = self._program(found.point, found.stack, "transform") if found is not None else None
             if found is not None and made is not None:
                 where = f"{found.path}:{found.line}"
-                more = {"callable": made[1], "takes": found.takes, "convert": found.convert, "source_at": where}
-                return {**made[0], **more}, found
+                more = TransformRecipe(**vars(made), takes=found.takes, convert=found.convert, source_at=where)
+                return more, found
         message = "the evaluation transform could not be followed from the model's call to its definition"
         self.settings.remark(site.fact.path, site.fact.call_line, "PS013", message)
         return None, None

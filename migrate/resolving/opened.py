@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from dataclasses import dataclass
+from typing import Literal
 
 from ..reading.scopes import Function, Module, bound_names, last_name
 
@@ -21,7 +22,7 @@ class Opened:
     """`callable` is an expression, valid just before `statement`; `convert` a PIL mode that the image is brought to first."""
 
     callable: ast.expr
-    takes: str
+    takes: Literal["image", "path"]
     convert: str | None
     statement: ast.stmt
     line: int
@@ -36,7 +37,7 @@ def opened_image(module: Module, function: Function | None, statement: ast.stmt 
     if len({ast.dump(node) for node in openings}) != 1:
         return None
     pillow = (module.expand(openings[0].func) or "") in _PILLOW
-    name = "image" if pillow else "path"
+    name: Literal["image", "path"] = "image" if pillow else "path"
     key = ast.dump(openings[0])
 
     class Cut(ast.NodeTransformer):

@@ -9,13 +9,14 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ...errors import AmbiguousError, MigrateError, NothingToMigrateError
 from ..reading.arguments import flag_of
 from ..reading.calls import SliceError
 from ..reading.facts import CheckpointSite, Factory, Option, Script, Survey
 from ..reading.finding import Finding
+from ..reading.recipe import Recipe
 from ..reading.source import NOTEBOOK
 from ..slicing.checkpoint_loading import loading_modules
 from ..slicing.pretrained import without_weights
@@ -163,7 +164,7 @@ class _Resolver:
                 return item
         for item in several if not any(factory.name == self.model for factory in self.survey.factories) else ():
             if self.model in (item.site.fact.model, item.site.fact.model.rpartition(".")[2]):
-                self.model = None  # said, and found
+                self.model = None  # asked for, and found
                 return item
         if len(several) == 1 or self.model is not None:
             return several[0]
@@ -257,14 +258,13 @@ class _Resolver:
             raise MigrateError(
                 f"no script says how {factory.name} loads its weights; --checkpoint needs one that does (--entry)"
             )
-        made, name = direct(self.survey.root, self.known, factory, call)
+        made = direct(self.survey.root, self.known, factory, call)
         module = self.known.repository.modules[factory.path]
-        source = without_weights(made["source"], module)
-        bare = {**made, "model": name, "source": source} if source != made["source"] else None
+        source = without_weights(made.source, module)
         base = Resolved(
             name=_tidy(factory.name),
-            recipe={**made, "model": name},
-            fallback_recipe=bare,
+            recipe=made,
+            fallback_recipe=replace(made, source=source) if source != made.source else None,
             factory=f"{factory.path}:{factory.line}",
             factory_name=factory.name,
             chain=(
@@ -272,7 +272,7 @@ class _Resolver:
                     "factory", factory.path, factory.line, ast.unparse(call) if call is not None else f"{factory.name}()"
                 ),
             ),
-            input_size=stated_size(module, factory.name, made["source"]),
+            input_size=stated_size(module, factory.name, made.source),
             findings=tuple(self.settings.findings),
         )
         if near is not None:
@@ -324,7 +324,7 @@ class _Resolver:
             message = f"{script.path} must be told its weights ({flag_of(weights)}); give --checkpoint FILE"
             self.settings.findings.append(Finding(script.path, weights.line, 0, "PS010", message, "warning"))
         argv = self.settings.argv(script, options)
-        made = {**recipe(self.survey.root, module, known.repository, written, argv), "model": written.expression}
+        made = recipe(self.survey.root, module, known.repository, written, argv)
         fallback = self._fallback(construction, made, written.source, given)
         factory = self._factory(construction, ast.parse(written.source), chooser, given)
         value = given.get(chooser.dest) if chooser is not None else None
@@ -342,15 +342,14 @@ class _Resolver:
             script=script,
             loop=construction.site.fact,
             checkpoints=self._checkpoints(construction, written),
-            image_argument=script.image_argument,
             findings=tuple(self.settings.findings),
         )
         return ModelMetadata(self.survey, self.known, self.settings, construction).add_to(resolved)
 
     def _configuration(self, script: Script, option: Option) -> str | None:
         """The file that a required `--cfg FILE` can only mean; None when the option is no such one, or the user gave it."""
-        said = {item.partition("=")[0] for item in self.settings.arguments}
-        if said & set(option.flags) or (option.positional and self.settings.arguments):
+        given_flags = {item.partition("=")[0] for item in self.settings.arguments}
+        if given_flags & set(option.flags) or (option.positional and self.settings.arguments):
             return None
         files = configuration_files(self.survey.root, option)
         module = self.known.repository.modules[script.path]
@@ -380,9 +379,7 @@ class _Resolver:
             return None
         return self._direct(factory, call, construction)
 
-    def _fallback(
-        self, construction: Construction, made: dict[str, Any], source: str, given: dict[str, str]
-    ) -> dict[str, Any] | None:
+    def _fallback(self, construction: Construction, made: Recipe, source: str, given: dict[str, str]) -> Recipe | None:
         folder = posixpath.dirname(construction.script.path)
         try:
             bare = construct(self.known, construction.script, site=construction.site, checkpoints=False)
@@ -396,8 +393,8 @@ class _Resolver:
         options = options_of(written, bare.program, construction.script)
         known = {option.dest for option in options}
         settings = Settings(arguments=self.settings.arguments, given={k: v for k, v in given.items() if k in known})
-        argv = settings.argv(construction.script, options)
-        return {**made, "source": written.source, "argv": argv, "model": written.expression}
+        argv = tuple(settings.argv(construction.script, options))
+        return replace(made, source=written.source, argv=argv, expression=written.expression)
 
     def _factory(
         self, construction: Construction, tree: ast.Module, chooser: Option | None, given: dict[str, str]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from ..reading.facts import CheckpointSite, Loop, Script
 from ..reading.finding import Finding
+from ..reading.recipe import Recipe, TransformRecipe
 
 
 @dataclass(frozen=True)
@@ -21,15 +22,11 @@ class ChainStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """One model of a repository, and how to build it again.
-
-    A recipe is {"root", "directory", "script", "argv", "source", "model"}: `source` is the script reduced to what is needed,
-    `model` the expression that names the model after it ran.
-    """
+    """One model of a repository, and how to build it again."""
 
     name: str
-    recipe: dict[str, Any]
-    fallback_recipe: dict[str, Any] | None = None
+    recipe: Recipe
+    fallback_recipe: Recipe | None = None
     """The same without the steps that load checkpoints; None when there are none."""
     factory: str | None = None
     """ "path:line" of the class or function that builds it, as far as static reading tells."""
@@ -39,17 +36,14 @@ class Resolved:
     loop: Loop | None = None
     """The model call whose model this is."""
     checkpoints: tuple[CheckpointSite, ...] = ()
-    transform_recipe: dict[str, Any] | None = None
-    """The recipe's keys without "model", plus "callable" (an expression), "takes" ("image": a PIL image, or "path"),
-    "convert" (the PIL mode that the image is brought to before the callable gets it, or None where the code does not say),
-    and "source_at" ("path:line"); None when no evaluation transform was found."""
+    transform_recipe: TransformRecipe | None = None
+    """The evaluation transform; None when none was found."""
     class_names: tuple[str, ...] | None = None
     """Where they are literal in the source."""
-    class_names_recipe: dict[str, Any] | None = None
-    """The recipe's keys without "model", plus "names": an expression that evaluates to a list, or a dict by index or name."""
+    class_names_recipe: Recipe | None = None
+    """Evaluates to a list, or a dict by index or name."""
     input_size: tuple[int, int, int] | None = None
     """(channels, height, width) where the repository states it."""
     image_size: tuple[int, int, int] | None = None
     """(channels, height, width) of the images before any transform, where they are those of a published data set."""
-    image_argument: str | None = None
     findings: tuple[Finding, ...] = ()

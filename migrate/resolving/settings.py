@@ -34,8 +34,8 @@ class Settings:
 
     def argv(self, script: Script, options: Sequence[Option]) -> list[str]:
         """The user's arguments, the chosen values of those options that a program has, and what else it must have."""
-        said = {item.partition("=")[0] for item in self.arguments}
-        left = [option for option in options if not said & set(option.flags)]
+        given_flags = {item.partition("=")[0] for item in self.arguments}
+        left = [option for option in options if not given_flags & set(option.flags)]
         for option in left:
             unknown = option.required and option.dest not in self.given and not option.choices
             if unknown and not _HARMLESS.search(option.dest) and not (option.positional and self.arguments):

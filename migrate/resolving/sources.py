@@ -36,10 +36,6 @@ class Sources:
         self.calls = calls
         self.entry = entry
 
-    def call_sites(self, place: Place, function: Function, name: str) -> Iterator[Place]:
-        """What the calls of a function give for one of its parameters."""
-        yield from self._argument(place, function, name)
-
     def of(self, place: Place) -> Iterator[Place]:
         """The places where the value of a name or attribute may come from, the nearest first."""
         node = place.expression
@@ -55,7 +51,7 @@ class Sources:
             if found:
                 return
             if node.id in {argument.arg for argument in parameters(place.function)}:
-                yield from self._argument(place, place.function, node.id)
+                yield from self.call_sites(place, place.function, node.id)
                 return
             outer = place.module.function_of(place.function)
             if outer is not None:
@@ -89,7 +85,8 @@ class Sources:
         for _, item in sorted(found, key=lambda pair: -pair[0]):
             yield item
 
-    def _argument(self, place: Place, function: Function, name: str) -> Iterator[Place]:
+    def call_sites(self, place: Place, function: Function, name: str) -> Iterator[Place]:
+        """What the calls of a function give for one of its parameters."""
         skip = 1 if place.module.class_of(function) is not None else 0
         sites = [place.stack[0]] if place.stack else self._callers(place.module, function)
         for where, call in sites:

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..reading.arguments import read_options
 from ..reading.facts import Factory, Option, Script
 from ..reading.nodes import inside
+from ..reading.recipe import Recipe
 from ..reading.scopes import Module, Repository, bound_names, last_name
 from ..reading.source import walk
 from .interprocedural import Program
@@ -90,15 +90,15 @@ def working_folder(script: Module, repository: Repository) -> str:
     return folder
 
 
-def recipe(root: Path, script: Module, repository: Repository, written: Written, argv: Iterable[str]) -> dict[str, Any]:
-    """The recipe without the key that names its result."""
-    return {
-        "root": str(root.resolve()),
-        "directory": working_folder(script, repository),
-        "script": script.path,
-        "argv": list(argv),
-        "source": written.source,
-    }
+def recipe(root: Path, script: Module, repository: Repository, written: Written, argv: Iterable[str]) -> Recipe:
+    return Recipe(
+        root=str(root.resolve()),
+        directory=working_folder(script, repository),
+        script=script.path,
+        argv=tuple(argv),
+        source=written.source,
+        expression=written.expression,
+    )
 
 
 def model_option(options: Iterable[Option], factories: Iterable[Factory], wanted: str | None) -> Option | None:

@@ -17,7 +17,7 @@ from ..resolving.resolve import resolve
 from ..resolving.resolved import Resolved
 from ..survey.survey import project_index
 from .migration import Migration
-from .package_model import package_model, serve
+from .package_model import ModelOutcome, package_model, serve
 from .script_runs import Originals
 from .worker_client import model_name
 
@@ -133,34 +133,34 @@ def _is_literal(call: ast.Call) -> bool:
 
 
 def package_all(
-    migration: Migration, models: Sequence[tuple[ModelReport, Resolved]], originals: Originals, models_folder: str
-) -> bool:
-    """Package every model into one repository of models, and load them all in a fresh process; whether there is any.
+    migration: Migration, models: Sequence[Resolved], originals: Originals, models_folder: str
+) -> list[ModelOutcome]:
+    """Package every model into one repository of models, and load them all in a fresh process.
 
     One that fails stops no other. Their workers run one after the other, each in a process of its own.
     """
-    if len(models) == 1 and models[0][0] is migration.report.models[0]:
-        return package_model(migration, models[0][1], originals, models_folder)
-    names = unique_names([resolved.name for _, resolved in models])
+    if len(models) == 1:
+        return serve(migration, [package_model(migration, models[0], originals, models_folder)])
+    names = unique_names([resolved.name for resolved in models])
     alone = migration.options.tuning_seconds or (_SECONDS_ON_A_GPU if migration.options.device == "cuda" else _SECONDS)
-    seconds = min(alone, max(_LEAST_SECONDS, _SHARE * alone / len(models)))
-    made: list[ModelReport] = []
+    seconds = min(alone, max(_LEAST_SECONDS, _SHARE * alone / len(models))) if models else alone
+    outcomes: list[ModelOutcome] = []
     with WorkerPool(migration.sandbox) as pool:
         shared = replace(migration, pool=pool, options=replace(migration.options, tuning_seconds=seconds))
-        for index, ((entry, resolved), name) in enumerate(zip(models, names, strict=True)):
+        for index, (resolved, name) in enumerate(zip(models, names, strict=True)):
             shared.stages.prefix = f"{index + 1}/{len(models)} {name}: "
+            listed = ModelReport(name=resolved.name, factory=resolved.factory)
             try:
                 if index:  # its construction reads the files as they came, whatever was repaired in them
                     shared = replace(shared, unrepaired=resolved)
-                if package_model(shared, replace(resolved, name=name), originals, models_folder, entry=entry):
-                    made.append(entry)
+                outcome = package_model(shared, replace(resolved, name=name), originals, models_folder)
+                built = outcome.model.built
+                outcomes.append(outcome if built else replace(outcome, model=replace(listed, parity=outcome.model.parity)))
             except AmbiguousError as error:
-                entry.parity = Parity(why=str(error))
-                shared.remark("PS520", f"{name} is left out: {error}", "warning", entry.factory or "")
+                outcomes.append(ModelOutcome(model=replace(listed, parity=Parity(why=str(error)))))
+                shared.remark("PS520", f"{name} is left out: {error}", "warning", resolved.factory or "")
         shared.stages.prefix = ""
-    if made:
-        serve(migration, made)
-    return bool(made)
+    return serve(migration, outcomes)
 
 
 def unique_names(names: Sequence[str]) -> list[str]:

@@ -7,13 +7,15 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 
 from ...errors import AmbiguousError, MigrateError
 from ..proving.confined_run import Limits
 from ..proving.sandbox import Sandbox
+from ..proving.worker_protocol import Failed, Inspected, ModelPackaged, Package, Response, Row
+from ..reading.recipe import Recipe
 from .progress import Stages
 from .worker_client import ask, inspect, model_name
 
@@ -63,8 +65,8 @@ class CompileConfig:
             raise ValueError(f"input_size must be positive, got {self.input_size}")
 
 
-def compile_reference(reference: str, config: CompileConfig, *, console: Console | None = None) -> dict[str, Any]:
-    """Build the model in a confined subprocess, compile it, and write it to `config.out/NAME`; the worker's answer.
+def compile_model(reference: str, config: CompileConfig, *, console: Console | None = None) -> ModelPackaged:
+    """Build the model in a confined subprocess, compile it, and write it to `config.out/NAME`.
 
     Without a checkpoint the weights are as the constructor leaves them, and parity is proved on a randomised copy.
     Raises MigrateError saying what failed, AmbiguousError where `--input-size` must be given.
@@ -78,29 +80,29 @@ def compile_reference(reference: str, config: CompileConfig, *, console: Console
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch, Stages(console) as stages:
         sandbox = Sandbox(scratch=Path(scratch), limits=limits, trusted=config.trust_checkpoint, results=out)
         stages.start("Building the model")
-        seen = _checked(reference, inspect(recipe, config.input_size, sandbox))
-        row = config.input_size or _only_size(seen)
-        name = config.name or model_name(seen["class"])
-        request = {
-            "task": "package",
-            "recipe": recipe,
-            "name": name,
-            "out": str(out / name),
-            "input": list(row),
-            "images": None,
-            "labels": None,
-            "preprocessing": None,
-            "precision": config.precision,
-            "device": config.device,
-            "randomise": config.checkpoint is None,
-            "max_tuning_seconds": config.max_tuning_seconds,
-            "provenance": {"reference": reference, "checkpoint": str(config.checkpoint) if config.checkpoint else None},
-        }
-        return _checked(reference, ask(request, sandbox, stages.start("Capturing, tuning, proving")))
+        seen = inspect(recipe, config.input_size, sandbox)
+        if isinstance(seen, Failed):
+            raise _error(reference, seen)
+        name = config.name or model_name(seen.class_name)
+        request = Package(
+            recipe=recipe,
+            name=name,
+            out=str(out / name),
+            input=config.input_size or _only_size(seen),
+            precision=config.precision,
+            device=config.device,
+            max_tuning_seconds=config.max_tuning_seconds,
+            randomise=config.checkpoint is None,
+            provenance={"reference": reference, "checkpoint": str(config.checkpoint) if config.checkpoint else None},
+        )
+        made = ask(request, sandbox, stages.start("Capturing, tuning, proving"))
+        if not isinstance(made, ModelPackaged):
+            raise _error(reference, made)
+        return made
 
 
-def recipe_of(reference: str, checkpoint: Path | None) -> dict[str, Any]:
-    """The recipe (see `worker/recipe.py`) of a model named by file or module. Raises MigrateError when it names none."""
+def recipe_of(reference: str, checkpoint: Path | None) -> Recipe:
+    """The recipe of a model named by file or module. Raises MigrateError when it names none."""
     place, _, expression = reference.partition(":")
     if not place or not expression:
         raise MigrateError(f"{reference!r} names no model; write FILE.py:EXPRESSION or package.module:EXPRESSION")
@@ -118,22 +120,20 @@ def recipe_of(reference: str, checkpoint: Path | None) -> dict[str, Any]:
     source = SOURCE.format(module=module, expression=expression)
     if checkpoint is not None:
         source += LOAD.format(path=os.fspath(checkpoint.resolve()))
-    return {"root": str(root), "directory": ".", "script": script, "argv": [], "source": source, "model": "model"}
+    return Recipe(root=str(root), script=script, source=source, expression="model")
 
 
-def _checked(reference: str, answer: dict[str, Any]) -> dict[str, Any]:
-    if not answer["ok"]:
-        told = str(answer["error"])  # a failed capture lists its obstacles here, each with its own place
-        place = answer.get("where")
-        where = f"{place}: " if place and not told.startswith(str(place)) else ""
-        raise MigrateError(f"{reference}: {where}{told}")
-    return answer
+def _error(reference: str, answer: Response) -> MigrateError:
+    if not isinstance(answer, Failed):
+        return MigrateError(f"{reference}: the worker answered something else: {type(answer).__name__}")
+    # a failed capture lists its obstacles in the error, each with its own place
+    where = f"{answer.where}: " if answer.where and not answer.error.startswith(answer.where) else ""
+    return MigrateError(f"{reference}: {where}{answer.error}")
 
 
-def _only_size(seen: dict[str, Any]) -> tuple[int, int, int]:
+def _only_size(seen: Inspected) -> Row:
     """The size the model itself proves unique; nothing is guessed."""
-    if seen["input"]:
-        channels, height, width = seen["input"]
-        return channels, height, width
-    sizes = [",".join(map(str, size)) for size in seen["candidates"]]
+    if seen.input is not None:
+        return seen.input
+    sizes = [",".join(map(str, size)) for size in seen.candidates]
     raise AmbiguousError("the model takes inputs of several sizes", candidates=sizes, flag="--input-size")

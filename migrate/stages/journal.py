@@ -67,7 +67,7 @@ def write_in_place(root: Path, changes: Sequence[Change], models: Path | None = 
             _mark(entry, "done")
         except OSError as error:
             _restore(root, journal, entry)
-            raise MigrateError(f"cannot write in place: {_said(error)}; the files are as they were") from error
+            raise MigrateError(f"cannot write in place: {_reason(error)}; the files are as they were") from error
         except BaseException:
             if entry.exists() and not _finished(entry):
                 _restore(root, journal, entry)
@@ -165,7 +165,7 @@ def _prepare(root: Path, journal: Path, wanted: dict[str, Change], models: Path 
         _flush(journal)
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
-        raise MigrateError(f"cannot prepare the journal in {journal}: {_said(error)}; nothing was changed") from error
+        raise MigrateError(f"cannot prepare the journal in {journal}: {_reason(error)}; nothing was changed") from error
     return entry
 
 
@@ -258,7 +258,7 @@ def _exclusive(root: Path, *, recovering: bool = True) -> Iterator[Path]:
             file.write("*\n")
         lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise MigrateError(f"cannot keep a journal in {folder}: {_said(error)}; nothing was changed") from error
+        raise MigrateError(f"cannot keep a journal in {folder}: {_reason(error)}; nothing was changed") from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -271,7 +271,9 @@ def _exclusive(root: Path, *, recovering: bool = True) -> Iterator[Path]:
                 _recover(root, journal)
             yield journal
         except OSError as error:
-            raise MigrateError(f"{_said(error)}; the next headrace migrate or undo puts in order what is half done") from error
+            raise MigrateError(
+                f"{_reason(error)}; the next headrace migrate or undo puts in order what is half done"
+            ) from error
         finally:
             if not _entries(journal) and not models_in_place(root).exists():
                 shutil.rmtree(folder, ignore_errors=True)
@@ -340,5 +342,5 @@ def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _said(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     return f"{error.strerror or error} ({error.filename})" if error.filename else str(error)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ..proving.confined_run import Limits
 from ..proving.sandbox import Sandbox, isolates_files
+from ..proving.trace_transform import Traced
 from ..proving.worker_pool import WorkerPool
 from ..reading.facts import Survey
 from ..reading.finding import Finding, Severity
-from ..reporting.report import Report
+from ..reading.recipe import TransformRecipe
 from ..resolving.resolved import Resolved
 from ..rewriting.rewrite import Change
 from .copy_tree import HUGE_BYTES, copy_tree
@@ -40,11 +40,10 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Migration:
-    """One migration: where it works, what it knows, where it reports. The user's code sees only the copy in `tree`."""
+    """One migration: where it works, what it knows, what it remarks. The user's code sees only the copy in `tree`."""
 
     scratch: Path
     surveyed: Survey
-    report: Report
     options: Options
     stages: Stages
     leave_out: tuple[Path, ...] = ()
@@ -54,8 +53,12 @@ class Migration:
     """How the repository as it came builds the model, where there are repairs and it can be told."""
     pool: WorkerPool | None = None
     """Answers the worker's requests where there are many."""
-    kept: dict[str, Any] = field(default_factory=dict)
-    """What several models of one repository have in common, found once."""
+    rewritten: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Script -> the rules that changed code which it is or calls; those that no rule touched are left out."""
+    traced: dict[TransformRecipe, Traced] = field(default_factory=dict)
+    """What transforms were found to do, once for all models of one repository."""
+    findings: list[Finding] = field(default_factory=list)
+    """What the stages remarked, for the report alone: what a stage did is in its outcome."""
 
     @property
     def tree(self) -> Path:
@@ -93,10 +96,8 @@ class Migration:
         """Add a finding once. `where` is "path:line", a path, or empty for the whole repository."""
         where, message = self.plain(where), self.plain(message)
         path, _, line = where.rpartition(":")
-        finding = (
-            Finding(path, int(line), 0, code, message, severity)
-            if path and line.isdigit()
-            else Finding(where, 1, 0, code, message, severity)
-        )
-        if finding not in self.report.findings:
-            self.report.findings.append(finding)
+        if not path or not line.isdigit():
+            path, line = where, "1"
+        finding = Finding(path, int(line), 0, code, message, severity)
+        if finding not in self.findings:
+            self.findings.append(finding)

@@ -1,37 +1,49 @@
-"""One model: built as its script builds it, captured, proved and packaged, with what the trial runs recorded as evidence."""
+"""One model: built as its script builds it, captured, proved and packaged, with what the script runs recorded."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ...errors import AmbiguousError, SandboxError
 from ...specs import Preprocessing
 from ..proving.instrument import site_of
-from ..proving.measurements import speeds
+from ..proving.measurements import side_by_side
 from ..proving.trace_transform import Traced, row_shape, trace
 from ..proving.verify import Recorded
-from ..reporting.checkpoint_report import report_checkpoints
-from ..reporting.report import ModelReport, Parity, PreprocessingReport, Speedup
+from ..proving.worker_protocol import Failed, Inspected, Package, Row, Timing
+from ..reading.recipe import Recipe
+from ..reporting.report import ModelReport, Parity, Speedup
 from ..resolving.mismatch import trained_otherwise
 from ..resolving.resolved import Resolved
 from ..survey.survey import project_index
 from .migration import Migration
-from .repair_parity import computes_as_unrepaired
+from .repair_parity import compare_with_unrepaired
 from .script_runs import Originals
 from .worker_client import class_names, inspect, model_name, package, smoke_tests
 
-Row = tuple[int, int, int]
 _UNSEEN = re.compile(r"safetensors|safe_open")  # reads files without Python's knowledge
 """In the source of a construction: its weights may be more than initial ones."""
 _SIZES = ("3,224,224", "3,32,32", "1,28,28")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Evidence:
+class ModelOutcome:
+    """How far one model came. `packaged`: it lies in `scratch/models/<name>`."""
+
+    model: ModelReport
+    packaged: bool = False
+    weights_loaded: bool | None = None
+    """Whether it was built with its stored weights; None where that was not tried."""
+    preprocessing: Preprocessing | None = None
+    timings: Sequence[Timing] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _KnownInput:
     """What is known about the model's input before it is built. `own` says that `recorded` came out of this very model."""
 
     traced: Traced
@@ -39,7 +51,7 @@ class _Evidence:
     own: bool
 
     def rows(self, migration: Migration, resolved: Resolved) -> list[Row]:
-        """Inputs (channels, height, width) to try, of the strongest evidence only: asked for, fed, transformed to, stated."""
+        """Inputs (channels, height, width) to try, of the best source only: asked for, fed, transformed to, stated."""
         if migration.options.input_size is not None:
             return [migration.options.input_size]
         fed: list[Row] = []
@@ -59,186 +71,168 @@ class _Evidence:
 class _Built:
     """A recipe that builds the model, the input it takes, and the worker's description. `fresh`: without its checkpoint."""
 
-    recipe: Mapping[str, Any]
+    recipe: Recipe
     fresh: bool
     row: Row
-    answer: Mapping[str, Any]
+    answer: Inspected
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it was built with stored weights, and not only by code that would have loaded some."""
+        return not self.fresh and bool(self.answer.weights_from or _UNSEEN.search(self.recipe.source))
 
 
-def package_model(
-    migration: Migration, resolved: Resolved, originals: Originals, models_folder: str, *, entry: ModelReport | None = None
-) -> bool:
-    """Package the resolved model as `scratch/models/<name>`; false when that failed. `entry` is one of the report's models, by
-    default the first.
+def package_model(migration: Migration, resolved: Resolved, originals: Originals, models_folder: str) -> ModelOutcome:
+    """Package the resolved model as `scratch/models/<name>`; what went wrong is remarked.
 
-    What went wrong is in the report. Raises AmbiguousError when several input sizes work and nothing says which is meant.
+    Raises AmbiguousError when several input sizes work and nothing says which is meant.
     """
-    several = entry is not None
-    entry = entry or migration.report.models[0]
     recorded, own = _recorded(migration, resolved, originals)
-    evidence = _Evidence(traced=_trace(migration, resolved), recorded=recorded, own=own)
+    known = _KnownInput(traced=_trace(migration, resolved), recorded=recorded, own=own)
+    model = ModelReport(name=resolved.name, factory=resolved.factory)
     migration.stages.start("Building the model")
-    built = _build(migration, resolved, evidence, entry)
-    if entry is migration.report.models[0]:
-        report_checkpoints(migration.report, migration.surveyed, resolved, loaded=built is not None and _has_weights(built))
-    if built is None:
-        return False
-    entry.name = model_name(resolved.name or built.answer["class"])
-    entry.built, entry.input, entry.classes = True, list(built.row), built.answer["classes"]
-    entry.factory = entry.factory or built.answer.get("factory")
-    if not computes_as_unrepaired(migration, entry, built.recipe, built.row, fresh=built.fresh):
-        return False
-    made = package(
-        built.recipe,
-        name=entry.name,
-        row=built.row,
-        recorded=recorded if recorded is not None and recorded.inputs.shape[1:] == built.row else None,
-        own_outputs=own,
-        labels=_labels(migration, resolved, recorded, built.answer["classes"]),
-        preprocessing=_preprocessing(migration, resolved, evidence.traced, built.row, entry),
+    built = _build(migration, resolved, known)
+    if isinstance(built, str):
+        return ModelOutcome(model=replace(model, parity=Parity(why=built)), weights_loaded=False)
+    answer, row, weights = built.answer, built.row, built.has_weights
+    name = model_name(resolved.name or answer.class_name)
+    model = replace(
+        model, name=name, built=True, input=list(row), classes=answer.classes, factory=model.factory or answer.factory
+    )
+    repaired = compare_with_unrepaired(migration, name, built.recipe, row, fresh=built.fresh)
+    if repaired.differs is not None:
+        parity = Parity(status="failed", why=repaired.differs)
+        return ModelOutcome(model=replace(model, parity=parity), weights_loaded=weights)
+    labels = _labels(migration, resolved, recorded, answer.classes)
+    preprocessing = _preprocessing(migration, resolved, known.traced, row)
+    request = Package(
+        recipe=built.recipe,
+        name=name,
+        out="",
+        input=row,
+        labels=labels,
+        preprocessing=preprocessing,
         precision=migration.options.precision,
         device=migration.options.device,
-        tuning_seconds=migration.options.tuning_seconds,
-        fresh=not _has_weights(built),
+        max_tuning_seconds=migration.options.tuning_seconds,
+        randomise=not weights,  # freshly built layers can agree trivially
         provenance=_provenance(migration, resolved),
-        sandbox=migration.sandbox,
-        progress=migration.stages.start("Capturing, proving and measuring the model"),
     )
-    if not made["ok"]:
-        _refused(migration, entry, made)
-        return False
-    parity = made["parity"]
-    entry.captured, entry.artifact = True, f"{models_folder}/{entry.name}"
-    entry.parity = Parity(**{key: parity[key] for key in ("status", "max_abs", "top1_agreement", "batches", "why")})
-    won, compared = faster(made.get("plan") or {})
-    migration.report.faster = (migration.report.faster[0] + won, migration.report.faster[1] + compared)
-    migration.report.speeds += speeds(entry.name, made.get("plan") or {})
-    entry.speed = speed(made.get("plan") or {})
-    if not several:
-        serve(migration, [entry])
-    return True
+    made = package(
+        request,
+        recorded if recorded is not None and recorded.inputs.shape[1:] == row else None,
+        migration.sandbox,
+        migration.stages.start("Capturing, proving and measuring the model"),
+        own_outputs=own,
+    )
+    if isinstance(made, Failed):
+        model = _rejected(migration, model, made)
+        return ModelOutcome(model=model, weights_loaded=weights, preprocessing=preprocessing)
+    parity = Parity(**{**vars(made.parity), "batches": list(made.parity.batches)})
+    timings = made.timings
+    model = replace(model, captured=True, artifact=f"{models_folder}/{name}", parity=parity, speed=speed(timings))
+    return ModelOutcome(model=model, packaged=True, weights_loaded=weights, preprocessing=preprocessing, timings=timings)
 
 
-def serve(migration: Migration, entries: Sequence[ModelReport]) -> None:
+def serve(migration: Migration, outcomes: Sequence[ModelOutcome]) -> list[ModelOutcome]:
     """Load the packages in a fresh process that has nothing of the repository, and note which of them answer."""
-    migration.stages.start(
-        "Loading the package in a fresh process" if len(entries) == 1 else "Loading the packages in a fresh process"
-    )
-    places = {entry.name: (migration.scratch / "models" / entry.name, _row(entry)) for entry in entries}
+    places: dict[str, tuple[Path, Row]] = {}
+    for item in outcomes:
+        if item.packaged and item.model.input is not None:
+            channels, height, width = item.model.input
+            places[item.model.name] = (migration.scratch / "models" / item.model.name, (channels, height, width))
+    if not places:
+        return list(outcomes)
+    migration.stages.start(f"Loading the package{'s' if len(places) > 1 else ''} in a fresh process")
     failures = smoke_tests(places, migration.sandbox)
-    for entry in entries:
-        failure = failures[entry.name]
-        entry.served = failure is None
+    for name, failure in failures.items():
         if failure is not None:
-            migration.remark("PS508", f"the package of {entry.name} does not work without the repository: {failure}", "error")
-
-
-def _row(entry: ModelReport) -> Row:
-    assert entry.input is not None
-    channels, height, width = entry.input
-    return channels, height, width
+            migration.remark("PS508", f"the package of {name} does not work without the repository: {failure}", "error")
+    return [
+        replace(item, model=replace(item.model, served=item.packaged and failures[item.model.name] is None))
+        for item in outcomes
+    ]
 
 
 def _trace(migration: Migration, resolved: Resolved) -> Traced:
     if resolved.transform_recipe is None:
         return Traced(why="no evaluation transform was found in the scripts")
-    recipe = {**resolved.transform_recipe, "root": str(migration.tree)}
-    key = "preprocessing " + json.dumps(recipe, sort_keys=True)
-    if key not in migration.kept:
+    recipe = resolved.transform_recipe.in_copy(migration.tree)
+    if recipe not in migration.traced:
         migration.stages.start("Recovering the preprocessing")
-        migration.kept[key] = trace(recipe, migration.sandbox)
-    traced: Traced = migration.kept[key]
-    return traced
+        migration.traced[recipe] = trace(recipe, migration.sandbox)
+    return migration.traced[recipe]
 
 
 def _recorded(migration: Migration, resolved: Resolved, originals: Originals) -> tuple[Recorded | None, bool]:
     """Images that the scripts fed a model, and whether it was this one: its own call if it saw several, else an evaluation."""
     own = site_of(resolved.loop) if resolved.loop is not None else ""
-    sites = {site: recorded for _, run in originals.values() for site, recorded in run.sites.items()}
+    sites = {site: recorded for original in originals.runs.values() for site, recorded in original.run.sites.items()}
     evaluations = sorted({site_of(loop) for loop in migration.surveyed.loops if loop.kind == "evaluate"} & sites.keys())
     if own in sites and (len(sites[own].inputs) > 1 or not evaluations):
         return sites[own], True
     return (sites[evaluations[0]], False) if evaluations else (None, False)
 
 
-def _build(migration: Migration, resolved: Resolved, evidence: _Evidence, entry: ModelReport) -> _Built | None:
-    """Build with the checkpoint, else without it, which is reported; None when neither works."""
-    first: Mapping[str, Any] | None = None
-    last: Mapping[str, Any] | None = None
+def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Built | str:
+    """Build with the checkpoint, else without it, which is remarked; why neither works, where that is so."""
+    failures: list[Failed] = []
     for recipe, fresh in ((resolved.recipe, False), (resolved.fallback_recipe, True)):
         if recipe is None:
             continue
-        local = {**recipe, "root": str(migration.tree)}
-        answer, row = _inspect(migration, resolved, local, evidence)
-        if not answer["ok"]:
-            first, last = first or answer, answer
+        local = recipe.in_copy(migration.tree)
+        answer, row = _inspect(migration, resolved, local, known)
+        if isinstance(answer, Failed):
+            failures.append(answer)
             continue
         if row is None:
-            candidates = [",".join(str(side) for side in size) for size in answer.get("candidates", [])]
+            candidates = [",".join(str(side) for side in size) for size in answer.candidates]
             message = f"{resolved.name} runs on inputs of several sizes, and the repository does not say which is meant"
             raise AmbiguousError(message, candidates=candidates or _SIZES, flag="--input-size")
-        if first is not None:
-            message = f"packaged with freshly built weights, because the model does not build with its own: {first['error']}"
-            migration.remark("PS503", message, "warning", first.get("where") or resolved.recipe["script"])
-        for note in answer.get("notes", ()):
-            migration.remark("PS514", note, "note", resolved.recipe["script"])
+        for first in failures[:1]:
+            message = f"packaged with freshly built weights, because the model does not build with its own: {first.error}"
+            migration.remark("PS503", message, "warning", first.where or resolved.recipe.script)
+        for note in answer.notes:
+            migration.remark("PS514", note, "note", resolved.recipe.script)
         return _Built(recipe=local, fresh=fresh, row=row, answer=answer)
-    assert first is not None
-    assert last is not None
-    message = f"the model could not be built: {first['error']}"
-    if last["error"] != first["error"]:
-        message += f"; nor without its weights: {last['error']}"
-    entry.parity = Parity(why=migration.plain(message))
-    migration.remark("PS501", f"{resolved.name}: {message}", "error", first.get("where") or resolved.recipe["script"])
-    return None
-
-
-def _has_weights(built: _Built) -> bool:
-    """Whether the model was built with stored weights, and not only by code that would have loaded some."""
-    return not built.fresh and bool(built.answer.get("weights_from") or _UNSEEN.search(str(built.recipe["source"])))
+    first, last = failures[0], failures[-1]
+    message = f"the model could not be built: {first.error}"
+    if last.error != first.error:
+        message += f"; nor without its weights: {last.error}"
+    migration.remark("PS501", f"{resolved.name}: {message}", "error", first.where or resolved.recipe.script)
+    return migration.plain(message)
 
 
 def _inspect(
-    migration: Migration, resolved: Resolved, recipe: Mapping[str, Any], evidence: _Evidence
-) -> tuple[Mapping[str, Any], Row | None]:
-    """The worker's answer for the first input that works; without evidence the worker may find the only one that does."""
-    refusals = []
-    for row in evidence.rows(migration, resolved):
+    migration: Migration, resolved: Resolved, recipe: Recipe, known: _KnownInput
+) -> tuple[Inspected | Failed, Row | None]:
+    """The worker's answer for the first input that works; where none is known the worker may find the only one that does."""
+    failures: list[Failed] = []
+    for row in known.rows(migration, resolved):
         answer = inspect(recipe, row, migration.sandbox)
-        if answer["ok"]:
+        if isinstance(answer, Inspected):
             return answer, row
-        refusals.append(answer)
-    if refusals:
-        return refusals[0], None
+        failures.append(answer)
+    if failures:
+        return failures[0], None
     answer = inspect(recipe, None, migration.sandbox)
-    found = answer.get("input")
-    return answer, (found[0], found[1], found[2]) if found else None
+    return answer, answer.input if isinstance(answer, Inspected) else None
 
 
-def _preprocessing(
-    migration: Migration, resolved: Resolved, traced: Traced, row: Row, entry: ModelReport
-) -> Preprocessing | None:
-    """The recovered preprocessing that ends in the model's input, noted in the report; None, with a finding, when none does."""
+def _preprocessing(migration: Migration, resolved: Resolved, traced: Traced, row: Row) -> Preprocessing | None:
+    """The recovered preprocessing that ends in the model's input; None, with a finding, when none does."""
     for candidate in traced.candidates:
         fits = row_shape(candidate)
         if fits == row or (fits is None and len(candidate.mean) == row[0]):
-            steps = candidate.to_json()["steps"]
-            same = [item for item in migration.report.preprocessing if (item.source, item.steps) == (candidate.source, steps)]
-            if same:
-                same[0].for_models.append(entry.name)
-            else:
-                made = PreprocessingReport(source=candidate.source, for_models=[entry.name], steps=steps)
-                migration.report.preprocessing.append(made)
             for note in traced.notes:
                 migration.remark("PS509", note, "note", candidate.source)
             _compare_with_training(migration, resolved, candidate)
             return candidate
     sizes = ", ".join("x".join(map(str, row_shape(candidate) or ())) or "any size" for candidate in traced.candidates)
     why = traced.why or f"the transform gives {sizes}, the model takes {'x'.join(map(str, row))}"
-    source = (resolved.transform_recipe or {}).get("source_at") or ""
-    migration.remark(
-        "PS504", f"packaged without preprocessing, so the model takes tensors, not images: {why}", "warning", source
-    )
+    source = resolved.transform_recipe.source_at if resolved.transform_recipe is not None else ""
+    message = f"packaged without preprocessing, so the model takes tensors, not images: {why}"
+    migration.remark("PS504", message, "warning", source)
     return None
 
 
@@ -259,7 +253,7 @@ def _compare_with_training(migration: Migration, resolved: Resolved, made: Prepr
         migration.remark("PS530", message, "warning", f"{path}:{line}")
 
 
-def _labels(migration: Migration, resolved: Resolved, recorded: Recorded | None, classes: int) -> list[str] | None:
+def _labels(migration: Migration, resolved: Resolved, recorded: Recorded | None, classes: int) -> tuple[str, ...] | None:
     """Class names where the repository states as many as the model has outputs; nothing is invented."""
     found: dict[str, Sequence[str]] = {}
     if recorded is not None and recorded.classes is not None:
@@ -268,12 +262,12 @@ def _labels(migration: Migration, resolved: Resolved, recorded: Recorded | None,
         found["the source"] = resolved.class_names
     elif resolved.class_names_recipe is not None:
         try:
-            found["the source"] = class_names({**resolved.class_names_recipe, "root": str(migration.tree)}, migration.sandbox)
+            found["the source"] = class_names(resolved.class_names_recipe.in_copy(migration.tree), migration.sandbox)
         except SandboxError as error:
-            migration.remark("PS505", str(error), "note", resolved.recipe["script"])
+            migration.remark("PS505", str(error), "note", resolved.recipe.script)
     for names in found.values():
         if len(names) == classes and all(name and "\n" not in name and "\r" not in name for name in names):
-            return list(names)
+            return tuple(names)
     counts = " and ".join(f"{len(names)} in {where}" for where, names in found.items()) or "none"
     migration.remark("PS505", f"packaged without labels: the model has {classes} outputs; class names found: {counts}", "note")
     return None
@@ -281,38 +275,26 @@ def _labels(migration: Migration, resolved: Resolved, recorded: Recorded | None,
 
 def _provenance(migration: Migration, resolved: Resolved) -> dict[str, Any]:
     chain = [f"{step.kind} {step.path}:{step.line} {step.text}" for step in resolved.chain]
-    return {"repository": migration.surveyed.root.name, "script": resolved.recipe["script"], "chain": chain}
+    return {"repository": migration.surveyed.root.name, "script": resolved.recipe.script, "chain": chain}
 
 
-def _refused(migration: Migration, entry: ModelReport, made: Mapping[str, Any]) -> None:
-    stage = made.get("stage", "package")
-    entry.captured = stage in ("parity", "package")
-    entry.parity = Parity(status="failed" if stage == "parity" else "not-run", why=migration.plain(made["error"]))
-    summary = str(made["error"]).splitlines()[0]
-    migration.remark("PS502", f"{entry.name} could not be packaged, it failed at {stage}: {summary}", "error")
-    for obstacle in made.get("obstacles") or []:
-        where = f"{obstacle['path']}:{obstacle['line']}" if obstacle.get("path") else ""
-        migration.remark(obstacle["code"], obstacle["message"], "error", where)
+def _rejected(migration: Migration, model: ModelReport, made: Failed) -> ModelReport:
+    summary = made.error.splitlines()[0]
+    migration.remark("PS502", f"{model.name} could not be packaged, it failed at {made.stage}: {summary}", "error")
+    for obstacle in made.obstacles:
+        where = f"{obstacle.path}:{obstacle.line}" if obstacle.path else ""
+        migration.remark(obstacle.code, obstacle.message, "error", where)
+    parity = Parity(status="failed" if made.stage == "parity" else "not-run", why=migration.plain(made.error))
+    return replace(model, captured=made.stage in ("parity", "package"), parity=parity)
 
 
-def faster(plan: Mapping[str, Any]) -> tuple[int, int]:
+def faster(timings: Sequence[Timing]) -> tuple[int, int]:
     """(1, 1) when the winner beat eager fp32 by more than both scatter, at some batch size; (0, 1) when nowhere; (0, 0) when
     they were not measured side by side."""
-    compared = speed(plan)
+    compared = speed(timings)
     return int(any(one.ratio_low > 1 for one in compared)), int(bool(compared))
 
 
-def speed(plan: Mapping[str, Any]) -> list[Speedup]:
+def speed(timings: Sequence[Timing]) -> list[Speedup]:
     """Eager fp32 beside what was chosen, per batch size at which both were measured, in turns on the same inputs."""
-    found: dict[int, dict[str, Mapping[str, Any]]] = {}
-    for measured in plan.get("measurements", []):
-        if measured.get("median_ms"):
-            if (measured["backend"], measured["precision"]) == ("eager", "fp32"):
-                found.setdefault(measured["bucket"], {})["eager"] = measured
-            if measured["status"] == "won":
-                found.setdefault(measured["bucket"], {})["won"] = measured
-    return [
-        Speedup.of(batch, pair["eager"], pair["won"])
-        for batch, pair in sorted(found.items())
-        if {"eager", "won"} <= pair.keys()
-    ]
+    return [Speedup.of(eager, chosen) for eager, chosen in side_by_side(timings)]

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from ..reporting.report import ModelReport, Parity
+from ..proving.worker_protocol import ComputeOutputs, Failed, Row
+from ..reading.recipe import Recipe
 from .migration import Migration
 from .worker_client import ask
 
 RELATIVE = 1e-5
 """Share of the largest output: a repair changes how something is written, not what is computed."""
-Row = tuple[int, int, int]
 
 
-def computes_as_unrepaired(
-    migration: Migration, entry: ModelReport, recipe: Mapping[str, Any], row: Row, *, fresh: bool
-) -> bool:
+@dataclass(frozen=True, kw_only=True)
+class RepairParity:
+    """`differs` says how the repaired model differs; None where it does not, or nothing could be compared."""
+
+    differs: str | None = None
+
+
+def compare_with_unrepaired(migration: Migration, name: str, recipe: Recipe, row: Row, *, fresh: bool) -> RepairParity:
     """Build the model of both sources with the same weights and compare their outputs at batches 1, 2 and 5.
 
-    False only where they differ, which is an error of the report. Where the sources as they came do not build here, a finding
-    says that there was nothing to compare with.
+    A difference is an error of the report. Where the sources as they came do not build here, a finding says that there was
+    nothing to compare with.
     """
     if not migration.repairs or not migration.options.verify:
-        return True
+        return RepairParity()
     places = ", ".join(change.path for change in migration.repairs)
     migration.stages.start("Comparing with the sources as they came")
     before = _unrepaired(migration, recipe, row, fresh)
@@ -35,44 +39,36 @@ def computes_as_unrepaired(
             f"the repairs of {places} could not be checked against the model as it was, which does not build here: {before}"
         )
         migration.remark("PS512", message, "note")
-        return True
-    after = _answers(migration, recipe, row, before / "weights.pt")
-    why = after if isinstance(after, str) else _difference(before / "answers.npz", after / "answers.npz")
+        return RepairParity()
+    after = _outputs(migration, recipe, row, before / "weights.pt")
+    why = after if isinstance(after, str) else _difference(before / "outputs.npz", after / "outputs.npz")
     if isinstance(why, str):
-        entry.parity = Parity(status="failed", why=migration.plain(f"after the repairs of {places} the model differs: {why}"))
-        migration.remark("PS513", f"{entry.name}: {entry.parity.why}; leave the repairs out with --ignore", "error")
-        return False
-    migration.remark(
-        "PS512", f"repaired ({places}), {entry.name} computes what it did: max abs {why:.2g}, batches 1, 2, 5", "note"
-    )
-    return True
+        differs = migration.plain(f"after the repairs of {places} the model differs: {why}")
+        migration.remark("PS513", f"{name}: {differs}; leave the repairs out with --ignore", "error")
+        return RepairParity(differs=differs)
+    migration.remark("PS512", f"repaired ({places}), {name} computes what it did: max abs {why:.2g}, batches 1, 2, 5", "note")
+    return RepairParity()
 
 
-def _unrepaired(migration: Migration, recipe: Mapping[str, Any], row: Row, fresh: bool) -> Path | str:
-    """The folder with the answers of the model as it came, or why there are none."""
-    if any(change.path == recipe["script"] for change in migration.repairs):  # then the recipe's own source is a repaired one
+def _unrepaired(migration: Migration, recipe: Recipe, row: Row, fresh: bool) -> Path | str:
+    """The folder with the outputs of the model as it came, or why there are none."""
+    if any(change.path == recipe.script for change in migration.repairs):  # then the recipe's own source is a repaired one
         found = migration.unrepaired
         wanted = (found.fallback_recipe or found.recipe if fresh else found.recipe) if found is not None else None
-        if wanted is None or any(wanted[key] != recipe[key] for key in ("script", "model")):
+        if wanted is None or (wanted.script, wanted.expression) != (recipe.script, recipe.expression):
             return "how it was built cannot be read from the script before its repair"
         recipe = wanted
     place = migration.scratch / "unrepaired"
     if not place.exists():
         migration.copy_to(place)
-    return _answers(migration, {**recipe, "root": str(place)}, row, None)
+    return _outputs(migration, recipe.in_copy(place), row, None)
 
 
-def _answers(migration: Migration, recipe: Mapping[str, Any], row: Row, weights: Path | None) -> Path | str:
+def _outputs(migration: Migration, recipe: Recipe, row: Row, weights: Path | None) -> Path | str:
     writable = migration.sandbox.writable_folder()
-    request = {
-        "task": "answers",
-        "recipe": dict(recipe),
-        "input": list(row),
-        "weights": str(weights) if weights else None,
-        "out": str(writable),
-    }
+    request = ComputeOutputs(recipe=recipe, input=row, weights=str(weights) if weights else None, out=str(writable))
     answer = ask(request, migration.sandbox, writable=writable)
-    return writable if answer["ok"] else str(answer["error"])
+    return answer.error if isinstance(answer, Failed) else writable
 
 
 def _difference(before: Path, after: Path) -> float | str:

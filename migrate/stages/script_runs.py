@@ -1,158 +1,193 @@
-"""Run the scripts of a repository before and after, and note in the report how each fared."""
+"""Run the scripts of a repository before and after, and say how each fared."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ..proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
-from ..proving.measurements import agreements, losses
+from ..proving.measurements import Agreement, Losses, agreements, losses
 from ..proving.script_arguments import arguments, evaluating, on_cpu
 from ..proving.verify import ScriptRun, compare, run_script, run_training
 from ..reading.facts import Script
-from ..reporting.report import LossTrace, ScriptReport
+from ..reporting.report import LossTrace, Outcome
 from ..resolving.resolved import Resolved
 from ..rewriting.rewrite import Change
 from .migrated_copy import apply
 from .migration import Migration
 
 TRAINING_RULES = frozenset(["PS301", "PS302"])
-_REFUSED = re.compile(r"error: (argument .*: )?(invalid|unrecognized|expected)\b")
+_ARGUMENT_REJECTED = re.compile(r"error: (argument .*: )?(invalid|unrecognized|expected)\b")
 """What argparse says of an argument that the script does not take."""
 _NO_CUDA = re.compile(r"not compiled with CUDA|no NVIDIA driver|No CUDA GPUs|_cuda_setDevice|on a CUDA device", re.I)
 """What torch says where a script asks for a GPU and there is none."""
 _TRAINS = "it trains, and its training loop was not rewritten; only rewritten loops are run"
-Originals = Mapping[str, tuple[list[str], ScriptRun]]
-"""Script path -> the arguments it was run with, and what it did."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OriginalRun:
+    """The arguments that a script was run with, and what it did."""
+
+    argv: Sequence[str]
+    run: ScriptRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class Originals:
+    """The scripts as they were, by path: what those did that ran to an end, and why the others were not run or did not run."""
+
+    runs: Mapping[str, OriginalRun] = field(default_factory=dict)
+    why_not: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptOutcome:
+    """How a script's migrated form fared against the original."""
+
+    status: Outcome
+    why: str | None = None
+    parity_failed: bool = False
+    loss_trace: LossTrace | None = None
+    agreements: Sequence[Agreement] = ()
+    losses: Sequence[Losses] = ()
 
 
 def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
-    """Run every rewritten script as it was; those that do not run here are left out, with the reason in the report."""
-    originals: dict[str, tuple[list[str], ScriptRun]] = {}
+    """Run every rewritten script as it was; what keeps one from running here is remarked."""
     if not migration.options.verify:
         migration.remark("PS403", "the scripts were not run (--no-verify): that they compute the same is unproved", "note")
-        return originals
-    for script, entry in zip(migration.surveyed.scripts, migration.report.scripts, strict=True):
-        if not entry.rewritten:
-            entry.why = "nothing in it was rewritten"
+        return Originals()
+    runs: dict[str, OriginalRun] = {}
+    why_not: dict[str, str] = {}
+    for script in migration.surveyed.scripts:
+        if script.path not in migration.rewritten:
+            why_not[script.path] = "nothing in it was rewritten"
             continue
-        loops = _trained(migration, script, entry)
+        loops = _trained(migration, script)
         argv = _arguments(script, migration, resolved, trains=bool(loops))
         if isinstance(argv, str):
-            entry.why = argv
+            why_not[script.path] = argv
             continue
         migration.stages.start(f"Running {'the first steps of ' if loops else ''}{script.path}")
-        argv, run = _first_run(migration, resolved, script, argv, loops)
+        original = _first_run(migration, resolved, script, argv, loops)
+        run = original.run
         missing = [name for name in ("network", "filesystem") if not run.done.isolation.get(name)]
         if missing:
             migration.remark("PS507", f"this platform lets no process cut itself off from: {', '.join(missing)}", "note")
-        if run.done.ok and loops and not run.losses:
-            entry.why = "the original took no training step here"
-            migration.remark("PS402", f"{entry.why}; so the migrated loop could not be checked", "warning", script.path)
-        elif run.done.ok and not loops and not run.sites:
-            entry.why = "the original ended without calling the model, so there was nothing to compare"
-            migration.remark("PS402", entry.why, "warning", script.path)
-        elif run.done.ok:
-            originals[script.path] = (argv, run)
+        why, consequence = None, ""
+        if not run.done.ok:
+            why = migration.plain(f"the original does not run here: {run.done.why}")
+            consequence = "; so the migrated script could not be checked"
+        elif loops and not run.losses:
+            why, consequence = "the original took no training step here", "; so the migrated loop could not be checked"
+        elif not loops and not run.sites:
+            why = "the original ended without calling the model, so there was nothing to compare"
+        if why is None:
+            runs[script.path] = original
         else:
-            entry.why = migration.plain(f"the original does not run here: {run.done.why}")
-            migration.remark("PS402", f"{entry.why}; so the migrated script could not be checked", "warning", script.path)
-    if originals and migration.repairs:
+            why_not[script.path] = why
+            migration.remark("PS402", why + consequence, "warning", script.path)
+    if runs and migration.repairs:
         places = ", ".join(change.path for change in migration.repairs)
         message = (
             f"the scripts were run repaired ({places}) before the migrated ones were: the runs prove what was rewritten after"
         )
         migration.remark("PS404", message, "note")
-    return originals
+    return Originals(runs=runs, why_not=why_not)
 
 
 def _first_run(
     migration: Migration, resolved: Resolved | None, script: Script, argv: list[str], loops: Sequence[TracedLoop]
-) -> tuple[list[str], ScriptRun]:
-    """Run a script as it was; where its arguments stop it, again with others. The arguments last used, and what it did."""
+) -> OriginalRun:
+    """Run a script as it was; where its arguments stop it, again with others. The arguments are those last used."""
     run = _run(script, argv, migration, loops, migrated=False)
     migration.fresh_tree()
     others: list[str] | str | None = None
-    if resolved is not None and script != resolved.script and _REFUSED.search(run.done.why or ""):
+    if resolved is not None and script != resolved.script and _ARGUMENT_REJECTED.search(run.done.why or ""):
         others = _arguments(script, migration, None, trains=bool(loops))  # what the model's script takes, this one may not
     if _NO_CUDA.search(run.done.why or ""):
         others = on_cpu(script, argv)
     if isinstance(others, list) and others != argv:
         argv, run = others, _run(script, others, migration, loops, migrated=False)
         migration.fresh_tree()
-    return argv, run
+    return OriginalRun(argv=argv, run=run)
 
 
-def run_migrated(migration: Migration, changes: Sequence[Change], originals: Originals) -> None:
+def run_migrated(migration: Migration, changes: Sequence[Change], originals: Originals) -> dict[str, ScriptOutcome]:
     """Run the migrated form of each script that ran, with the same arguments in a fresh copy, and compare."""
-    for script, entry in zip(migration.surveyed.scripts, migration.report.scripts, strict=True):
-        if script.path not in originals:
+    outcomes: dict[str, ScriptOutcome] = {}
+    for script in migration.surveyed.scripts:
+        if script.path not in originals.runs:
             continue
-        argv, original = originals[script.path]
+        original = originals.runs[script.path]
         migration.stages.start(f"Running the migrated {script.path}")
         migration.fresh_tree()
         apply(changes, migration.tree)
-        loops = _trained(migration, script, entry)
-        run = _run(script, argv, migration, loops, migrated=True)
+        loops = _trained(migration, script)
+        run = _run(script, original.argv, migration, loops, migrated=True)
         if loops:
-            _judge_losses(migration, script, entry, argv, original, run, loops)
+            outcomes[script.path] = _judge_losses(migration, script, original, run, loops)
             continue
-        verdict = compare(original, run)
-        migration.report.agreements += agreements(script.path, original.sites, run.sites)
-        entry.executed, entry.why = verdict.status, migration.plain(verdict.why) if verdict.why else None
-        migration.report.parity_failed |= verdict.parity_failed
+        verdict = compare(original.run, run)
         if verdict.status == "failed":
             message = f"the migrated script does not do what the original does: {verdict.why}"
             migration.remark("PS401", message, "error", script.path)
+        outcomes[script.path] = ScriptOutcome(
+            status=verdict.status,
+            why=migration.plain(verdict.why) if verdict.why else None,
+            parity_failed=verdict.parity_failed,
+            agreements=agreements(script.path, original.run.sites, run.sites),
+        )
+    return outcomes
 
 
-def _trained(migration: Migration, script: Script, entry: ScriptReport) -> list[TracedLoop]:
-    return rewritten_loops(migration.surveyed, script) if any(code in TRAINING_RULES for code in entry.rules) else []
+def _trained(migration: Migration, script: Script) -> list[TracedLoop]:
+    trains = not TRAINING_RULES.isdisjoint(migration.rewritten[script.path])
+    return rewritten_loops(migration.surveyed, script) if trains else []
 
 
-def _run(script: Script, argv: list[str], migration: Migration, loops: Sequence[TracedLoop], *, migrated: bool) -> ScriptRun:
-    return (
-        run_training(script, argv, migration.sandbox, loops, migrated=migrated)
-        if loops
-        else run_script(script, argv, migration.sandbox)
-    )
+def _run(
+    script: Script, argv: Sequence[str], migration: Migration, loops: Sequence[TracedLoop], *, migrated: bool
+) -> ScriptRun:
+    if loops:
+        return run_training(script, argv, migration.sandbox, loops, migrated=migrated)
+    return run_script(script, argv, migration.sandbox)
 
 
 def _judge_losses(
-    migration: Migration,
-    script: Script,
-    entry: ScriptReport,
-    argv: list[str],
-    original: ScriptRun,
-    run: ScriptRun,
-    loops: Sequence[TracedLoop],
-) -> None:
+    migration: Migration, script: Script, original: OriginalRun, run: ScriptRun, loops: Sequence[TracedLoop]
+) -> ScriptOutcome:
     """Compare the losses; where they differ, the original runs once more: one that is drawn anew each time proves nothing."""
     if not run.done.ok:
-        entry.executed, entry.why = "failed", migration.plain(f"the migrated script: {run.done.why}")
-        migration.remark("PS401", f"the migrated script does not do what the original does: {entry.why}", "error", script.path)
-        return
-    steps, worst, tolerance, wrong = compare_losses(original.losses, run.losses, loops)
-    if wrong is not None:
+        why = migration.plain(f"the migrated script: {run.done.why}")
+        migration.remark("PS401", f"the migrated script does not do what the original does: {why}", "error", script.path)
+        return ScriptOutcome(status="failed", why=why)
+    before = original.run.losses
+    found = compare_losses(before, run.losses, loops)
+    if found.wrong is not None:
         migration.fresh_tree()
-        again = _run(script, argv, migration, loops, migrated=False)
-        if compare_losses(original.losses, again.losses, loops)[3] is not None:
-            entry.why = "two runs of the original have different losses, though random numbers start alike"
-            migration.remark("PS402", f"{entry.why}; so the migrated loop could not be checked", "warning", script.path)
-            return
-    migration.report.losses += losses(script.path, original.losses, run.losses)
-    entry.executed, entry.why = ("passed", None) if wrong is None else ("failed", wrong)
-    entry.loss_trace = LossTrace(
-        status=entry.executed, steps=steps, max_relative=worst if math.isfinite(worst) else None, tolerance=tolerance
+        again = _run(script, original.argv, migration, loops, migrated=False)
+        if compare_losses(before, again.losses, loops).wrong is not None:
+            why = "two runs of the original have different losses, though random numbers start alike"
+            migration.remark("PS402", f"{why}; so the migrated loop could not be checked", "warning", script.path)
+            return ScriptOutcome(status="not-run", why=why)
+        message = f"the migrated script does not train as the original does: {found.wrong}"
+        migration.remark("PS401", message, "error", script.path)
+    status: Outcome = "passed" if found.wrong is None else "failed"
+    worst = found.max_relative if math.isfinite(found.max_relative) else None
+    return ScriptOutcome(
+        status=status,
+        why=found.wrong,
+        parity_failed=found.wrong is not None,
+        loss_trace=LossTrace(status=status, steps=found.steps, max_relative=worst, tolerance=found.tolerance),
+        losses=losses(script.path, before, run.losses),
     )
-    if wrong is not None:
-        migration.report.parity_failed = True
-        migration.remark("PS401", f"the migrated script does not train as the original does: {wrong}", "error", script.path)
 
 
 def _arguments(script: Script, migration: Migration, resolved: Resolved | None, *, trains: bool) -> list[str] | str:
-    known = list(resolved.recipe.get("argv", [])) if resolved is not None else []
+    known = resolved.recipe.argv if resolved is not None else ()
     argv = arguments(script, migration.tree, known, data=migration.options.data)
     if trains or "train" not in script.roles or isinstance(argv, str):
         return argv

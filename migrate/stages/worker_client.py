@@ -1,4 +1,4 @@
-"""Have the runtime's worker build, capture, prove and package the model, in the sandbox: one request, one response.
+"""Have the worker build, capture, prove and package the model, in the sandbox: one request, one response.
 
 The worker is `python -m headrace.migrate.worker.worker REQUEST.json RESPONSE.json`; the migrator only knows that command line.
 """
@@ -8,38 +8,30 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from ...errors import SandboxError
-from ...specs import Preprocessing
 from ..proving.sandbox import Sandbox
 from ..proving.trace_transform import PROBE
 from ..proving.verify import Recorded
+from ..proving.worker_protocol import Failed, Inspect, Inspected, ModelPackaged, Package, Request, Response, Row, decode, encode
+from ..reading.recipe import Recipe
 
-__all__ = ["Sandbox", "ask", "class_names", "inspect", "model_name", "package", "smoke_test"]
 WORKER = ("-P", "-m", "headrace.migrate.worker.worker")
 Progress = Callable[[float, str], None]
+_Kind = TypeVar("_Kind", Inspected, ModelPackaged)
 # In a process of its own, in a folder of its own: nothing of the repository is on its path.
-SMOKE = """
-import json, sys
-import torch, headrace
-row = json.loads(sys.argv[2])
-output = headrace.load(sys.argv[1])(torch.rand(1, *row))
-output = output[0] if isinstance(output, (list, tuple)) else output
-assert bool(torch.isfinite(output).all()), "the output is not finite"
-print(json.dumps(list(output.shape)))
-"""
-SMOKE_ALL = """
+SMOKE_TEST = """
 import json, sys
 from pathlib import Path
 import torch, headrace
 for name, path, row in json.loads(Path(sys.argv[1]).read_text()):
     try:
-        graph = headrace.load(path)
-        output = graph(torch.rand(1, *row))
+        output = headrace.load(path)(torch.rand(1, *row))
         output = output[0] if isinstance(output, (list, tuple)) else output
         why = "" if torch.isfinite(output).all() else "the output is not finite"
     except Exception as error:
@@ -52,7 +44,7 @@ from pathlib import Path
 request = json.loads(Path(sys.argv[1]).read_text())
 sys.path.insert(1, request["here"])
 from trace_probe import evaluate
-names = evaluate(request["recipe"], request["recipe"]["names"])
+names = evaluate(request["recipe"])
 if isinstance(names, dict):
     by_index = all(isinstance(key, int) or str(key).isdigit() for key in names)
     items = names.items() if by_index else ((index, name) for name, index in names.items())
@@ -70,64 +62,34 @@ def model_name(name: str) -> str:
     return plain or "model"
 
 
-def inspect(recipe: Mapping[str, Any], row: tuple[int, int, int] | None, sandbox: Sandbox) -> dict[str, Any]:
-    """The worker's answer about the model: class, parameters, an input that works, number of classes, kind of output."""
-    return ask({"task": "inspect", "recipe": dict(recipe), "input": list(row) if row else None}, sandbox)
+def inspect(recipe: Recipe, row: Row | None, sandbox: Sandbox) -> Inspected | Failed:
+    """What the model is, takes and gives; `row` is the input to use, where one is known."""
+    return _expected(Inspected, ask(Inspect(recipe=recipe, input=row), sandbox))
 
 
 def package(
-    recipe: Mapping[str, Any],
-    *,
-    name: str,
-    row: tuple[int, int, int],
-    recorded: Recorded | None,
-    own_outputs: bool,
-    labels: list[str] | None,
-    preprocessing: Preprocessing | None,
-    precision: str,
-    device: str,
-    tuning_seconds: float | None,
-    fresh: bool,
-    provenance: Mapping[str, Any],
-    sandbox: Sandbox,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The worker's answer to packaging the model as `scratch/models/<name>`.
+    request: Package, recorded: Recorded | None, sandbox: Sandbox, progress: Progress, *, own_outputs: bool
+) -> ModelPackaged | Failed:
+    """Package the model as `scratch/models/<name>`, which `request.out` need not say.
 
-    `recorded` gives the gate its images; `own_outputs` says that its outputs are this model's. `fresh` weights are randomised
-    before parity, because freshly built layers can agree trivially. `device` is what the plan is made for, which by default
-    takes the time that is usual there.
+    `recorded` gives the gate its images; `own_outputs` says that its outputs are this model's.
     """
-    images: Path | None = None
     if recorded is not None and recorded.inputs.ndim == 4:
         images = sandbox.readable_folder() / "images.npz"
         arrays: dict[str, np.ndarray] = {"images": recorded.inputs.astype(np.float32)}
         if recorded.targets is not None:
             arrays["labels"] = recorded.targets
-        if own_outputs and not fresh:
+        if own_outputs and not request.randomise:
             arrays["outputs"] = recorded.outputs.astype(np.float32)
         np.savez(images, **arrays)  # type: ignore[arg-type]
+        request = replace(request, images=str(images))
     writable = sandbox.writable_folder()
     (writable / "models").mkdir()
-    request = {
-        "task": "package",
-        "recipe": dict(recipe),
-        "name": name,
-        "out": str(writable / "models" / name),
-        "input": list(row),
-        "images": str(images) if images else None,
-        "labels": labels,
-        "preprocessing": preprocessing.to_json() if preprocessing else None,
-        "precision": precision,
-        "device": device,
-        "randomise": fresh,
-        "max_tuning_seconds": tuning_seconds,
-        "provenance": dict(provenance),
-    }
-    answer = ask(request, sandbox, progress, writable=writable)
-    if answer["ok"]:
+    request = replace(request, out=str(writable / "models" / request.name))
+    answer = _expected(ModelPackaged, ask(request, sandbox, progress, writable=writable))
+    if isinstance(answer, ModelPackaged):
         if any(path.is_symlink() for path in (writable / "models").rglob("*")):
-            return {"ok": False, "stage": "package", "error": "the package holds links, which no package of Headrace does"}
+            return Failed(stage="package", error="the package holds links, which no package of Headrace does")
         kept = sandbox.scratch / "models"  # out of reach of whatever runs later
         kept.mkdir(exist_ok=True)
         for folder in (writable / "models").iterdir():
@@ -135,13 +97,11 @@ def package(
     return answer
 
 
-def ask(
-    request: Mapping[str, Any], sandbox: Sandbox, progress: Progress | None = None, *, writable: Path | None = None
-) -> dict[str, Any]:
-    """One request to the worker. A worker that dies or breaks a limit is an answer too: {"ok": false, "error": ...}."""
+def ask(request: Request, sandbox: Sandbox, progress: Progress | None = None, *, writable: Path | None = None) -> Response:
+    """One request to the worker. A worker that dies or breaks a limit is an answer too."""
     writable = writable or sandbox.writable_folder()
     asked, answered = sandbox.readable_folder() / "request.json", writable / "response.json"
-    asked.write_text(json.dumps(request), encoding="utf-8")
+    asked.write_text(encode(request), encoding="utf-8")
 
     def on_line(line: str) -> None:
         word, _, rest = line.partition(" ")
@@ -154,16 +114,23 @@ def ask(
     else:
         why = sandbox.run([*WORKER, str(asked), str(answered)], writable, on_line=on_line).why
     if not answered.exists():
-        return {"ok": False, "stage": "build", "error": f"the worker left no answer: {why}"}
-    answer: dict[str, Any] = json.loads(answered.read_text(encoding="utf-8"))
-    return answer
+        return Failed(stage="build", error=f"the worker left no answer: {why}")
+    try:
+        answer = decode(answered.read_text(encoding="utf-8"))
+    except ValueError as error:  # the user's code can write there too
+        return Failed(stage="build", error=f"the worker's answer cannot be read: {error}")
+    return answer if isinstance(answer, Response) else Failed(stage="build", error="the worker's answer is no answer")
 
 
-def smoke_tests(artifacts: Mapping[str, tuple[Path, tuple[int, int, int]]], sandbox: Sandbox) -> dict[str, str | None]:
-    """As `smoke_test`, for a whole repository of models in one fresh process, one after the other: the failures by name."""
-    listed = [[name, str(path), list(row)] for name, (path, row) in artifacts.items()]
-    asked = sandbox.readable_folder() / "artifacts.json"
-    asked.write_text(json.dumps(listed), encoding="utf-8")
+def _expected(kind: type[_Kind], answer: Response) -> _Kind | Failed:
+    if isinstance(answer, kind | Failed):
+        return answer
+    return Failed(stage="build", error=f"the worker answered something else: {type(answer).__name__}")
+
+
+def smoke_tests(artifacts: Mapping[str, tuple[Path, Row]], sandbox: Sandbox) -> dict[str, str | None]:
+    """Load the packages in a fresh process that knows nothing of the repository, and run one input each: the failures by name,
+    None where there is none."""
     found: dict[str, str | None] = {}
 
     def on_line(line: str) -> None:
@@ -172,21 +139,20 @@ def smoke_tests(artifacts: Mapping[str, tuple[Path, tuple[int, int, int]]], sand
         if word == "SMOKE" and name in artifacts:
             found[name] = why or None
 
-    sandbox.run(["-P", "-c", SMOKE_ALL, str(asked)], sandbox.writable_folder(), on_line=on_line)
+    asked = sandbox.readable_folder() / "artifacts.json"
+    asked.write_text(json.dumps([[name, str(path), row] for name, (path, row) in artifacts.items()]), encoding="utf-8")
+    done = sandbox.run(["-P", "-c", SMOKE_TEST, str(asked)], sandbox.writable_folder(), on_line=on_line)
+    if len(artifacts) == 1:
+        return {name: found.get(name, done.why or "it left no answer") for name in artifacts}
     # the process itself may have died over one of them: those that it did not come to are tried alone
-    return {name: found[name] if name in found else smoke_test(*place, sandbox) for name, place in artifacts.items()}
+    return {name: found[name] if name in found else smoke_tests({name: at}, sandbox)[name] for name, at in artifacts.items()}
 
 
-def smoke_test(artifact: Path, row: tuple[int, int, int], sandbox: Sandbox) -> str | None:
-    """Load the package in a fresh process that knows nothing of the repository, and run one input: the failure, or None."""
-    return sandbox.run(["-P", "-c", SMOKE, str(artifact), json.dumps(list(row))], sandbox.writable_folder()).why
-
-
-def class_names(recipe: Mapping[str, Any], sandbox: Sandbox) -> list[str]:
+def class_names(recipe: Recipe, sandbox: Sandbox) -> list[str]:
     """The class names that a piece of the user's code evaluates to. Raises SandboxError when it fails."""
     writable = sandbox.writable_folder()
     asked, answered = sandbox.readable_folder() / "request.json", writable / "names.json"
-    request = {"recipe": dict(recipe), "here": str(PROBE.parent), "out": str(answered)}
+    request = {"recipe": recipe.to_json(), "here": str(PROBE.parent), "out": str(answered)}
     asked.write_text(json.dumps(request), encoding="utf-8")
     done = sandbox.run(["-c", NAMES, str(asked)], writable)
     if not done.ok:

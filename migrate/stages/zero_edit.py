@@ -23,7 +23,7 @@ from ..proving.verify import compare
 from ..proving.verify import run_script as run_recorded
 from ..reading.facts import Script, Survey
 from ..reading.source import NOTEBOOK, read_source
-from ..reporting.report import PARITY, Report
+from ..reporting.report import PARITY
 from ..rewriting.repository_settings import read_settings
 from ..rewriting.rewrite import Change, choose_rules, rewrite_all
 from ..rewriting.rule import all_rules
@@ -66,7 +66,7 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console) -> i
     surveyed, changes = _changes(script, root)
     changed = [change for change in changes if change.changed]
     if not changed:
-        _say_why_not(console, script, surveyed, changes)
+        _report_unchanged(console, script, surveyed, changes)
         return 1
     path = script.resolve().relative_to(root).as_posix()
     known = {item.path: item for item in surveyed.scripts if item.path == path} if surveyed is not None else {}
@@ -74,17 +74,15 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console) -> i
     assert surveyed is not None
     with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch, Stages(console) as stages:
         options = Options(limits=Limits(memory_bytes=psutil.virtual_memory().total * 3 // 4, timeout=1800.0))
-        migration = Migration(
-            scratch=Path(scratch), surveyed=surveyed, report=Report(repository=str(root)), options=options, stages=stages
-        )
+        migration = Migration(scratch=Path(scratch), surveyed=surveyed, options=options, stages=stages)
         migration.fresh_tree("Copying the repository")
         here = Path.cwd().resolve()
         cwd = migration.tree / here.relative_to(root) if here.is_relative_to(root) else here
         stages.start(f"Running {path}")
         original = run_recorded(found, arguments, migration.sandbox, cwd=cwd)
         if not original.done.ok:
-            said = migration.plain(f"the script does not run in the sandbox: {original.done.why}")
-            console.print(f"{said}; headrace run without --verify runs it outside", markup=False, highlight=False)
+            message = migration.plain(f"the script does not run in the sandbox: {original.done.why}")
+            console.print(f"{message}; headrace run without --verify runs it outside", markup=False, highlight=False)
             return 2
         migration.fresh_tree()
         apply(changes, migration.tree)
@@ -130,8 +128,8 @@ def _changes(script: Path, root: Path) -> tuple[Survey | None, list[Change]]:
         surveyed = survey(root)
     except NothingToMigrateError:
         return None, []
-    told = read_settings(root).with_known_codes(all_rules())
-    rewritten = rewrite_all(surveyed, rules=choose_rules(told.select, told.ignore), unsafe=told.unsafe)
+    settings = read_settings(root).with_known_codes(all_rules())
+    rewritten = rewrite_all(surveyed, rules=choose_rules(settings.select, settings.ignore), unsafe=settings.unsafe)
     return rewritten.survey, rewritten.changes
 
 
@@ -147,11 +145,11 @@ def _rewritten(script: Path, console: Console) -> dict[Path, dict[str, str]]:
                 after = change.after.decode(before.encoding).removeprefix("\ufeff")
                 table[(root / change.path).resolve()] = {"before": before.text, "after": after}
     if not table:
-        _say_why_not(console, script, surveyed, changes)
+        _report_unchanged(console, script, surveyed, changes)
     return table
 
 
-def _say_why_not(console: Console, script: Path, surveyed: Survey | None, changes: Sequence[Change]) -> None:
+def _report_unchanged(console: Console, script: Path, surveyed: Survey | None, changes: Sequence[Change]) -> None:
     reasons = [str(finding) for change in changes for finding in change.findings]
     if surveyed is None:
         reasons = ["no PyTorch image classification was found around it"]

@@ -45,12 +45,12 @@ def main() -> None:
     else:
         with open(path, "rb") as source:
             code = compile(source.read(), path, "exec", dont_inherit=True)
-    sys.excepthook = _tell
+    sys.excepthook = _report
     exec(code, vars(module))  # noqa: S102  what the user asked to run
 
 
-def _tell(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
-    """An uncaught error as the interpreter tells it, without the frames of this file."""
+def _report(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
+    """An uncaught error as the interpreter reports it, without the frames of this file."""
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     sys.__excepthook__(kind, error.with_traceback(trace), trace)

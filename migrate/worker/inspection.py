@@ -14,7 +14,7 @@ from torch import nn
 
 from ...errors import SandboxError
 from ...runtime.tuning.randomize import device_of, noise, randomised
-from ...specs import Preprocessing
+from ..proving.worker_protocol import Inspected, Row
 
 # Sides in use for image classification, the commonest first.
 _SIDES = (224, 32, 28, 64, 299, 384, 8, 96, 128, 256, 331, 48, 16, 160, 192, 240, 260, 300, 380, 456, 512, 528, 600)
@@ -32,25 +32,22 @@ _FAILURES = (
 )
 
 
-def inspect_model(
-    model: nn.Module, root: Path, *, size: Sequence[int] | None = None, preprocessing: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """The worker's answer to "inspect", without "ok". `size` is the [C, H, W] to use; None tries what is known and common.
+def inspect_model(model: nn.Module, root: Path, *, size: Row | None = None) -> Inspected:
+    """What the model takes and gives. `size` is the (C, H, W) to use; None tries what is known and common.
 
-    "input" is null when several sizes work and neither the preprocessing nor the model says which is meant: "candidates" lists
-    them all, and the caller decides. Raises SandboxError when none works.
+    Raises SandboxError when none works.
     """
-    tried = [tuple(size)] if size is not None else _candidates(model, preprocessing)
-    told = size is not None or _is_told(model, preprocessing)
-    working: list[tuple[int, ...]] = []
-    failures: dict[tuple[int, ...], str] = {}
+    tried = [size] if size is not None else _candidates(model)
+    stated = size is not None or bool(_own_sizes(model))
+    working: list[Row] = []
+    failures: dict[Row, str] = {}
     for shape in tried:
         try:
             _classes(model, shape)
             working.append(shape)
         except _FAILURES as error:
             failures[shape] = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-        if told and working:
+        if stated and working:
             break
     if not working:
         shape, reason = next(iter(failures.items()))
@@ -58,17 +55,17 @@ def inspect_model(
         sized = not reason.startswith(("TypeError", "AttributeError", "NotImplementedError"))  # those fail at any size
         remedy = "; give the right one with --input-size C,H,W" if sized or size is None else ""
         raise SandboxError(f"the model does not run on an input of {list(shape)}{others}{remedy}: {reason}")
-    chosen = working[0] if told or len(working) == 1 else None
+    chosen = working[0] if stated or len(working) == 1 else None
     probe = chosen or working[0]
-    return {
-        "class": type(model).__name__,
-        "factory": _defined_at(type(model), root),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "input": None if chosen is None else list(chosen),
-        "candidates": [list(shape) for shape in working],
-        "classes": _classes(model, probe),
-        "output": output_kind(randomised(model, [noise((2, *probe)).to(device_of(model))]), probe),
-    }
+    return Inspected(
+        class_name=type(model).__name__,
+        factory=_defined_at(type(model), root),
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        input=chosen,
+        candidates=tuple(working),
+        classes=_classes(model, probe),
+        output=output_kind(randomised(model, [noise((2, *probe)).to(device_of(model))]), probe),
+    )
 
 
 def output_kind(model: nn.Module, shape: Sequence[int]) -> str:
@@ -113,21 +110,16 @@ def _classes(model: nn.Module, shape: Sequence[int]) -> int:
     return output.shape[1]
 
 
-def _candidates(model: nn.Module, preprocessing: Mapping[str, Any] | None) -> list[tuple[int, ...]]:
+def _candidates(model: nn.Module) -> list[Row]:
     channels, flat = _first_layer(model)
-    by_data = _from_preprocessing(preprocessing)
-    found: list[tuple[int, ...]] = [] if by_data is None else [by_data]
-    for value in _own_sizes(model):
-        found += [value] if len(value) == 3 else [(count, *value) for count in channels]
+    found: list[Row] = []
+    for *first, height, width in _own_sizes(model):
+        found += [(count, height, width) for count in first or channels]
     if flat is not None:  # the first layer is linear: its width is channels x height x width of a square image
         sides = ((count, math.isqrt(flat // count)) for count in (1, 3) if flat % count == 0)
         found += [(count, side, side) for count, side in sides if count * side * side == flat]
     found += [(count, side, side) for count in channels for side in _SIDES if side <= _MAX_PROBED]
     return list(dict.fromkeys(found))
-
-
-def _is_told(model: nn.Module, preprocessing: Mapping[str, Any] | None) -> bool:
-    return _from_preprocessing(preprocessing) is not None or bool(_own_sizes(model))
 
 
 def _first_layer(model: nn.Module) -> tuple[list[int], int | None]:
@@ -160,16 +152,6 @@ def _as_size(value: Any) -> tuple[int, ...] | None:
         whole = all(isinstance(side, int) and not isinstance(side, bool) and 1 <= side <= 4096 for side in value)
         return tuple(value) if whole and min(value[-2:]) >= 4 else None
     return None
-
-
-def _from_preprocessing(preprocessing: Mapping[str, Any] | None) -> tuple[int, ...] | None:
-    if preprocessing is None:
-        return None
-    from ...runtime.images.preprocessing import Preprocessor
-
-    spec = Preprocessing.from_json(preprocessing)
-    size = Preprocessor(preprocessing["steps"]).size
-    return None if size is None else (3 if spec.mode == "RGB" else 1, *size)
 
 
 def _defined_at(kind: type, root: Path) -> str | None:

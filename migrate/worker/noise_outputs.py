@@ -16,10 +16,10 @@ from ...runtime.tuning.randomize import device_of, noise, settled
 BATCHES = (1, 2, 5)
 
 
-def answers(model: nn.Module, row: Sequence[int], folder: Path, *, weights: str | None) -> dict[str, Any]:
+def compute_outputs(model: nn.Module, row: Sequence[int], folder: Path, *, weights: str | None) -> None:
     """Run the model in evaluation mode on float32 noise [batch, *row] of 1, 2 and 5 rows; leave the outputs in `folder`.
 
-    `answers.npz` holds every tensor of the outputs, `weights.pt` the state dict they were computed with: that of the file
+    `outputs.npz` holds every tensor of the outputs, `weights.pt` the state dict they were computed with: that of the file
     `weights` where it is given, else the model's own with what is constant in them drawn anew, since zeros agree with anything.
     Raises SandboxError where the weights of another build do not fit.
     """
@@ -38,8 +38,7 @@ def answers(model: nn.Module, row: Sequence[int], folder: Path, *, weights: str 
             for index, value in enumerate(_tensors(outputs)):
                 found[f"{batch}.{index}"] = value.detach().cpu().to(torch.float64).numpy()
     torch.save(model.state_dict(), folder / "weights.pt")
-    np.savez(folder / "answers.npz", **found)  # type: ignore[arg-type]
-    return {"batches": list(BATCHES)}
+    np.savez(folder / "outputs.npz", **found)  # type: ignore[arg-type]
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

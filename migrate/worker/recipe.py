@@ -1,8 +1,4 @@
-"""A user's model, built again the way the script builds it. It executes the user's code: only ever in a subprocess.
-
-A recipe is what `migrate` recovered (see docs): {"root", "directory", "script", "argv", "source", "model"}, where `source` is
-the slice of the script that constructs the model and `model` the expression that names it afterwards.
-"""
+"""A user's model, built again the way the script builds it. It executes the user's code: only ever in a subprocess."""
 
 from __future__ import annotations
 
@@ -13,15 +9,17 @@ import sys
 import sysconfig
 import traceback
 import types
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...errors import SandboxError
-from .stub_datasets import bare_data_sets, is_of_absent_data
-from .stub_modules import stand_in
+from ..reading.recipe import Recipe
+from .stub_datasets import is_missing_data, stub_datasets_made
+from .stub_modules import install_stub
+
+__all__ = ["Recipe", "build_model", "locate", "unwrap"]
 
 MODULE = "__headrace__"
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
@@ -33,7 +31,7 @@ _MISSING = 10
 _AFTER_CPU_BEFORE_CUDA = 15  # torch.serialization asks its own handlers at 10 and 20; lower comes first
 
 
-def build_model(recipe: Mapping[str, Any], notes: list[str] | None = None) -> torch.nn.Module:
+def build_model(recipe: Recipe, notes: list[str] | None = None) -> torch.nn.Module:
     """Run the recipe's source as its script would run, and return the model without parallel wrappers, in evaluation mode.
 
     `notes` gets a sentence for each thing that was absent and not needed.
@@ -50,28 +48,28 @@ def build_model(recipe: Mapping[str, Any], notes: list[str] | None = None) -> to
     main = sys.modules["__main__"]
     sys.modules["__main__"] = module  # a model pickled whole by the script names its classes `__main__.Net`
     try:
-        _without_data(compile(recipe["source"], str(script), "exec", dont_inherit=True), module, recipe, notes)
-        model = eval(recipe["model"], module.__dict__)  # noqa: S307
+        _without_data(compile(recipe.source, str(script), "exec", dont_inherit=True), module, recipe, notes)
+        model = eval(recipe.expression, module.__dict__)  # noqa: S307
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever user code raises, SystemExit of argparse included
-        raise SandboxError(_explain(error, recipe["root"]), output=_last_lines(error)) from error
+        raise SandboxError(_explain(error, recipe.root), output=_last_lines(error)) from error
     finally:
         sys.modules["__main__"] = main
     model = unwrap(model)
     if not isinstance(model, torch.nn.Module):
-        raise SandboxError(f"{recipe['model']!r} in {recipe['script']} is a {type(model).__name__}, not a torch.nn.Module")
+        raise SandboxError(f"{recipe.expression!r} in {recipe.script} is a {type(model).__name__}, not a torch.nn.Module")
     return model.eval()
 
 
-def _without_data(code: types.CodeType, module: types.ModuleType, recipe: Mapping[str, Any], notes: list[str] | None) -> None:
+def _without_data(code: types.CodeType, module: types.ModuleType, recipe: Recipe, notes: list[str] | None) -> None:
     """Run the code; where it stops at a data set that is not here, again without that, since the model may not need it."""
     try:
         _as_launched(code, module, recipe, notes)
     except (OSError, RuntimeError) as error:
-        if not is_of_absent_data(error):
+        if not is_missing_data(error):
             raise
-        with bare_data_sets() as missing:
+        with stub_datasets_made() as missing:
             try:
                 _as_launched(code, module, recipe, notes)
             except AttributeError as other:
@@ -83,7 +81,7 @@ def _without_data(code: types.CodeType, module: types.ModuleType, recipe: Mappin
             notes += [f"a data set is not here, and was not needed to build the model: {text}" for text in errors]
 
 
-def _as_launched(code: types.CodeType, module: types.ModuleType, recipe: Mapping[str, Any], notes: list[str] | None) -> None:
+def _as_launched(code: types.CodeType, module: types.ModuleType, recipe: Recipe, notes: list[str] | None) -> None:
     """Run the code; where it asks for what only a launcher such as torchrun sets, again as its only process.
 
     Set beforehand, these variables would make other scripts start process groups that they do not need. Where an import
@@ -99,8 +97,8 @@ def _as_launched(code: types.CodeType, module: types.ModuleType, recipe: Mapping
             os.environ[asked] = _LAUNCHER[asked]
         except ModuleNotFoundError as error:
             library = (error.name or "").partition(".")[0]
-            for_effect = _raised_by(error, module) and not _reads(recipe["source"], library)
-            if for_effect or not stand_in(error, recipe["root"]):
+            for_effect = _raised_by(error, module) and not _reads(recipe.source, library)
+            if for_effect or not install_stub(error, recipe.root):
                 raise
             if notes is not None:
                 notes.append(f"the library {library!r} is not installed, and was not needed to build the model")
@@ -153,12 +151,12 @@ def locate(error: BaseException, root: str | Path) -> str | None:
     return f"{frames[-1][0]}:{frames[-1][1]}" if frames else None
 
 
-def _enter(recipe: Mapping[str, Any]) -> Path:
-    root = Path(recipe["root"]).resolve()
-    directory = (root / recipe.get("directory", ".")).resolve()
-    script = (directory / recipe["script"]).resolve()
+def _enter(recipe: Recipe) -> Path:
+    root = Path(recipe.root).resolve()
+    directory = (root / recipe.directory).resolve()
+    script = (directory / recipe.script).resolve()
     if not script.is_file():
-        script = (root / recipe["script"]).resolve()
+        script = (root / recipe.script).resolve()
     for place in (directory, script):
         if not place.is_relative_to(root):
             raise SandboxError(f"the recipe leads out of its repository: {place} is not inside {root}")
@@ -170,7 +168,7 @@ def _enter(recipe: Mapping[str, Any]) -> Path:
     else:
         sys.path[0] = str(script.parent)
     sys.path += [str(folder) for folder in (root, root / "src") if folder.is_dir()]  # as if what lies there were installed
-    sys.argv = [recipe["script"], *recipe.get("argv", [])]
+    sys.argv = [recipe.script, *recipe.argv]
     return script
 
 

@@ -1,9 +1,9 @@
 """`python -m headrace.migrate.worker.server REQUESTS SECONDS`: many requests to the worker, torch loaded once for all of them.
 
-REQUESTS is a named pipe with one JSON line per request: {"request": path, "response": path, "token": text}. Each is
-answered, as `worker` answers it, in a fork of its own that ends within SECONDS with all that it started; then
-`ANSWERED <token> <status>` goes to standard output, with the exit status of the fork (-n for signal n). A worker that dies
-leaves no response. The end of the pipe ends the server.
+REQUESTS is a named pipe with one line per request, a `Forward` of `proving.worker_protocol`. Each is answered, as `worker`
+answers it, in a fork of its own that ends within SECONDS with all that it started; then `ANSWERED <token> <status>` goes to
+standard output, with the exit status of the fork (-n for signal n). A worker that dies leaves no response. The end of the pipe
+ends the server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import gc
 import importlib
-import json
 import os
 import signal
 import sys
@@ -20,6 +19,8 @@ import time
 from pathlib import Path
 
 import psutil
+
+from ..proving.worker_protocol import Forward, decode
 
 # What every request would load. Nothing here may start threads or touch an accelerator: forks would not survive it.
 _PRELOADED = (
@@ -48,9 +49,10 @@ def main(arguments: list[str]) -> int:
     gc.freeze()  # else the first collection in each fork would copy every page
     with open(arguments[0], encoding="utf-8") as requests:
         for line in requests:
-            asked = json.loads(line)
-            status = _answer(asked["request"], asked["response"], float(arguments[1]))
-            sys.stdout.write(f"\nANSWERED {asked['token']} {status}\n")
+            asked = decode(line)
+            assert isinstance(asked, Forward)
+            status = _answer(asked.request, asked.response, float(arguments[1]))
+            sys.stdout.write(f"\nANSWERED {asked.token} {status}\n")
             sys.stdout.flush()
     return 0
 

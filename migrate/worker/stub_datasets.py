@@ -19,14 +19,14 @@ from typing import Any
 _FOLDER = os.path.join("torchvision", "datasets") + os.sep
 
 
-def is_of_absent_data(error: BaseException) -> bool:
+def is_missing_data(error: BaseException) -> bool:
     """Whether a data set of torchvision raised it because its files are not here and cannot be fetched."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, OSError | RuntimeError) and any(_FOLDER in frame.filename for frame in frames)
 
 
 @contextlib.contextmanager
-def bare_data_sets() -> Iterator[list[tuple[object, BaseException]]]:
+def stub_datasets_made() -> Iterator[list[tuple[object, BaseException]]]:
     """Within it, torchvision's data sets are made without their files where those are absent; gives those and their errors."""
     missing: list[tuple[object, BaseException]] = []
     active: list[object] = []

@@ -1,7 +1,7 @@
 """Libraries that a user's file imports, that are not installed, and that building the model does not need.
 
 Model files import counters of operations, experiment trackers and plotting at the top, for functions that building a model
-never calls. Such a module is stood in for by one whose every name refuses to be used, with the error of the import.
+never calls. Such a module is replaced by a stub whose every name cannot be used, with the error of the import.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 
-def stand_in(error: ModuleNotFoundError, root: str | Path) -> bool:
+def install_stub(error: ModuleNotFoundError, root: str | Path) -> bool:
     """Let imports of the library whose absence is `error` pass from now on; false where it is not a library.
 
-    A missing file of the repository itself, a missing part of an installed library, and an error from inside a stand-in are
+    A missing file of the repository itself, a missing part of an installed library, and an error from inside a stub are
     no such absence.
     """
     name = (error.name or "").partition(".")[0]
@@ -48,7 +48,7 @@ class _Name:
     def __init__(self, full: str) -> None:
         self.__dict__["full"] = full
 
-    def _refuse(self, *_args: Any, **_named: Any) -> NoReturn:
+    def _reject(self, *_args: Any, **_named: Any) -> NoReturn:
         library = self.__dict__["full"].partition(".")[0]
         raise _UsedError(f"No module named {library!r}, of which {self.__dict__['full']} is used", name=library)
 
@@ -57,7 +57,7 @@ class _Name:
             raise AttributeError(name)
         return _Name(f"{self.__dict__['full']}.{name}")
 
-    __call__ = __getitem__ = __iter__ = __enter__ = __mro_entries__ = __setattr__ = __bool__ = __len__ = _refuse
+    __call__ = __getitem__ = __iter__ = __enter__ = __mro_entries__ = __setattr__ = __bool__ = __len__ = _reject
 
 
 class _Module(types.ModuleType):

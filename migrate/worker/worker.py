@@ -1,25 +1,45 @@
 """`python -m headrace.migrate.worker.worker REQUEST.json RESPONSE.json`: a user's model is built and packaged.
 
-Tasks are "inspect", "answers", "package" and "variants". Every outcome is a response, failures too: {"ok": false, "error",
-"where", "traceback", "stage", "obstacles"}. Lines `PROGRESS <0..1> <text>` go to standard output among whatever the user's code
-prints.
+Both files hold one message of `proving.worker_protocol`. Every outcome is a response, failures too. Lines
+`PROGRESS <0..1> <text>` go to standard output among whatever the user's code prints.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...errors import ArtifactError, BackendError, CaptureError, HeadraceError, ParityError, SandboxError
 from ...runtime.artifact.manifest import plain
+from ..proving.worker_protocol import (
+    ComputeOutputs,
+    Failed,
+    Inspect,
+    Inspected,
+    ModelPackaged,
+    OutputsComputed,
+    Package,
+    ParityResult,
+    Request,
+    Response,
+    VariantsWritten,
+    WriteVariants,
+    decode,
+    encode,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .packaging import Order
 
 _TRACEBACK = 16_000
+Report = Callable[[float, str], None]
 
 
 def main(arguments: list[str]) -> int:
@@ -28,119 +48,127 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: python -m headrace.migrate.worker.worker REQUEST.json RESPONSE.json\n")
         return 2
     request_path, response_path = (Path(argument).resolve() for argument in arguments)
-    response = answer(request_path, _reporter())
+    response = encode(answer(request_path, _reporter()))
     aside = response_path.with_name(f".{response_path.name}.{os.getpid()}")
-    aside.write_text(json.dumps(plain(response), allow_nan=False), encoding="utf-8")
+    aside.write_text(response, encoding="utf-8")
     aside.replace(response_path)
     return 0
 
 
-def answer(request_path: Path, tell: Callable[[float, str], None]) -> dict[str, Any]:
+def answer(request_path: Path, report: Report) -> Response:
     """The response to a request file; never raises for what the user's code, or the request, does."""
     stage = ["build"]
     root = None
     try:
-        request = json.loads(request_path.read_text(encoding="utf-8"))
-        root = request["recipe"]["root"]
-        task = {"inspect": _inspect, "answers": _answers, "package": _package, "variants": _variants}[request["task"]]
-        return {"ok": True, **task(request, tell, stage)}
+        request = decode(request_path.read_text(encoding="utf-8"))
+        if not isinstance(request, Request):
+            raise ValueError(f"{type(request).__name__} is no request")
+        root = request.recipe.root
+        match request:
+            case Inspect():
+                return _inspect(request, report, stage)
+            case ComputeOutputs():
+                return _compute_outputs(request, report, stage)
+            case Package():
+                return _package(request, report, stage)
+            case WriteVariants():
+                return _write_variants(request, report, stage)
     except KeyboardInterrupt:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything, and every outcome is a response
         return _failure(error, root, stage[0])
 
 
-def _inspect(request: Mapping[str, Any], tell: Callable[[float, str], None], stage: list[str]) -> dict[str, Any]:
+def _inspect(request: Inspect, report: Report, stage: list[str]) -> Inspected:
     from .inspection import inspect_model
     from .recipe import build_model
     from .stored_weights import stored_weights_read
 
-    tell(0.0, "building the model")
+    report(0.0, "building the model")
     notes: list[str] = []
     with stored_weights_read() as weights:
-        model = build_model(request["recipe"], notes)
+        model = build_model(request.recipe, notes)
     stage[0] = "inspect"
-    tell(0.5, "running it")
-    root = Path(request["recipe"]["root"])
-    found = inspect_model(model, root, size=request.get("input"), preprocessing=request.get("preprocessing"))
-    tell(1.0, "inspected")
-    return {**found, "notes": notes, "weights_from": [str(path) for path in weights]}
+    report(0.5, "running it")
+    found = inspect_model(model, Path(request.recipe.root), size=request.input)
+    report(1.0, "inspected")
+    return replace(found, notes=tuple(notes), weights_from=tuple(map(str, weights)))
 
 
-def _answers(request: Mapping[str, Any], tell: Callable[[float, str], None], stage: list[str]) -> dict[str, Any]:
-    from .noise_outputs import answers
+def _compute_outputs(request: ComputeOutputs, report: Report, stage: list[str]) -> OutputsComputed:
+    from .noise_outputs import compute_outputs
     from .recipe import build_model
 
-    tell(0.0, "building the model")
-    folder = Path(request["out"]).resolve()
-    model = build_model(request["recipe"])
+    report(0.0, "building the model")
+    folder = Path(request.out).resolve()
+    model = build_model(request.recipe)
     stage[0] = "run"
-    tell(0.5, "running it")
-    return answers(model, request["input"], folder, weights=request.get("weights"))
+    report(0.5, "running it")
+    compute_outputs(model, request.input, folder, weights=request.weights)
+    return OutputsComputed()
 
 
-def _package(request: Mapping[str, Any], tell: Callable[[float, str], None], stage: list[str]) -> dict[str, Any]:
+def _package(request: Package, report: Report, stage: list[str]) -> ModelPackaged:
     from .packaging import package_model
     from .recipe import build_model
 
     stage[0] = "package"
     order = _order(request)
     stage[0] = "build"
-    tell(0.0, "building the model")
-    model = build_model(request["recipe"])
+    report(0.0, "building the model")
+    model = build_model(request.recipe)
     stage[0] = "capture"
-    made = package_model(model, order, lambda part, text: tell(0.1 + 0.9 * part, text))
-    return {"artifact": str(made.path), "captured": True, "parity": made.parity.to_json(), "plan": made.plan.to_json()}
+    made = package_model(model, order, lambda part, text: report(0.1 + 0.9 * part, text))
+    parity = {**plain(made.parity.to_json()), "batches": tuple(made.parity.batches)}
+    result = ParityResult(**{item.name: parity[item.name] for item in fields(ParityResult)})
+    return ModelPackaged(artifact=str(made.path), parity=result, plan=plain(made.plan.to_json()))
 
 
-def _variants(request: Mapping[str, Any], tell: Callable[[float, str], None], stage: list[str]) -> dict[str, Any]:
+def _write_variants(request: WriteVariants, report: Report, stage: list[str]) -> VariantsWritten:
     from ...runtime.tuning.variants import write_variants
     from .recipe import build_model
 
-    artifact, out = (Path(request[name]).resolve() for name in ("artifact", "out"))
-    images = [Path(path).resolve() for path in request["images"]]
-    tell(0.0, "building the model")
-    model = build_model(request["recipe"])
+    artifact, out = Path(request.artifact).resolve(), Path(request.out).resolve()
+    images = [Path(path).resolve() for path in request.images]
+    report(0.0, "building the model")
+    model = build_model(request.recipe)
     stage[0] = "package"
-    made = write_variants(model, artifact, out, images=images, tell=lambda part, text: tell(0.1 + 0.9 * part, text))
-    return {"variants": [variant.to_json() for variant in made]}
+    made = write_variants(model, artifact, out, images=images, tell=lambda part, text: report(0.1 + 0.9 * part, text))
+    return VariantsWritten(variants=tuple(variant.to_json() for variant in made))
 
 
-def _order(request: Mapping[str, Any]) -> Any:
+def _order(request: Package) -> Order:
     from ...runtime.artifact.artifact import check_target
     from ...runtime.base.config import GraphConfig
-    from ...specs import Preprocessing
     from .packaging import Order
 
-    arrays = _arrays(request.get("images"))
+    arrays = _arrays(request.images)
     targets = arrays.get("labels")
     one_class_each = targets is not None and targets.ndim == 1 and targets.dtype.kind in "iu"  # else no accuracy to compare
-    preprocessing = request.get("preprocessing")
-    out = Path(request["out"])
-    check_target(out, request["name"])
+    check_target(Path(request.out), request.name)
     return Order(
-        name=request["name"],
-        out=out if out.is_absolute() else Path.cwd() / out,
-        row=tuple(request["input"]),
+        name=request.name,
+        out=Path.cwd() / request.out,
+        row=request.input,
         config=GraphConfig(
-            precision=request.get("precision", "auto"),
-            buckets=tuple(request["buckets"]) if request.get("buckets") else None,
-            max_tuning_seconds=request.get("max_tuning_seconds"),
-            backend=request.get("backend"),
-            threads=request.get("threads"),
-            device=request.get("device", "auto"),
+            precision=request.precision,  # type: ignore[arg-type]  # which GraphConfig checks
+            buckets=request.buckets,
+            max_tuning_seconds=request.max_tuning_seconds,
+            backend=request.backend,
+            threads=request.threads,
+            device=request.device,  # type: ignore[arg-type]
         ),
         images=arrays.get("images"),
         targets=targets if one_class_each else None,
         outputs=arrays.get("outputs"),
-        labels=request.get("labels"),
-        preprocessing=None if preprocessing is None else Preprocessing.from_json(preprocessing),
-        randomise=bool(request.get("randomise", False)),
-        provenance=request.get("provenance") or {},
+        labels=request.labels,
+        preprocessing=request.preprocessing,
+        randomise=request.randomise,
+        provenance=request.provenance,
     )
 
 
-def _arrays(path: str | None) -> dict[str, Any]:
+def _arrays(path: str | None) -> dict[str, np.ndarray]:
     """The arrays of an .npz file. Pickled objects in it are refused by numpy."""
     if path is None:
         return {}
@@ -154,7 +182,7 @@ def _arrays(path: str | None) -> dict[str, Any]:
     return arrays
 
 
-def _failure(error: BaseException, root: str | None, stage: str) -> dict[str, Any]:
+def _failure(error: BaseException, root: str | None, stage: str) -> Failed:
     kinds = {CaptureError: "capture", ParityError: "parity", BackendError: "package", ArtifactError: "package"}
     stage = next((name for kind, name in kinds.items() if isinstance(error, kind)), stage)
     cause = error.__cause__ if isinstance(error, SandboxError) and error.__cause__ is not None else error
@@ -163,14 +191,13 @@ def _failure(error: BaseException, root: str | None, stage: str) -> dict[str, An
     obstacles = tuple(replace(item, path=_relative(item.path, root)) for item in obstacles)
     if obstacles:
         text = str(CaptureError(text.splitlines()[0], obstacles))
-    return {
-        "ok": False,
-        "stage": stage,
-        "error": text if isinstance(error, HeadraceError) else f"{type(error).__name__}: {text}",
-        "where": _where(cause, root),
-        "traceback": "".join(traceback.format_exception(cause))[-_TRACEBACK:],
-        "obstacles": [dict(vars(obstacle)) for obstacle in obstacles],
-    }
+    return Failed(
+        stage=stage,
+        error=text if isinstance(error, HeadraceError) else f"{type(error).__name__}: {text}",
+        where=_where(cause, root),
+        traceback="".join(traceback.format_exception(cause))[-_TRACEBACK:],
+        obstacles=obstacles,
+    )
 
 
 def _where(error: BaseException, root: str | None) -> str | None:
@@ -186,15 +213,15 @@ def _relative(path: str, root: str | None) -> str:
     return Path(path).resolve().relative_to(Path(root or "/").resolve()).as_posix() if inside else path
 
 
-def _reporter() -> Callable[[float, str], None]:
+def _reporter() -> Report:
     """Writes progress to the standard output this process was started with, whatever user code does to `sys.stdout`."""
     output = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
 
-    def tell(fraction: float, text: str) -> None:
+    def report(fraction: float, text: str) -> None:
         output.write(f"PROGRESS {min(1.0, max(0.0, fraction)):.3f} {' '.join(text.split())}\n")
         output.flush()
 
-    return tell
+    return report
 
 
 if __name__ == "__main__":

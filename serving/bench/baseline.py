@@ -27,7 +27,7 @@ from fastapi import FastAPI, HTTPException, Request
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ...errors import SandboxError
-from ...migrate.worker.recipe import build_model
+from ...migrate.worker.recipe import Recipe, build_model
 from ...runtime.images.preprocessing import opencv_resize
 from ...specs import Pad, Preprocessing, Resize
 from .config import FRAMEWORKS
@@ -166,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ready_file = options.ready_file.resolve() if options.ready_file else None
     device = options.device if options.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        model = build_model(json.loads(options.recipe.read_text()))
+        model = build_model(Recipe.from_json(json.loads(options.recipe.read_text())))
     except SandboxError as error:
         print(f"{error.output}\nbaseline: {error}", file=sys.stderr)  # noqa: T201
         return 1

@@ -162,7 +162,7 @@ def _recipe(repository: Path, entry: str | None, model: str | None = None) -> Ma
     from ...migrate.resolving.resolve import resolve
     from ...migrate.survey.survey import survey
 
-    return resolve(survey(repository), entry=entry, model=model).recipe
+    return resolve(survey(repository), entry=entry, model=model).recipe.to_json()
 
 
 def _peers(subject: _Subject, folder: Path, console: Console) -> tuple[tuple[Service, ...], tuple[str, ...]]:

@@ -123,7 +123,7 @@ def write_forms(
     asked, answered, log = logs / "variants.request.json", logs / "variants.response.json", logs / "variants.log"
     answered.unlink(missing_ok=True)
     request = {
-        "task": "variants",
+        "kind": "WriteVariants",
         "recipe": dict(recipe),
         "artifact": str(artifact.resolve()),
         "out": str(out.resolve()),
@@ -140,7 +140,7 @@ def write_forms(
     command = [sys.executable, "-P", "-m", "headrace.migrate.worker.worker", str(asked), str(answered)]
     run_to_end(command, log=log, timeout_seconds=_BUILD_SECONDS, tick=tick, what="writing the forms of the model")
     answer = json.loads(answered.read_text())
-    if not answer["ok"]:
+    if answer["kind"] == "Failed":
         raise BenchError(f"the steps cannot be made of this model: {answer['error']}")
     found: list[dict[str, Any]] = answer["variants"]
     return found

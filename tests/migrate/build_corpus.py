@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 
 from headrace.errors import SandboxError
-from headrace.migrate.worker.recipe import build_model
+from headrace.migrate.worker.recipe import Recipe, build_model
 
 
 def answer(work: dict) -> dict:
     try:
-        model = build_model(work["recipe"])
+        model = build_model(Recipe.from_json(work["recipe"]))
         with torch.no_grad():
             output = model(torch.rand(2, *work["input"]))
     except SandboxError as error:

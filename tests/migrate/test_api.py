@@ -11,7 +11,7 @@ import pytest
 import headrace
 from headrace.errors import MigrateError, NothingToMigrateError
 from headrace.migrate.proving.confined_run import Limits
-from headrace.migrate.reporting.report import Report, ScriptReport
+from headrace.migrate.reporting.report import Report
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.progress import Stages
 from headrace.migrate.stages.script_runs import run_originals
@@ -142,21 +142,20 @@ def test_hostile_scripts_are_stopped_and_harm_nothing(tmp_path: Path, case: str,
     before = {path.name: path.read_bytes() for path in root.iterdir()}
     limit = 12.0 if "loops" in case else 60.0
     surveyed = survey(root)
-    report = Report(repository=str(root), scripts=[ScriptReport(path="evaluate.py", roles=["evaluate"], rewritten=True)])
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     options = Options(limits=Limits(timeout=limit, memory_bytes=3 * 10**9, file_bytes=10**8, disk_bytes=2 * 10**8))
-    migration = Migration(scratch=scratch, surveyed=surveyed, report=report, options=options, stages=Stages(None))
+    rewritten = {"evaluate.py": ["PS201"]}
+    migration = Migration(scratch=scratch, surveyed=surveyed, options=options, stages=Stages(None), rewritten=rewritten)
     migration.fresh_tree("copy")
     started = time.monotonic()
-    assert run_originals(migration, None) == {}
+    originals = run_originals(migration, None)
+    assert originals.runs == {}
     assert time.monotonic() - started < limit + 20
     assert neighbour.read_text() == "precious"
     assert {path.name: path.read_bytes() for path in root.iterdir()} == before
-    (script,) = report.scripts
-    assert script.executed == "not-run", script.why
-    assert reason in (script.why or "")
-    assert report.exit_status == 1
+    assert reason in originals.why_not["evaluate.py"]
+    assert Report(repository=str(root), findings=migration.findings).exit_status == 1
     assert set(psutil.Process().children(recursive=True)) <= running
     assert sorted(path.name for path in place.iterdir()) == ["repository", "thesis.tex"]
     assert (home.read_bytes() if home.exists() else None) == at_home
@@ -186,17 +185,17 @@ def test_a_checkpoint_that_runs_code_is_not_loaded_without_trust(tmp_path: Path)
     for trusted in (False, True):
         scratch = tmp_path / f"scratch-{trusted}"
         scratch.mkdir()
-        report = Report(repository=str(root), scripts=[ScriptReport(path="evaluate.py", roles=["evaluate"], rewritten=True)])
         options = Options(trusted=trusted, limits=Limits(timeout=60))
-        migration = Migration(scratch=scratch, surveyed=survey(root), report=report, options=options, stages=Stages(None))
+        rewritten = {"evaluate.py": ["PS201"]}
+        migration = Migration(scratch=scratch, surveyed=survey(root), options=options, stages=Stages(None), rewritten=rewritten)
         migration.fresh_tree("copy")
         originals = run_originals(migration, None)
         assert not (root / "owned").exists()
         if trusted:
-            assert originals["evaluate.py"][1].done.stdout.startswith("True\n")
+            assert originals.runs["evaluate.py"].run.done.stdout.startswith("True\n")
         else:
-            assert originals == {}
-            assert "eights" in (report.scripts[0].why or ""), report.scripts[0].why
+            assert originals.runs == {}
+            assert "eights" in originals.why_not["evaluate.py"], originals.why_not
 
 
 class Malicious:

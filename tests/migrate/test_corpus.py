@@ -53,9 +53,9 @@ def found_in(surveyed: Survey, rules: list[str], outcome: Resolved | MigrateErro
         model: dict[str, Any] = {
             "name": outcome.name,
             "factory": outcome.factory,
-            "argv": outcome.recipe.get("argv", []),
+            "argv": list(outcome.recipe.argv),
             "checkpoints": [site.path for site in outcome.checkpoints],
-            "transform": outcome.transform_recipe["source_at"] if outcome.transform_recipe else None,
+            "transform": outcome.transform_recipe.source_at if outcome.transform_recipe else None,
             "class_names": list(outcome.class_names) if outcome.class_names else None,
         }
     else:
@@ -115,7 +115,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
         outcome = resolved_of(name, survey(CORPUS / name / "repository"))
         if isinstance(outcome, Resolved) and all(importlib.util.find_spec(item) for item in needed.get("needs", [])):
             recipe = outcome.fallback_recipe or outcome.recipe
-            work.append({"name": name, "recipe": recipe, "input": needed.get("input", [3, 32, 32])})
+            work.append({"name": name, "recipe": recipe.to_json(), "input": needed.get("input", [3, 32, 32])})
     done = subprocess.run(
         [sys.executable, str(BUILDER)],
         input=json.dumps(work),

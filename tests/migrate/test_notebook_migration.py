@@ -156,12 +156,12 @@ def test_a_notebook_s_model_without_a_loop_is_a_slice_of_its_cells(tmp_path: Pat
         [*CELLS[:3], "WIDTH = 6", NET.replace("self, width, num_classes", "self, width=WIDTH, num_classes=3")],
     )
     resolved = resolve(survey(tmp_path))
-    assert resolved.recipe["script"] == "net.ipynb"
+    assert resolved.recipe.script == "net.ipynb"
     namespace: dict = {}
-    exec(resolved.recipe["source"], namespace)
-    model = eval(resolved.recipe["model"], namespace)
+    exec(resolved.recipe.source, namespace)
+    model = eval(resolved.recipe.expression, namespace)
     assert model.conv.out_channels == 6
-    assert "pip" not in resolved.recipe["source"]
+    assert "pip" not in resolved.recipe.source
 
 
 def test_scripts_come_before_notebooks_and_models_choose_notebooks(tmp_path: Path) -> None:
@@ -170,12 +170,12 @@ def test_scripts_come_before_notebooks_and_models_choose_notebooks(tmp_path: Pat
     with pytest.raises(AmbiguousError) as caught:
         resolve(survey(tmp_path))
     assert caught.value.candidates == ("one.ipynb", "two.ipynb")
-    assert resolve(survey(tmp_path), model="Other").recipe["script"] == "two.ipynb"
+    assert resolve(survey(tmp_path), model="Other").recipe.script == "two.ipynb"
     assert resolve(survey(tmp_path), entry="one.ipynb").factory_name == "Net"
     script = "\n".join(line for source in CELLS[1:] for line in source.split("\n") if line[:1] not in ("%", "!"))
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "evaluate.py").write_text(script.replace("Net", "Third"))
-    assert resolve(survey(tmp_path)).recipe["script"] == "src/evaluate.py"
+    assert resolve(survey(tmp_path)).recipe.script == "src/evaluate.py"
 
 
 def test_nothing_invented_where_a_notebook_is_broken(tmp_path: Path) -> None:

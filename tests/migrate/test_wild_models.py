@@ -113,7 +113,7 @@ def test_a_script_that_asks_at_the_terminal_gives_way_to_one_that_does_not(tmp_p
     found = write(tmp_path, nets=NET, test=ASKING, train=TRAINING)
     resolved = resolve(found)
     assert resolved.script.path == "train.py"
-    assert "Net(num_classes=7)" in resolved.recipe["source"]
+    assert "Net(num_classes=7)" in resolved.recipe.source
 
 
 def test_where_every_script_asks_that_is_said(tmp_path):
@@ -244,7 +244,7 @@ def test_an_experiment_tracker_is_no_part_of_the_construction(tmp_path):
                 correct = outputs.argmax(1) == labels
         """,
     )
-    assert "wandb" not in resolve(found).recipe["source"]
+    assert "wandb" not in resolve(found).recipe.source
 
 
 def test_the_script_named_main_is_the_main_one(tmp_path):
@@ -259,7 +259,7 @@ def test_the_script_named_main_is_the_main_one(tmp_path):
     other = text.format(imported="from torchvision.models import resnet18", made="resnet18()")
     found = write(tmp_path, net=SIZED, main=own, finetune=other)
     resolved = resolve(found)
-    assert resolved.recipe["script"] == "main.py"
+    assert resolved.recipe.script == "main.py"
     assert [item.code for item in resolved.findings if "finetune.py" in item.message] == ["PS011"]
     (tmp_path / "main.py").rename(tmp_path / "train.py")
     with pytest.raises(AmbiguousError, match="--entry finetune.py"):
@@ -292,10 +292,10 @@ def test_what_a_function_of_data_sets_writes_into_the_arguments_is_kept(tmp_path
                 correct = outputs.argmax(1) == labels
         """,
     )
-    assert "get_dataset(args)" in resolve(found).recipe["source"]
+    assert "get_dataset(args)" in resolve(found).recipe.source
     main = (tmp_path / "main.py").read_text()
     (tmp_path / "main.py").write_text(main.replace("--depth", "--classes"))
-    assert "get_dataset" not in resolve(survey(tmp_path)).recipe["source"]
+    assert "get_dataset" not in resolve(survey(tmp_path)).recipe.source
 
 
 def test_factories_that_are_only_declared(tmp_path):
@@ -393,9 +393,9 @@ def test_a_transform_needs_no_weights(tmp_path):
         """,
     )
     resolved = resolve(found)
-    assert "load_from" in resolved.recipe["source"]
-    assert "args.size = 48" in resolved.transform_recipe["source"]
-    assert "load_from" not in resolved.transform_recipe["source"]
+    assert "load_from" in resolved.recipe.source
+    assert "args.size = 48" in resolved.transform_recipe.source
+    assert "load_from" not in resolved.transform_recipe.source
 
 
 def test_folders_whose_names_are_no_identifiers(tmp_path):
@@ -422,7 +422,7 @@ def test_folders_whose_names_are_no_identifiers(tmp_path):
             print(predict(images, net))
         """,
     )
-    source = resolve(survey(tmp_path)).recipe["source"]
+    source = resolve(survey(tmp_path)).recipe.source
     assert "def _from_back_end_2_inference():" in source
     compile(source, "recipe", "exec")
 
@@ -447,4 +447,4 @@ def test_a_package_without_a_script_says_by_its_functions_how_the_model_is_built
                 return Predictor("best.pth").predict(images)
         """,
     )
-    assert "Net(num_classes=3)" in resolve(found).recipe["source"]
+    assert "Net(num_classes=3)" in resolve(found).recipe.source

@@ -22,7 +22,7 @@ import torch
 
 from headrace.errors import HeadraceError
 from headrace.migrate.worker.inspection import inspect_model
-from headrace.migrate.worker.recipe import build_model
+from headrace.migrate.worker.recipe import Recipe, build_model
 from headrace.runtime.capture.capture import capture
 from headrace.runtime.tuning.randomize import noise, settled
 
@@ -66,13 +66,13 @@ def prove(job: dict[str, Any]) -> dict[str, Any]:
         for row in job["rows"] or [None]:
             answer: dict[str, Any] = {"built": False, "captured": False, "recipe": index}
             try:
-                model = build_model(recipe)
+                model = build_model(Recipe.from_json(recipe))
                 answer |= {"built": True}
                 found = inspect_model(model, Path(recipe["root"]), size=row)
                 answer |= {
-                    "input": found["input"] or found["candidates"][0],
-                    "classes": found["classes"],
-                    "output": found["output"],
+                    "input": found.input or found.candidates[0],
+                    "classes": found.classes,
+                    "output": found.output,
                 }
                 example = noise((2, *answer["input"]))
                 captured = capture(settled(model, [example]), example)

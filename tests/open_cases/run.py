@@ -25,11 +25,12 @@ from headrace.migrate.proving.sandbox import Sandbox
 from headrace.migrate.proving.trace_transform import row_shape, trace
 from headrace.migrate.reading.arguments import read_options
 from headrace.migrate.reading.facts import Survey
+from headrace.migrate.reading.recipe import TransformRecipe
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.rewriting.rewrite import rewrite
 from headrace.migrate.rewriting.rule import all_rules
-from headrace.migrate.survey.survey import knowledge, survey
+from headrace.migrate.survey.survey import project_index, survey
 
 HERE = Path(__file__).parent
 SECONDS = 900.0
@@ -104,7 +105,7 @@ def _rewritten(case: dict[str, Any], surveyed: Survey, why: list[str]) -> list[i
     """Scripts that come into graph mode, or whose functions in other files do, still parse, and take the same command line."""
     changes = {change.path: change for change in rewrite(surveyed) if change.changed}
     reached = {script.path: {script.path, *(loop.path for loop in script.loops)} for script in surveyed.scripts}
-    for trainer in knowledge(surveyed).trainers:
+    for trainer in project_index(surveyed).trainers:
         reached.setdefault(trainer.fact.path, {trainer.fact.path}).add(trainer.owner.module.path)
     good = 0
     for path in case["scripts"]:
@@ -151,7 +152,7 @@ def _models(case: dict[str, Any], surveyed: Survey, sandbox: Sandbox, most: int,
     result["sampled"] = [len(wanted), every]
     jobs: list[dict[str, Any]] = []
     models: dict[str, dict[str, Any]] = {}
-    traced: dict[str, dict[str, Any]] = {}
+    traced: dict[TransformRecipe, dict[str, Any]] = {}
     for entry, model in wanted:
         name = " ".join(filter(None, (entry, model and f"--model {model}"))) or "default"
         try:
@@ -163,7 +164,7 @@ def _models(case: dict[str, Any], surveyed: Survey, sandbox: Sandbox, most: int,
         rows = [resolved.input_size] if resolved.input_size else []
         rows = [tuple(row) for row in preprocessing.get("rows", [])] or rows
         recipes = [
-            {**item, "root": str(sandbox.tree)} for item in (resolved.recipe, resolved.fallback_recipe) if item is not None
+            item.in_copy(sandbox.tree).to_json() for item in (resolved.recipe, resolved.fallback_recipe) if item is not None
         ]
         jobs.append({"name": name, "recipes": recipes, "rows": rows})
         models[name] = {"preprocessing": {key: value for key, value in preprocessing.items() if key != "rows"}}
@@ -185,21 +186,20 @@ def _models(case: dict[str, Any], surveyed: Survey, sandbox: Sandbox, most: int,
     result["scores"]["preprocessing"] = [sum(not item.get("why") for item in steps), len(models)]
 
 
-def _preprocessing(resolved: Resolved, sandbox: Sandbox, traced: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _preprocessing(resolved: Resolved, sandbox: Sandbox, traced: dict[TransformRecipe, dict[str, Any]]) -> dict[str, Any]:
     """The recovered steps of one model, or why there are none; equal recipes are traced once."""
     if resolved.transform_recipe is None:
         return {"why": "no evaluation transform was found"}
-    recipe = {**resolved.transform_recipe, "root": str(sandbox.tree)}
-    key = json.dumps(recipe, sort_keys=True)
-    if key not in traced:
+    recipe = resolved.transform_recipe.in_copy(sandbox.tree)
+    if recipe not in traced:
         found = trace(recipe, sandbox)
         rows = [row for candidate in found.candidates if (row := row_shape(candidate)) is not None]
-        traced[key] = {"source": recipe["source_at"], "rows": rows}
+        traced[recipe] = {"source": recipe.source_at, "rows": rows}
         if found.candidates:
-            traced[key]["steps"] = found.candidates[0].to_json()["steps"]
+            traced[recipe]["steps"] = found.candidates[0].to_json()["steps"]
         else:
-            traced[key]["why"] = _plain(found.why, sandbox)
-    return traced[key]
+            traced[recipe]["why"] = _plain(found.why, sandbox)
+    return traced[recipe]
 
 
 def _plain(text: str | None, sandbox: Sandbox) -> str | None:

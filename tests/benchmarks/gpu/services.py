@@ -176,7 +176,7 @@ def _recipe(bench: Bench, subject: Subject, logs: Path) -> Path:
     shutil.copy(Path(__file__).resolve().parents[1] / _BESIDE, root)
     torch.save(subject.model.state_dict(), root / "weights.pt")
     source = _SOURCE.format(name=subject.name, size=bench.size, tiny=bench.quick, weights=str(root / "weights.pt"))
-    recipe = {"root": str(root), "directory": ".", "script": _BESIDE, "argv": [], "source": source, "model": "model"}
+    recipe = {"root": str(root), "directory": ".", "script": _BESIDE, "argv": [], "source": source, "expression": "model"}
     (logs / "recipe.json").write_text(json.dumps(recipe))
     return logs / "recipe.json"
 

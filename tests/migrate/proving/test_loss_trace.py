@@ -108,7 +108,8 @@ def test_both_forms_take_the_same_steps_and_are_stopped(repository: Path, tmp_pa
     migrated, _, _ = traced(repository, tmp_path / "b", change.after.decode(), migrated=True)
     assert [len(losses) for losses in original.losses.values()] == [STEPS]
     assert len(set(next(iter(original.losses.values())))) == STEPS
-    steps, worst, tolerance, wrong = compare_losses(original.losses, migrated.losses, loops)
+    found = compare_losses(original.losses, migrated.losses, loops)
+    steps, worst, tolerance, wrong = found.steps, found.max_relative, found.tolerance, found.wrong
     assert (steps, tolerance, wrong) == (STEPS, 1e-5, None)
     assert worst <= tolerance
     assert not (tree / "trained.txt").exists()
@@ -124,7 +125,8 @@ def test_a_migrated_form_that_trains_otherwise_is_found(repository: Path, tmp_pa
     assert old in source
     original, loops, _ = traced(repository, tmp_path / "a", TRAIN, migrated=False)
     migrated, _, _ = traced(repository, tmp_path / "b", source.replace(old, new), migrated=True)
-    _, worst, tolerance, wrong = compare_losses(original.losses, migrated.losses, loops)
+    found = compare_losses(original.losses, migrated.losses, loops)
+    worst, tolerance, wrong = found.max_relative, found.tolerance, found.wrong
     assert worst > tolerance
     assert "the loss of step" in (wrong or "")
 
@@ -137,10 +139,11 @@ def test_a_script_that_ends_before_is_compared_as_far_as_it_goes(repository: Pat
 
 def test_missing_steps_and_values_that_are_not_finite() -> None:
     before = {"a:f:1": np.array([1.0, np.nan, np.inf, 2.0])}
-    assert compare_losses(before, before, [])[1:] == (0.0, 1e-5, None)
-    assert "took 0 steps" in (compare_losses(before, {}, [])[3] or "")
+    same = compare_losses(before, before, [])
+    assert (same.max_relative, same.tolerance, same.wrong) == (0.0, 1e-5, None)
+    assert "took 0 steps" in (compare_losses(before, {}, []).wrong or "")
     after = {"a:f:1": np.array([1.0, np.nan, np.inf, np.nan])}
-    assert compare_losses(before, after, [])[3] == "the loss of step 4 is nan instead of 2"
+    assert compare_losses(before, after, []).wrong == "the loss of step 4 is nan instead of 2"
 
 
 def test_no_line_moves(repository: Path) -> None:

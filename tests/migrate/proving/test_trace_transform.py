@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from headrace.migrate.proving.confined_run import Limits
 from headrace.migrate.proving.sandbox import Sandbox
 from headrace.migrate.proving.trace_transform import FIT_SIZES, PROOF_SIZES, Traced, row_shape, trace
+from headrace.migrate.reading.recipe import TransformRecipe
 from headrace.specs import CenterCrop, Geometry, Pad, Resize
 
 COMPOSE = """
@@ -40,15 +42,18 @@ def center(image, size):
 
 
 def traced(
-    tmp_path: Path, source: str, callable_: str = "transform", takes: str = "image", convert: str | None = None
+    tmp_path: Path,
+    source: str,
+    callable_: str = "transform",
+    takes: Literal["image", "path"] = "image",
+    convert: str | None = None,
 ) -> Traced:
     root = tmp_path / "repository"
     root.mkdir()
-    recipe = {
-        "root": str(root), "directory": ".", "script": "evaluate.py", "argv": [],
-        "source": COMPOSE + textwrap.dedent(source), "callable": callable_, "takes": takes,
-        "convert": convert, "source_at": "evaluate.py:7",
-    }  # fmt: skip
+    recipe = TransformRecipe(
+        root=str(root), script="evaluate.py", source=COMPOSE + textwrap.dedent(source), expression=callable_,
+        takes=takes, convert=convert, source_at="evaluate.py:7",
+    )  # fmt: skip
     return trace(recipe, Sandbox(scratch=tmp_path, limits=Limits(timeout=120)))
 
 

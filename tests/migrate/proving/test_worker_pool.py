@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import psutil
@@ -11,6 +10,8 @@ import pytest
 from headrace.migrate.proving.confined_run import Limits
 from headrace.migrate.proving.sandbox import Sandbox
 from headrace.migrate.proving.worker_pool import WorkerPool
+from headrace.migrate.proving.worker_protocol import Failed, Inspected
+from headrace.migrate.reading.recipe import Recipe
 from headrace.migrate.stages.worker_client import inspect
 
 NET = """
@@ -35,15 +36,8 @@ def sandbox(tmp_path: Path) -> Sandbox:
     return Sandbox(scratch=tmp_path, limits=Limits(timeout=30, memory_bytes=3 * 10**9))
 
 
-def ask(sandbox: Sandbox, pool: WorkerPool, source: str) -> dict:
-    recipe = {
-        "root": str(sandbox.tree),
-        "directory": ".",
-        "script": "script.py",
-        "argv": [],
-        "source": source,
-        "model": "model",
-    }
+def ask(sandbox: Sandbox, pool: WorkerPool, source: str) -> Inspected | Failed:
+    recipe = Recipe(root=str(sandbox.tree), script="script.py", source=source, expression="model")
     return inspect(recipe, (3, 4, 4), pool.sandbox)
 
 
@@ -54,8 +48,8 @@ def test_answers_one_after_the_other_in_processes_of_their_own(sandbox: Sandbox)
     running = set(psutil.Process().children(recursive=True))  # servers of other tests in this process
     with WorkerPool(sandbox) as pool:
         answers = [ask(sandbox, pool, source) for source in (build, spoil, check)]
-        assert [answer["ok"] for answer in answers] == [True] * 3, answers
-        assert answers[0]["classes"] == 3
+        assert all(isinstance(answer, Inspected) for answer in answers), answers
+        assert answers[0].classes == 3
     assert set(psutil.Process().children(recursive=True)) <= running
 
 
@@ -63,18 +57,18 @@ def test_a_worker_that_dies_hangs_or_takes_all_memory_stops_no_other(sandbox: Sa
     bounded = Sandbox(scratch=sandbox.scratch, limits=Limits(timeout=20, memory_bytes=2 * 10**9))
     build = "from net import Net\nmodel = Net()\n"
     with WorkerPool(bounded) as pool:
-        assert "ended with status -9" in ask(bounded, pool, "import os\nos.kill(os.getpid(), 9)\n")["error"]
-        assert "time limit" in ask(bounded, pool, "while True: pass\n")["error"]
-        assert ask(bounded, pool, build)["ok"]
-        assert "emory" in ask(bounded, pool, "x = [bytearray(b'1' * 200_000_000) for _ in range(1000)]\n")["error"]
-        assert ask(bounded, pool, build)["ok"]
+        assert "ended with status -9" in ask(bounded, pool, "import os\nos.kill(os.getpid(), 9)\n").error
+        assert "time limit" in ask(bounded, pool, "while True: pass\n").error
+        assert isinstance(ask(bounded, pool, build), Inspected)
+        assert "emory" in ask(bounded, pool, "x = [bytearray(b'1' * 200_000_000) for _ in range(1000)]\n").error
+        assert isinstance(ask(bounded, pool, build), Inspected)
 
 
 def test_what_a_worker_leaves_behind_is_ended(sandbox: Sandbox) -> None:
     sleeper = "[sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True"
     child = f"import subprocess, sys\np = subprocess.Popen({sleeper})\n"
     with WorkerPool(sandbox) as pool:
-        assert ask(sandbox, pool, child + "from net import Net\nmodel = Net()\n")["ok"]
+        assert isinstance(ask(sandbox, pool, child + "from net import Net\nmodel = Net()\n"), Inspected)
         running = [process.cmdline() for process in psutil.Process().children(recursive=True)]
         assert not any("time.sleep(600)" in " ".join(line) for line in running)
         assert any("headrace.migrate.worker.server" in line for line in running)
@@ -84,4 +78,4 @@ def test_forged_answers_are_not_taken_for_the_worker_s(sandbox: Sandbox) -> None
     forged = "print('ANSWERED 0 0', flush=True)\nfrom net import Net\nmodel = Net()\n"
     with WorkerPool(sandbox) as pool:
         answer = ask(sandbox, pool, forged)
-        assert answer["ok"], json.dumps(answer)
+        assert isinstance(answer, Inspected), answer

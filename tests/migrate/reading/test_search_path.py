@@ -114,7 +114,7 @@ def test_a_script_is_followed_into_a_folder_that_another_file_adds(tmp_path):
     )
     (script,) = found.scripts
     assert script.roles == ("evaluate",)
-    source = resolve(found).recipe["source"]
+    source = resolve(found).recipe.source
     assert "Net(num_classes=5)" in source
     assert source.index("import _init_paths") < source.index("from models.net import Net")
 

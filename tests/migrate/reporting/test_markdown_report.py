@@ -12,6 +12,7 @@ from markdown_it import MarkdownIt
 from headrace.errors import MigrateError
 from headrace.migrate.proving.measurements import Losses, agreements, losses, speeds
 from headrace.migrate.proving.verify import Recorded
+from headrace.migrate.proving.worker_protocol import Timing
 from headrace.migrate.reading.finding import Finding
 from headrace.migrate.reporting.markdown_report import to_markdown, write_markdown
 from headrace.migrate.reporting.report import (
@@ -50,8 +51,8 @@ def report(evil: str = "") -> Report:
     before = Recorded(inputs=np.zeros((7, 3)), outputs=outputs)
     after = Recorded(inputs=np.zeros((7, 3)), outputs=outputs + rng.normal(size=(7, 5)).astype(np.float32) * 1e-6)
     plan = [
-        {"backend": "eager", "precision": "fp32", "bucket": 1, "status": "lost", "median_ms": 4.0},
-        {"backend": f"openvino{evil}", "precision": "fp32", "bucket": 1, "status": "won", "median_ms": 1.0},
+        Timing(backend="eager", precision="fp32", bucket=1, status="lost", median_ms=4.0),
+        Timing(backend=f"openvino{evil}", precision="fp32", bucket=1, status="won", median_ms=1.0),
     ]
     made = Report(
         repository=f"/r/name{evil}",
@@ -82,7 +83,7 @@ def report(evil: str = "") -> Report:
         would_change=True,
         agreements=agreements(f"main.py{evil}", {f"main.py:9{evil}": before}, {f"main.py:9{evil}": after}),
         losses=losses(f"main.py{evil}", {f"main.py:f:1{evil}": np.array([2.5, 1.5])}, {f"main.py:f:1{evil}": np.ones(2)}),
-        speeds=speeds(f"net{evil}", {"measurements": plan}),
+        speeds=speeds(f"net{evil}", plan),
     )  # fmt: skip
     made.blocked = f"blocked{evil}"
     return made

@@ -7,6 +7,7 @@ import json
 
 from rich.console import Console
 
+from headrace.migrate.proving.worker_protocol import Timing
 from headrace.migrate.reading.finding import Finding
 from headrace.migrate.reporting.render import render
 from headrace.migrate.reporting.report import CheckpointReport, ModelReport, Parity, PreprocessingReport, Report, ScriptReport
@@ -110,15 +111,15 @@ def test_the_diff_shows_only_when_nothing_was_written() -> None:
 
 
 def test_faster_compares_with_eager_at_the_same_batch() -> None:
-    def measured(backend: str, bucket: int, status: str, ms: float | None, spread: float = 0.0) -> dict:
-        times = {"median_ms": ms, "spread_ms": None if ms is None else spread}
-        return {"backend": backend, "precision": "fp32", "bucket": bucket, "status": status, **times}
+    def measured(backend: str, bucket: int, status: str, ms: float | None, spread: float = 0.0) -> Timing:
+        off = None if ms is None else spread
+        return Timing(backend=backend, precision="fp32", bucket=bucket, status=status, median_ms=ms, spread_ms=off)
 
-    assert faster({}) == (0, 0)
-    assert faster({"measurements": [measured("eager", 1, "lost", 9.0), measured("openvino", 1, "won", 4.0)]}) == (1, 1)
-    assert faster({"measurements": [measured("eager", 1, "won", 3.0), measured("openvino", 1, "lost", 4.0)]}) == (0, 1)
-    assert faster({"measurements": [measured("eager", 1, "skipped", None), measured("openvino", 1, "won", 4.0)]}) == (0, 0)
-    scattered = {"measurements": [measured("eager", 2, "lost", 9.0, 6.0), measured("openvino", 2, "won", 8.0, 2.0)]}
+    assert faster([]) == (0, 0)
+    assert faster([measured("eager", 1, "lost", 9.0), measured("openvino", 1, "won", 4.0)]) == (1, 1)
+    assert faster([measured("eager", 1, "won", 3.0), measured("openvino", 1, "lost", 4.0)]) == (0, 1)
+    assert faster([measured("eager", 1, "skipped", None), measured("openvino", 1, "won", 4.0)]) == (0, 0)
+    scattered = [measured("eager", 2, "lost", 9.0, 6.0), measured("openvino", 2, "won", 8.0, 2.0)]
     assert faster(scattered) == (0, 1)
     (one,) = speed(scattered)
     assert (one.batch, one.eager_ms, one.graph_ms, one.chosen) == (2, 9.0, 8.0, "openvino fp32")

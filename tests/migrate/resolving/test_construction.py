@@ -273,7 +273,7 @@ def answers(tmp_path_factory):
     jobs = []
     for name, (files, _) in CASES.items():
         resolved = resolve(survey(written(tmp_path_factory.mktemp("case"), files)))
-        recipes = [item for item in (resolved.recipe, resolved.fallback_recipe) if item is not None]
+        recipes = [item.to_json() for item in (resolved.recipe, resolved.fallback_recipe) if item is not None]
         jobs.append({"name": name, "recipes": recipes, "rows": [[3, 16, 16]]})
     folder = tmp_path_factory.mktemp("prover")
     out = folder / "answers.jsonl"
@@ -310,7 +310,7 @@ print(evaluate(model, []))
 
 def test_the_only_configuration_file_is_taken(tmp_path):
     root = written(tmp_path, {**CONFIGURED, "configs/small.yaml": "classes: 3\n", ".github/workflows/ci.yml": "on: push\n"})
-    assert resolve(survey(root)).recipe["argv"] == ["--cfg", "configs/small.yaml"]
+    assert list(resolve(survey(root)).recipe.argv) == ["--cfg", "configs/small.yaml"]
 
 
 def test_several_configuration_files_are_asked_for(tmp_path):
@@ -318,13 +318,13 @@ def test_several_configuration_files_are_asked_for(tmp_path):
     with pytest.raises(AmbiguousError, match=r'--entry "eval.py --cfg configs/a.yaml"'):
         resolve(survey(root))
     chosen = resolve(survey(root), entry="eval.py --cfg configs/b.yaml")
-    assert chosen.recipe["argv"] == ["--cfg", "configs/b.yaml"]
+    assert list(chosen.recipe.argv) == ["--cfg", "configs/b.yaml"]
 
 
 def test_without_yaml_a_folder_of_configurations_may_hold_python(tmp_path):
     files = {"configs/__init__.py": "", "configs/small/a.py": "classes = 3\n", "experiments/run_all.py": "print(1)\n"}
     root = written(tmp_path, {**CONFIGURED, **files})
-    assert resolve(survey(root)).recipe["argv"] == ["--cfg", "configs/small/a.py"]
+    assert list(resolve(survey(root)).recipe.argv) == ["--cfg", "configs/small/a.py"]
 
 
 def test_a_factory_is_imported_as_its_repository_imports_it(tmp_path):
@@ -334,8 +334,8 @@ def test_a_factory_is_imported_as_its_repository_imports_it(tmp_path):
         "table.py": "from nets.small import small\nfrom nets.other import OtherNet\n",
     }
     recipe = resolve(survey(written(tmp_path, files)), model="small").recipe
-    assert recipe["directory"] == "."
-    assert "from nets.small import small" in recipe["source"]
+    assert recipe.directory == "."
+    assert "from nets.small import small" in recipe.source
 
 
 def test_of_two_factories_of_one_name_the_imported_one_is_meant(tmp_path):
@@ -379,4 +379,4 @@ def test_the_names_that_a_function_chooses_by_are_the_candidates(tmp_path):
     with pytest.raises(AmbiguousError) as error:
         resolve(surveyed)
     assert list(error.value.candidates) == ["small", "wide", "wider"]
-    assert resolve(surveyed, model="wider").recipe["argv"] == ["-net", "wider"]
+    assert list(resolve(surveyed, model="wider").recipe.argv) == ["-net", "wider"]

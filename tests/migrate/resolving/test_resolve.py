@@ -14,7 +14,7 @@ from headrace.migrate.survey.survey import survey
 HELPER = """
 import json, os, sys, traceback
 import torch
-from headrace.migrate.worker.recipe import build_model
+from headrace.migrate.worker.recipe import Recipe, build_model
 for line in sys.stdin:
     request = json.loads(line)
     read, write = os.pipe()
@@ -22,9 +22,10 @@ for line in sys.stdin:
         torch.set_num_threads(1)
         os.dup2(2, 1)
         try:
-            if "model" in request:
-                model = build_model(request)
-                shape = list(model(torch.rand(2, *request["input"])).shape)
+            if "input" in request:
+                size = request.pop("input")
+                model = build_model(Recipe.from_json(request))
+                shape = list(model(torch.rand(2, *size)).shape)
                 total = float(sum(p.double().sum() for p in model.parameters()))
                 answer = {"class": type(model).__name__, "shape": shape, "sum": total}
             else:
@@ -57,10 +58,10 @@ def run():
     process = subprocess.Popen([sys.executable, "-c", HELPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(recipe, **more):
-        process.stdin.write(json.dumps({**recipe, **more}) + "\n")
+        process.stdin.write(json.dumps({**recipe.to_json(), **more}) + "\n")
         process.stdin.flush()
         answer = json.loads(process.stdout.readline())
-        assert "error" not in answer, f"{recipe['source']}\n{answer['error']}"
+        assert "error" not in answer, f"{recipe.source}\n{answer['error']}"
         return answer
 
     yield ask
@@ -177,18 +178,18 @@ def test_main_with_argparse_checkpoint_and_data(repository, run, tmp_path):
     resolved = resolve(surveyed)
     assert resolved.name == "small"
     assert resolved.factory == "net.py:13"
-    assert resolved.recipe["argv"] == []
+    assert resolved.recipe.argv == ()
     assert resolved.class_names == ("cat", "dog", "emu")
     assert resolved.input_size == (3, 32, 24)
-    assert "DataLoader" not in resolved.recipe["source"]
-    assert "--workers" not in resolved.recipe["source"]
+    assert "DataLoader" not in resolved.recipe.source
+    assert "--workers" not in resolved.recipe.source
     assert run(resolved.recipe, input=[3, 32, 32]) | {"sum": 0} == {"class": "Net", "shape": [2, 3], "sum": 0}
-    assert "load_state_dict" not in resolved.fallback_recipe["source"]
+    assert "load_state_dict" not in resolved.fallback_recipe.source
     transform = resolved.transform_recipe
-    assert transform["source_at"].startswith("evaluate.py:")
-    assert run(transform, expression=transform["callable"], image="RGB", takes="image") == {"shape": [3, 24, 32]}
+    assert transform.source_at.startswith("evaluate.py:")
+    assert run(transform, image="RGB") == {"shape": [3, 24, 32]}
     wide = resolve(surveyed, model="wide")
-    assert wide.recipe["argv"] == ["--arch", "wide"]
+    assert list(wide.recipe.argv) == ["--arch", "wide"]
     assert wide.factory == "net.py:16"
     with pytest.raises(AmbiguousError, match="--model small"):
         resolve(surveyed, model="huge")
@@ -236,7 +237,7 @@ def test_weights_come_through_the_option_and_its_switch(repository, run, tmp_pat
         """,
     )
     resolved = resolve(surveyed)
-    assert "range(10)" not in resolved.recipe["source"], "importing must never train"
+    assert "range(10)" not in resolved.recipe.source, "importing must never train"
     assert run(resolved.recipe, input=[3, 16, 16])["shape"] == [2, 7]
     network = torch.nn.Module()
     torch.manual_seed(3)
@@ -249,7 +250,7 @@ def test_weights_come_through_the_option_and_its_switch(repository, run, tmp_pat
     del network
     torch.save({"net": weights, "acc": 1}, tmp_path / "w.pth")
     loaded = resolve(surveyed, checkpoint=str(tmp_path / "w.pth"))
-    assert loaded.recipe["argv"] == ["--resume"]
+    assert list(loaded.recipe.argv) == ["--resume"]
     total = float(sum(value.double().sum() for value in weights.values()))
     assert run(loaded.recipe, input=[3, 16, 16])["sum"] == pytest.approx(total)
     assert loaded.checkpoints[0].key == "net"
@@ -287,7 +288,7 @@ def test_script_without_main_guard_and_trained_model_at_the_end(repository, run)
             """,
         )
     )
-    assert "train_model" not in resolved.recipe["source"]
+    assert "train_model" not in resolved.recipe.source
     assert run(resolved.recipe, input=[3, 16, 16])["shape"] == [2, 2]
 
 
@@ -317,8 +318,8 @@ def test_transform_out_of_dictionaries_by_phase(repository, run):
         )
     )
     transform = resolved.transform_recipe
-    assert "RandomFlip" in transform["source"], "the whole dictionary is one statement"
-    assert run(transform, expression=transform["callable"], image="RGB", takes="image") == {"shape": [3, 20, 20]}
+    assert "RandomFlip" in transform.source, "the whole dictionary is one statement"
+    assert run(transform, image="RGB") == {"shape": [3, 20, 20]}
     assert resolved.class_names is None
 
 
@@ -375,8 +376,8 @@ def test_loader_function_of_another_file(repository, run):
     assert resolved.factory_name == "wide"
     assert run(resolved.recipe, input=[3, 16, 16])["shape"] == [2, 10]
     transform = resolved.transform_recipe
-    assert transform["convert"] == "RGB"
-    assert run(transform, expression=transform["callable"], image="RGB", takes="image") == {"shape": [3, 18, 26]}
+    assert transform.convert == "RGB"
+    assert run(transform, image="RGB") == {"shape": [3, 18, 26]}
 
 
 def test_class_that_builds_and_uses_the_model(repository, run):
@@ -416,8 +417,8 @@ def test_class_that_builds_and_uses_the_model(repository, run):
             """,
         )
     )
-    assert "open(" not in resolved.recipe["source"]
-    assert "make_loader" not in resolved.recipe["source"]
+    assert "open(" not in resolved.recipe.source
+    assert "make_loader" not in resolved.recipe.source
     assert run(resolved.recipe, input=[3, 16, 16])["shape"] == [2, 6]
 
 
@@ -482,13 +483,13 @@ def test_prediction_function_on_a_path_and_names_from_a_file(repository, run, tm
     )
     (tmp_path / "names.json").write_text(json.dumps({"0": "ant", "1": "bee", "2": "cow"}))
     resolved = resolve(surveyed)
-    assert resolved.image_argument == "image_path"
+    assert resolved.script.image_argument == "image_path"
     assert run(resolved.recipe, input=[3, 16, 16])["shape"] == [2, 3]
     transform = resolved.transform_recipe
-    assert transform["takes"] == "image"
-    assert run(transform, expression=transform["callable"], image="RGB", takes="image") == {"shape": [3, 24, 24]}
+    assert transform.takes == "image"
+    assert run(transform, image="RGB") == {"shape": [3, 24, 24]}
     names = resolved.class_names_recipe
-    assert run(names, expression=names["names"]) == {"value": {"0": "ant", "1": "bee", "2": "cow"}}
+    assert run(names) == {"value": {"0": "ant", "1": "bee", "2": "cow"}}
 
 
 def test_web_service_with_a_global_model(repository, run):
@@ -523,10 +524,10 @@ def test_web_service_with_a_global_model(repository, run):
             transforms=TRANSFORMS,
         )
     )
-    assert "flask" not in resolved.recipe["source"]
+    assert "flask" not in resolved.recipe.source
     assert run(resolved.recipe, input=[3, 16, 16])["shape"] == [2, 5]
     transform = resolved.transform_recipe
-    assert run(transform, expression=transform["callable"], image="RGB", takes="image") == {"shape": [3, 12, 12]}
+    assert run(transform, image="RGB") == {"shape": [3, 12, 12]}
 
 
 def test_loop_in_an_engine_and_parser_in_options(repository, run):
@@ -579,7 +580,7 @@ def test_loop_in_an_engine_and_parser_in_options(repository, run):
         )
     )
     assert resolved.factory_name == "wide"
-    assert resolved.recipe["argv"] == ["--data-path", "."]
+    assert list(resolved.recipe.argv) == ["--data-path", "."]
     assert run(resolved.recipe, input=[3, 16, 16])["shape"] == [2, 9]
 
 
@@ -603,8 +604,8 @@ def test_module_prefix_stripped_and_the_loaded_names_of_aliases(repository, run)
             """,
         )
     )
-    assert "raw.load_state_dict" in resolved.recipe["source"]
-    assert "load" not in resolved.fallback_recipe["source"]
+    assert "raw.load_state_dict" in resolved.recipe.source
+    assert "load" not in resolved.fallback_recipe.source
     assert run(resolved.fallback_recipe, input=[3, 16, 16])["shape"] == [2, 3]
 
 
@@ -737,7 +738,7 @@ class Sized(nn.Module):
     assert resolved.name == "Sized"
     assert run(resolved.recipe, input=[3, 16, 16])["shape"] == [2, 10]
     chosen = resolve(surveyed, model="Sized.from_name('s')")
-    assert chosen.recipe["source"].endswith("model = Sized.from_name('s')\n")
+    assert chosen.recipe.source.endswith("model = Sized.from_name('s')\n")
     assert run(chosen.recipe, input=[3, 16, 16])["shape"] == [2, 10]
     hub = "from sized import Sized\ndef small():\n    return Sized.from_name('s')\ndef widths():\n    return Sized.widths()"
     assert [factory.name for factory in repository(hub=hub).factories] == ["small"]
@@ -774,5 +775,5 @@ def test_a_factory_is_chosen_by_its_name_or_by_the_key_it_is_kept_under(reposito
     )
     for name in ("Net-W", "wide"):
         found = resolve(survey, model=name)
-        assert found.recipe["argv"] == ["--arch", "Net-W"]
+        assert list(found.recipe.argv) == ["--arch", "Net-W"]
         assert run(found.recipe, input=[3, 9, 9])["shape"] == [2, 10]

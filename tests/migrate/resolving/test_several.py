@@ -126,16 +126,16 @@ def test_a_model_is_chosen_by_its_variable(tmp_path: Path) -> None:
     for name, width in (("a", "Small(4)"), ("b", "Small(16)")):
         found = resolved(tmp_path, script, model=name)
         assert found.loop.model == name
-        assert width in found.recipe["source"]
+        assert width in found.recipe.source
         assert found.name == "Small"
-    assert "load_state_dict" in resolved(tmp_path, script, model="a").recipe["source"]
+    assert "load_state_dict" in resolved(tmp_path, script, model="a").recipe.source
 
 
 def test_a_model_is_chosen_by_its_class(tmp_path: Path) -> None:
     script = EVALUATED.format(made="a = Small()\nb = Large()\nb.load_state_dict(torch.load('large.pth'))")
     found = resolved(tmp_path, script, model="Large")
     assert (found.loop.model, found.factory) == ("b", "nets.py:15")
-    assert "large.pth" in found.recipe["source"]
+    assert "large.pth" in found.recipe.source
 
 
 def test_an_attribute_is_chosen_by_its_last_name(tmp_path: Path) -> None:

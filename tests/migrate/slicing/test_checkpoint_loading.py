@@ -237,8 +237,8 @@ def test_models_are_built_without_the_file(tmp_path: Path) -> None:
             (root / path).write_text(text)
         resolved = resolve(survey(root))
         assert resolved.fallback_recipe is not None, name
-        assert "load_state_dict" not in resolved.fallback_recipe["source"]
-        work.append({"name": name, "recipe": resolved.fallback_recipe, "input": [3, 16, 16]})
+        assert "load_state_dict" not in resolved.fallback_recipe.source
+        work.append({"name": name, "recipe": resolved.fallback_recipe.to_json(), "input": [3, 16, 16]})
     done = subprocess.run(
         [sys.executable, str(BUILDER)], input=json.dumps(work), cwd=tmp_path, capture_output=True, text=True, check=True
     )

@@ -61,7 +61,7 @@ def repository(tmp_path):
     ],
 )
 def test_configuration_is_composed_where_the_script_stands(repository, arguments):
-    source = resolve(repository(arguments)).recipe["source"]
+    source = resolve(repository(arguments)).recipe.source
     assert ".compose('config', overrides=" in source
     assert "dirname(__file__), 'conf')" in source
 
@@ -70,10 +70,10 @@ def test_model_is_made_as_configured(repository, monkeypatch):
     pytest.importorskip("hydra")
     resolved = resolve(repository('config_path="conf", config_name="config"'), entry="evaluate.py model.classes=7")
     recipe = resolved.recipe
-    monkeypatch.setattr(sys, "argv", ["evaluate.py", *recipe["argv"]])
-    names = {"__name__": "__headrace__", "__file__": f"{recipe['root']}/evaluate.py"}
-    exec(compile(recipe["source"], "recipe", "exec"), names)
-    assert eval(recipe["model"], names).fc.out_features == 7
+    monkeypatch.setattr(sys, "argv", ["evaluate.py", *recipe.argv])
+    names = {"__name__": "__headrace__", "__file__": f"{recipe.root}/evaluate.py"}
+    exec(compile(recipe.source, "recipe", "exec"), names)
+    assert eval(recipe.expression, names).fc.out_features == 7
 
 
 def test_a_name_that_is_not_literal_is_not_guessed(repository):

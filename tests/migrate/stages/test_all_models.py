@@ -151,7 +151,7 @@ def test_arguments_come_from_calls_and_menus_or_are_asked_for(tmp_path: Path) ->
     found = {factory.name: result for factory, result in resolve_all(surveyed, main, None)}
     assert found.keys() == {"SMALL", "Menu", "Untold", "Dying", "Raising"}
     assert isinstance(found["Menu"], Resolved)
-    assert "Menu(5)" in found["Menu"].recipe["source"]
+    assert "Menu(5)" in found["Menu"].recipe.source
     assert isinstance(found["Untold"], str)
 
 
@@ -166,7 +166,7 @@ def test_models_of_one_name_in_two_files_are_told_apart(tmp_path: Path) -> None:
     assert [item.factory for item in found if isinstance(item, Resolved)] == [
         f"{factory.path}:{factory.line}" for factory in surveyed.factories
     ]
-    assert resolve(surveyed, model="two/net.py:small").recipe["directory"] == "two"
+    assert resolve(surveyed, model="two/net.py:small").recipe.directory == "two"
 
 
 def test_a_script_that_builds_a_model_says_how(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_script_that_builds_a_model_says_how(tmp_path: Path) -> None:
     surveyed = survey(tmp_path)
     found = {factory.name: result for factory, result in resolve_all(surveyed, None, None)}
     assert isinstance(found["Untold"], Resolved)
-    assert found["Untold"].recipe["script"] == "other.py"
+    assert found["Untold"].recipe.script == "other.py"
     report = headrace.migrate(tmp_path, all_models=True, check=True)
     assert "PS520" not in {finding.code for finding in report.findings}
     with pytest.raises(AmbiguousError):

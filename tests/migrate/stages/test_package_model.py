@@ -11,11 +11,15 @@ import pytest
 from headrace.errors import AmbiguousError
 from headrace.migrate.proving.confined_run import Limits
 from headrace.migrate.reading.facts import CheckpointSite, Survey
-from headrace.migrate.reporting.report import ModelReport, Report
+from headrace.migrate.reading.recipe import Recipe, TransformRecipe
+from headrace.migrate.reporting.checkpoint_report import report_checkpoints
+from headrace.migrate.reporting.report import Report
 from headrace.migrate.resolving.resolved import Resolved
+from headrace.migrate.stages.all_models import package_all
 from headrace.migrate.stages.migration import Migration, Options
-from headrace.migrate.stages.package_model import package_model
+from headrace.migrate.stages.package_model import ModelOutcome
 from headrace.migrate.stages.progress import Stages
+from headrace.migrate.stages.script_runs import Originals
 from headrace.migrate.stages.worker_client import model_name
 
 NET = """
@@ -45,52 +49,52 @@ def migration(tmp_path: Path) -> Migration:
     (root / "evaluate.py").write_text("import net\n")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    report = Report(repository=str(root), models=[ModelReport(name="Net")])
     options = Options(limits=Limits(timeout=200), tuning_seconds=2)
-    made = Migration(scratch=scratch, surveyed=Survey(root=root), report=report, options=options, stages=Stages(None))
+    made = Migration(scratch=scratch, surveyed=Survey(root=root), options=options, stages=Stages(None))
     made.fresh_tree("copy")
     return made
 
 
-def recipe(source: str = "from net import Net\nmodel = Net()\n", **more: object) -> dict:
-    return {
-        "root": "/nowhere",
-        "directory": ".",
-        "script": "evaluate.py",
-        "argv": [],
-        "source": source,
-        "model": "model",
-        **more,
-    }
+def recipe(source: str = "from net import Net\nmodel = Net()\n") -> Recipe:
+    return Recipe(root="/nowhere", script="evaluate.py", source=source, expression="model")
 
 
-TRANSFORM = {
-    "root": "/nowhere", "directory": ".", "script": "evaluate.py", "argv": [], "source": "import net\n",
-    "callable": "net.transform", "takes": "image", "source_at": "net.py:14",
-}  # fmt: skip
-NAMES = {key: value for key, value in TRANSFORM.items() if key in ("root", "directory", "script", "argv", "source")}
+TRANSFORM = TransformRecipe(
+    root="/nowhere",
+    script="evaluate.py",
+    source="import net\n",
+    expression="net.transform",
+    takes="image",
+    source_at="net.py:14",
+)
+NAMES = Recipe(root="/nowhere", script="evaluate.py", source="import net\n", expression="net.NAMES")
+
+
+def packaged(migration: Migration, resolved: Resolved) -> ModelOutcome:
+    (outcome,) = package_all(migration, [resolved], Originals(), "models")
+    return outcome
 
 
 def codes(migration: Migration) -> dict[str, str]:
-    return {finding.code: finding.message for finding in migration.report.findings}
+    return {finding.code: finding.message for finding in migration.findings}
 
 
 def test_a_model_with_transform_and_names_is_packaged_without_findings(migration: Migration) -> None:
-    resolved = Resolved(
-        name="my net!", recipe=recipe(), transform_recipe=TRANSFORM, class_names_recipe={**NAMES, "names": "net.NAMES"}
-    )
-    assert package_model(migration, resolved, {}, "models"), migration.report.findings
-    (entry,) = migration.report.models
+    resolved = Resolved(name="my net!", recipe=recipe(), transform_recipe=TRANSFORM, class_names_recipe=NAMES)
+    outcome = packaged(migration, resolved)
+    assert outcome.packaged, migration.findings
+    entry = outcome.model
     assert (entry.name, entry.input, entry.classes, entry.artifact) == ("my_net", [3, 16, 16], 3, "models/my_net")
     assert (entry.built, entry.captured, entry.served, entry.parity.status) == (True, True, True, "passed")
     assert entry.factory == "net.py:6"
-    assert migration.report.findings == []
+    assert migration.findings == []
     folder = migration.scratch / "models/my_net"
     assert (folder / "labels.txt").read_text().split() == ["cat", "dog", "owl"]
     facts = json.loads((folder / "1/headrace.json").read_text())
     assert facts["preprocessing"]["steps"][1]["size"] == [16, 16]
     assert (migration.scratch / "models/my_net_classify/config.pbtxt").exists()
-    assert migration.report.preprocessing[0].to_json()["for"] == ["my_net"]
+    assert outcome.preprocessing is not None
+    assert outcome.preprocessing.source == "net.py:14"
 
 
 def test_without_its_checkpoint_the_model_is_packaged_with_fresh_weights_and_a_warning(migration: Migration) -> None:
@@ -101,30 +105,34 @@ def test_without_its_checkpoint_the_model_is_packaged_with_fresh_weights_and_a_w
         name="Net", recipe=recipe(load), fallback_recipe=recipe("from net import Net\nmodel = Net(False)\n"),
         checkpoints=(site,), input_size=(3, 4, 4),
     )  # fmt: skip
-    assert package_model(migration, resolved, {}, "models"), migration.report.findings
+    outcome = packaged(migration, resolved)
+    assert outcome.packaged, migration.findings
     assert "gone.pth" in codes(migration)["PS503"]
     assert "no evaluation transform" in codes(migration)["PS504"]
     assert "class names found: none" in codes(migration)["PS505"]
-    (checkpoint,) = migration.report.checkpoints
+    report = Report(repository="/r", models=[outcome.model], findings=migration.findings)
+    report_checkpoints(report, migration.surveyed, resolved, loaded=outcome.weights_loaded is True)
+    (checkpoint,) = report.checkpoints
     assert (checkpoint.path, checkpoint.loaded, checkpoint.why) == ("gone.pth", False, "file not in the repository")
-    assert migration.report.models[0].parity.status == "passed"
-    assert migration.report.exit_status == 1
+    assert outcome.model.parity.status == "passed"
+    assert report.exit_status == 1
 
 
 @pytest.mark.slow
 def test_several_sizes_are_a_choice_and_one_is_not(migration: Migration) -> None:
     with pytest.raises(AmbiguousError, match="--input-size 3,224,224"):
-        package_model(migration, Resolved(name="Net", recipe=recipe()), {}, "models")
+        packaged(migration, Resolved(name="Net", recipe=recipe()))
     only_one = Resolved(name="Net", recipe=recipe("from net import Net\nmodel = Net(pooled=False)\n"))
     chosen = replace(migration, options=replace(migration.options, input_size=(3, 4, 4)))
-    assert package_model(chosen, only_one, {}, "models")
-    assert chosen.report.models[0].input == [3, 4, 4]
+    outcome = packaged(chosen, only_one)
+    assert outcome.packaged
+    assert outcome.model.input == [3, 4, 4]
 
 
 @pytest.mark.slow
 def test_a_transform_of_another_size_is_not_served(migration: Migration) -> None:
     asked = replace(migration, options=replace(migration.options, input_size=(3, 20, 20)))
-    assert package_model(asked, Resolved(name="Net", recipe=recipe(), transform_recipe=TRANSFORM), {}, "models")
+    assert packaged(asked, Resolved(name="Net", recipe=recipe(), transform_recipe=TRANSFORM)).packaged
     assert codes(migration)["PS504"].endswith("the transform gives 3x16x16, the model takes 3x20x20")
 
 
@@ -143,10 +151,11 @@ def test_code_that_does_not_build_a_model_is_a_finding(migration: Migration, sou
         migration,
         options=replace(migration.options, limits=Limits(timeout=20 if "while" in source else 100, memory_bytes=2 * 10**9)),
     )
-    assert not package_model(bounded, Resolved(name="Net", recipe=recipe(source)), {}, "models")
+    outcome = packaged(bounded, Resolved(name="Net", recipe=recipe(source)))
+    assert not outcome.packaged
     assert reason in codes(migration)["PS501"]
-    assert migration.report.exit_status == 2
-    assert migration.report.models[0].parity.why is not None
+    assert Report(repository="/r", models=[outcome.model], findings=migration.findings).exit_status == 2
+    assert outcome.model.parity.why is not None
 
 
 def test_a_model_that_cannot_be_captured_says_where(migration: Migration) -> None:
@@ -156,12 +165,13 @@ def test_a_model_that_cannot_be_captured_says_where(migration: Migration) -> Non
         "        if y.sum().item() > 0:\n            return y * 2\n        return y\n"
     )
     resolved = Resolved(name="Odd", recipe=recipe("from odd import Odd\nmodel = Odd()\n"), input_size=(3, 4, 4))
-    assert not package_model(migration, resolved, {}, "models")
-    (entry,) = migration.report.models
+    outcome = packaged(migration, resolved)
+    assert not outcome.packaged
+    entry = outcome.model
     assert (entry.built, entry.captured, entry.parity.status) == (True, False, "not-run")
-    assert [(finding.path, finding.line) for finding in migration.report.findings if finding.path == "odd.py"] == [
-        ("odd.py", 8)
-    ], migration.report.findings
+    assert [(finding.path, finding.line) for finding in migration.findings if finding.path == "odd.py"] == [("odd.py", 8)], (
+        migration.findings
+    )
 
 
 def test_names_fit_for_a_model_repository() -> None:

@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 
-from headrace.migrate.reporting.report import ModelReport, Report
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.rewriting.rewrite import Change, rewrite_all
+from headrace.migrate.stages.all_models import package_all
 from headrace.migrate.stages.migration import Migration, Options
-from headrace.migrate.stages.package_model import package_model
 from headrace.migrate.stages.progress import Stages
-from headrace.migrate.stages.repair_parity import computes_as_unrepaired
+from headrace.migrate.stages.repair_parity import compare_with_unrepaired
+from headrace.migrate.stages.script_runs import Originals
 from headrace.migrate.survey.survey import survey
 
 SWIN = """
@@ -90,13 +90,11 @@ def migration(tmp_path):
     rewritten = rewrite_all(unrepaired)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    report = Report(repository=str(root), models=[ModelReport(name="Swin")])
     options = Options(input_size=(3, 32, 32), tuning_seconds=0.5)
     with Stages(None) as stages:
         yield Migration(
             scratch=scratch,
             surveyed=rewritten.survey,
-            report=report,
             options=options,
             stages=stages,
             repairs=rewritten.repairs,
@@ -111,11 +109,12 @@ def test_a_repaired_swin_is_packaged_and_computes_what_it_did(migration):
     migration.fresh_tree()
     assert b"int(windows" not in (migration.tree / "swin.py").read_bytes()
     resolved = dataclasses.replace(resolve(migration.surveyed), loop=None)
-    assert package_model(migration, resolved, {}, "models"), migration.report.findings
-    (model,) = migration.report.models
+    (outcome,) = package_all(migration, [resolved], Originals(), "models")
+    assert outcome.packaged, migration.findings
+    model = outcome.model
     assert (model.captured, model.parity.status, model.served) == (True, "passed", True)
     assert {1, 2, 5} <= set(model.parity.batches)
-    (finding,) = [finding for finding in migration.report.findings if finding.code == "PS512"]
+    (finding,) = [finding for finding in migration.findings if finding.code == "PS512"]
     assert "computes what it did: max abs 0" in finding.message
 
 
@@ -125,21 +124,18 @@ def test_a_repair_that_changes_the_model_is_refused(migration):
     assert wrong != repair.after
     migration = dataclasses.replace(migration, repairs=[Change(repair.path, repair.before, wrong, repair.rules, [])])
     migration.fresh_tree()
-    recipe = {**resolve(migration.surveyed).recipe, "root": str(migration.tree)}
-    (entry,) = migration.report.models
-    assert not computes_as_unrepaired(migration, entry, recipe, (3, 32, 32), fresh=True)
-    assert entry.parity.status == "failed"
-    assert migration.report.exit_status & 4
-    assert [finding.code for finding in migration.report.findings if finding.severity == "error"] == ["PS513"]
+    recipe = resolve(migration.surveyed).recipe.in_copy(migration.tree)
+    found = compare_with_unrepaired(migration, "Swin", recipe, (3, 32, 32), fresh=True)
+    assert "the model differs" in (found.differs or "")
+    assert [finding.code for finding in migration.findings if finding.severity == "error"] == ["PS513"]
 
 
 def test_where_the_original_does_not_build_the_report_says_so(migration):
     (migration.surveyed.root / "swin.py").write_text(SWIN.replace("from torch.autograd", "from torch.gone"))
     migration.fresh_tree()
-    recipe = {**resolve(migration.surveyed).recipe, "root": str(migration.tree)}
-    (entry,) = migration.report.models
-    assert computes_as_unrepaired(migration, entry, recipe, (3, 32, 32), fresh=True)
-    (finding,) = [finding for finding in migration.report.findings if finding.code == "PS512"]
+    recipe = resolve(migration.surveyed).recipe.in_copy(migration.tree)
+    assert compare_with_unrepaired(migration, "Swin", recipe, (3, 32, 32), fresh=True).differs is None
+    (finding,) = [finding for finding in migration.findings if finding.code == "PS512"]
     assert "could not be checked" in finding.message
     assert "torch.gone" in finding.message
 
@@ -149,7 +145,6 @@ def test_a_repaired_script_is_compared_with_its_own_construction(migration):
     repairs = [*migration.repairs, Change("main.py", SCRIPT.encode(), SCRIPT.encode() + b"\n", ["PS101"], [])]
     migration = dataclasses.replace(migration, repairs=repairs, unrepaired=None)
     migration.fresh_tree()
-    recipe = {**resolve(migration.surveyed).recipe, "root": str(migration.tree)}
-    (entry,) = migration.report.models
-    assert computes_as_unrepaired(migration, entry, recipe, (3, 32, 32), fresh=True)
-    assert "cannot be read from the script" in migration.report.findings[-1].message
+    recipe = resolve(migration.surveyed).recipe.in_copy(migration.tree)
+    assert compare_with_unrepaired(migration, "Swin", recipe, (3, 32, 32), fresh=True).differs is None
+    assert "cannot be read from the script" in migration.findings[-1].message

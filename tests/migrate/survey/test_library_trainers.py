@@ -60,7 +60,7 @@ def test_what_a_library_is_handed_is_the_model(tmp_path, handed):
     assert (script.path, script.roles) == ("run.py", ("train",))
     resolved = resolve(found)
     assert resolved.factory_name == "Large"
-    assert "Large(num_classes=5)" in resolved.recipe["source"]
+    assert "Large(num_classes=5)" in resolved.recipe.source
     assert rewrite(found) == []  # there is no loop to rewrite
 
 
@@ -88,8 +88,8 @@ def test_it_is_followed_through_the_scripts_arguments_and_data(tmp_path):
         """,
     )
     resolved = resolve(found)
-    assert "--classes" in resolved.recipe["source"]
-    assert "Resize(40)" in resolved.transform_recipe["source"]
+    assert "--classes" in resolved.recipe.source
+    assert "Resize(40)" in resolved.transform_recipe.source
 
 
 @pytest.mark.parametrize(

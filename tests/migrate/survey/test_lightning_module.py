@@ -129,13 +129,13 @@ def written(root: Path, **files: str) -> Path:
 def built(recipe):
     """Run a recipe's source here: these are this file's own few lines, and need no Lightning."""
     names = {"__name__": "__headrace__"}
-    exec(compile(recipe["source"], "recipe", "exec"), names)
-    return eval(recipe["model"], names)
+    exec(compile(recipe.source, "recipe", "exec"), names)
+    return eval(recipe.expression, names)
 
 
 def resolved(tmp_path, monkeypatch, methods, script=SCRIPT):
     found = resolve(survey(written(tmp_path, module=MODULE % methods, pictures=PICTURES, run=script)))
-    monkeypatch.setattr("sys.argv", ["run.py", *found.recipe["argv"]])
+    monkeypatch.setattr("sys.argv", ["run.py", *found.recipe.argv])
     return found
 
 
@@ -149,8 +149,8 @@ def test_network_inside_the_module(methods, attribute, tmp_path):
 @pytest.mark.parametrize("methods", [FORWARD, BATCH, STEP])
 def test_inner_network_is_built_without_lightning(methods, tmp_path, monkeypatch):
     found = resolved(tmp_path, monkeypatch, methods)
-    assert "lightning" not in found.recipe["source"]
-    assert "torchmetrics" not in found.recipe["source"]
+    assert "lightning" not in found.recipe.source
+    assert "torchmetrics" not in found.recipe.source
     model = built(found.recipe)
     assert type(model).__name__ == "Net"
     assert model(torch.rand(2, 3, 8, 8)).shape == (2, 5)
@@ -168,7 +168,7 @@ def test_checkpoint_brings_its_hyperparameters(tmp_path, monkeypatch):
         "model = Lit.load_from_checkpoint('last.ckpt', lr=0.2)\npl.Trainer().test(model)\n"
     )
     found = resolved(tmp_path, monkeypatch, FORWARD, script)
-    whole = built({**found.recipe, "model": "model"} if found.recipe["model"] == "model" else found.fallback_recipe)
+    whole = built(found.recipe if found.recipe.expression == "model" else found.fallback_recipe)
     state = {f"net.{name}": torch.randn_like(value) for name, value in whole.state_dict().items()}
     stored = {"state_dict": {**state, "accuracy.total": torch.zeros(1)}, "hyper_parameters": {"num_classes": 10, "lr": 0.1}}
     torch.save(stored, tmp_path / "last.ckpt")
@@ -180,17 +180,17 @@ def test_checkpoint_brings_its_hyperparameters(tmp_path, monkeypatch):
 def test_transform_of_a_data_module(tmp_path, monkeypatch):
     recipe = resolved(tmp_path, monkeypatch, FORWARD).transform_recipe
     assert recipe is not None
-    assert recipe["source_at"].startswith("pictures.py")
-    assert "Resize((24, 24))" in recipe["source"]
-    assert "Random" not in recipe["source"]
-    assert "lightning" not in recipe["source"]
+    assert recipe.source_at.startswith("pictures.py")
+    assert "Resize((24, 24))" in recipe.source
+    assert "Random" not in recipe.source
+    assert "lightning" not in recipe.source
 
 
 def test_a_module_that_builds_on_another_stays_whole(tmp_path):
     derived = MODULE % FORWARD + "\n\nclass Finer(Lit):\n    pass\n"
     script = SCRIPT.replace("import Lit", "import Finer").replace("Lit(", "Finer(")
     found = resolve(survey(written(tmp_path, module=derived, pictures=PICTURES, run=script)))
-    assert "from module import Finer" in found.recipe["source"]
+    assert "from module import Finer" in found.recipe.source
 
 
 def test_a_loader_that_is_another_loader(tmp_path, monkeypatch):
@@ -198,8 +198,6 @@ def test_a_loader_that_is_another_loader(tmp_path, monkeypatch):
         "def test_dataloader(self):",
         "def test_dataloader(self):\n        return self.val_dataloader()\n\n    def val_dataloader(self):",
     )
-    source = resolve(survey(written(tmp_path, module=MODULE % FORWARD, pictures=pictures, run=SCRIPT))).transform_recipe[
-        "source"
-    ]
+    source = resolve(survey(written(tmp_path, module=MODULE % FORWARD, pictures=pictures, run=SCRIPT))).transform_recipe.source
     assert "Resize((24, 24))" in source
     assert "train_dataloader" not in source

@@ -7,7 +7,6 @@ from torch import nn
 from headrace.errors import SandboxError
 from headrace.migrate.worker.inspection import inspect_model, output_kind, scores
 from headrace.runtime.tuning.randomize import noise, randomised
-from headrace.specs import CenterCrop, Preprocessing, Resize
 
 HERE = Path(__file__).parent
 
@@ -49,51 +48,46 @@ def found(model, **options):
 
 
 def test_a_given_size_is_checked_and_the_rest_reported():
-    answer = found(Convolutional(), size=[3, 20, 24])
-    assert answer["input"] == [3, 20, 24]
-    assert answer["class"] == "Convolutional"
-    assert answer["factory"].startswith("test_inspection.py:")
-    assert answer["classes"] == 7
-    assert answer["output"] == "logits"
-    assert answer["parameters"] == sum(value.numel() for value in Convolutional().parameters())
+    answer = found(Convolutional(), size=(3, 20, 24))
+    assert answer.input == (3, 20, 24)
+    assert answer.class_name == "Convolutional"
+    assert answer.factory.startswith("test_inspection.py:")
+    assert answer.classes == 7
+    assert answer.output == "logits"
+    assert answer.parameters == sum(value.numel() for value in Convolutional().parameters())
     with pytest.raises(SandboxError, match=r"does not run on an input of \[1, 20, 24\].*--input-size C,H,W.*channels"):
-        found(Convolutional(), size=[1, 20, 24])
+        found(Convolutional(), size=(1, 20, 24))
 
 
 def test_several_sizes_work_so_none_is_chosen():
     answer = found(Convolutional(channels=1))
-    assert answer["input"] is None
-    assert [1, 224, 224] in answer["candidates"]
-    assert [1, 28, 28] in answer["candidates"]
+    assert answer.input is None
+    assert (1, 224, 224) in answer.candidates
+    assert (1, 28, 28) in answer.candidates
 
 
 @pytest.mark.parametrize("width", [28, 32, 64])
 def test_the_only_size_that_works_is_chosen(width):
     answer = found(Flat(width))
-    assert answer["input"] == [1, width, width]
-    assert answer["candidates"] == [[1, width, width]]
+    assert answer.input == (1, width, width)
+    assert answer.candidates == ((1, width, width),)
 
 
-@pytest.mark.parametrize(("width", "size"), [(784, [1, 28, 28]), (3072, [3, 32, 32]), (64, [1, 8, 8])])
+@pytest.mark.parametrize(("width", "size"), [(784, (1, 28, 28)), (3072, (3, 32, 32)), (64, (1, 8, 8))])
 def test_a_perceptron_tells_its_size(width, size):
     answer = found(nn.Sequential(nn.Flatten(), nn.Linear(width, 10), nn.Softmax(dim=1)))
-    assert answer["input"] == size
-    assert answer["output"] == "probabilities"
-    assert answer["factory"] is None
+    assert answer.input == size
+    assert answer.output == "probabilities"
+    assert answer.factory is None
 
 
 def test_a_size_stated_by_the_model_is_chosen():
     model = Convolutional()
     model.img_size = 40
-    assert found(model)["input"] == [3, 40, 40]
+    assert found(model).input == (3, 40, 40)
     model = Convolutional()
     model.default_cfg = {"input_size": (3, 36, 44)}
-    assert found(model)["input"] == [3, 36, 44]
-
-
-def test_preprocessing_tells_the_size():
-    recovered = Preprocessing(geometry=(Resize(size=30), CenterCrop(size=(24, 20)))).to_json()
-    assert found(Convolutional(), preprocessing=recovered)["input"] == [3, 24, 20]
+    assert found(model).input == (3, 36, 44)
 
 
 def test_nothing_works():

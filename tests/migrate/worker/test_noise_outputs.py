@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from headrace.errors import SandboxError
-from headrace.migrate.worker.noise_outputs import answers
+from headrace.migrate.worker.noise_outputs import compute_outputs
 
 
 class Pair(nn.Module):
@@ -26,15 +26,15 @@ class Pair(nn.Module):
 
 
 def loaded(folder):
-    with np.load(folder / "answers.npz") as file:
+    with np.load(folder / "outputs.npz") as file:
         return {name: file[name] for name in file.files}
 
 
 def test_another_build_with_the_same_weights_gives_the_same(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    answers(Pair().eval(), (3, 8, 8), tmp_path / "one", weights=None)
-    answers(Pair().eval(), (3, 8, 8), tmp_path / "two", weights=str(tmp_path / "one" / "weights.pt"))
+    compute_outputs(Pair().eval(), (3, 8, 8), tmp_path / "one", weights=None)
+    compute_outputs(Pair().eval(), (3, 8, 8), tmp_path / "two", weights=str(tmp_path / "one" / "weights.pt"))
     one, two = loaded(tmp_path / "one"), loaded(tmp_path / "two")
     assert {name: value.shape for name, value in one.items()} == {
         f"{batch}.{index}": (batch, (2, 4)[index]) for batch in (1, 2, 5) for index in (0, 1)
@@ -45,13 +45,13 @@ def test_another_build_with_the_same_weights_gives_the_same(tmp_path):
 
 
 def test_another_computation_gives_something_else(tmp_path):
-    answers(Pair().eval(), (3, 8, 8), tmp_path, weights=None)
+    compute_outputs(Pair().eval(), (3, 8, 8), tmp_path, weights=None)
     before = loaded(tmp_path)
-    answers(Pair(1.01).eval(), (3, 8, 8), tmp_path, weights=str(tmp_path / "weights.pt"))
+    compute_outputs(Pair(1.01).eval(), (3, 8, 8), tmp_path, weights=str(tmp_path / "weights.pt"))
     assert np.abs(loaded(tmp_path)["2.0"] - before["2.0"]).max() > 1e-4
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path):
-    answers(Pair().eval(), (3, 8, 8), tmp_path, weights=None)
+    compute_outputs(Pair().eval(), (3, 8, 8), tmp_path, weights=None)
     with pytest.raises(SandboxError, match="do not have the same weights"):
-        answers(Pair(width=6).eval(), (3, 8, 8), tmp_path, weights=str(tmp_path / "weights.pt"))
+        compute_outputs(Pair(width=6).eval(), (3, 8, 8), tmp_path, weights=str(tmp_path / "weights.pt"))

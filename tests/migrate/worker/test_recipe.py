@@ -31,12 +31,12 @@ RUNNER = """
 import json, os, sys
 import torch
 from headrace.errors import SandboxError
-from headrace.migrate.worker.recipe import build_model, locate
+from headrace.migrate.worker.recipe import Recipe, build_model, locate
 
 def run(recipe):
-    os.environ.update(recipe["environment"])
+    os.environ.update(recipe.pop("environment"))
     try:
-        model = build_model(recipe)
+        model = build_model(Recipe.from_json(recipe))
     except SandboxError as error:
         where = locate(error.__cause__, recipe["root"]) if error.__cause__ else None
         return {"error": str(error), "where": where, "output": error.output}
@@ -80,7 +80,7 @@ def build(repository, runner):
             "script": "evaluate.py",
             "argv": ["--width", "7"],
             "source": source,
-            "model": model,
+            "expression": model,
             "environment": {} if trusted else {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1"},
             **changes,
         }

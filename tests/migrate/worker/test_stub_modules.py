@@ -8,10 +8,10 @@ import pytest
 RUN = """
 import json, sys
 from headrace.errors import SandboxError
-from headrace.migrate.worker.recipe import build_model
+from headrace.migrate.worker.recipe import Recipe, build_model
 notes = []
 try:
-    model = build_model(json.loads(sys.argv[1]), notes)
+    model = build_model(Recipe.from_json(json.loads(sys.argv[1])), notes)
     print(type(model).__name__, *notes, sep="\\n")
 except SandboxError as error:
     print("refused:", error)
@@ -22,7 +22,14 @@ except SandboxError as error:
 def build(tmp_path, warm_python):
     def run(source="from net import Net\nmodel = Net()\n"):
         (tmp_path / "main.py").write_text(source)
-        recipe = {"root": str(tmp_path), "directory": ".", "script": "main.py", "argv": [], "source": source, "model": "model"}
+        recipe = {
+            "root": str(tmp_path),
+            "directory": ".",
+            "script": "main.py",
+            "argv": [],
+            "source": source,
+            "expression": "model",
+        }
         done = warm_python(["-c", RUN, json.dumps(recipe)], cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()

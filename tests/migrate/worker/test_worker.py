@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from headrace.errors import Obstacle
+from headrace.migrate.proving.worker_protocol import Failed, ModelPackaged, decode
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.specs import Preprocessing
 
@@ -83,18 +85,24 @@ def repository(tmp_path_factory):
 
 
 @pytest.fixture
-def ask(repository, tmp_path, warm_python):
-    def work(task, source=SOURCE, model="net", **changes):
+def answered():
+    """What the worker printed, for each request."""
+    return []
+
+
+@pytest.fixture
+def ask(repository, tmp_path, answered, warm_python):
+    def work(kind, source=SOURCE, model="net", **changes):
         recipe = {
             "root": str(repository),
             "directory": ".",
             "script": "evaluate.py",
             "argv": [],
             "source": source,
-            "model": model,
+            "expression": model,
         }
-        request = {"task": task, "recipe": recipe, "input": [3, 12, 12]}
-        if task == "package":
+        request = {"kind": kind, "recipe": recipe, "input": [3, 12, 12]}
+        if kind == "Package":
             request |= {
                 "name": "net",
                 "out": str(tmp_path / "models/net"),
@@ -112,7 +120,7 @@ def ask(repository, tmp_path, warm_python):
         (tmp_path / "request.json").write_text(json.dumps({**request, **changes}))
         environment = {**os.environ, "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "OMP_NUM_THREADS": "1"}
         arguments = ["-P", "-m", "headrace.migrate.worker.worker", tmp_path / "request.json", tmp_path / "response.json"]
-        if task == "inspect" and not changes and source == SOURCE:  # once as the migrator starts it
+        if kind == "Inspect" and not changes and source == SOURCE:  # once as the migrator starts it
             command = [sys.executable, *arguments]
             done = subprocess.run(
                 command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False
@@ -120,19 +128,19 @@ def ask(repository, tmp_path, warm_python):
         else:
             done = warm_python(arguments, cwd=tmp_path, env=environment, timeout=200)
         assert done.returncode == 0, done.stderr
-        answer = json.loads((tmp_path / "response.json").read_text())
+        answer = decode((tmp_path / "response.json").read_text())
         assert sorted(path.name for path in tmp_path.glob("*response*")) == ["response.json"]
-        return {**answer, "stdout": done.stdout}
+        answered.append(done.stdout)
+        return answer
 
     return work
 
 
-def test_inspect(ask):
-    answer = ask("inspect")
-    assert answer["ok"]
-    assert (answer["class"], answer["factory"], answer["classes"]) == ("Net", "model.py:5", 5)
-    assert (answer["input"], answer["output"]) == ([3, 12, 12], "logits")
-    assert "PROGRESS 1.000 inspected" in answer["stdout"].splitlines()
+def test_inspect(ask, answered):
+    answer = ask("Inspect")
+    assert (answer.class_name, answer.factory, answer.classes) == ("Net", "model.py:5", 5)
+    assert (answer.input, answer.output) == ((3, 12, 12), "logits")
+    assert "PROGRESS 1.000 inspected" in answered[-1].splitlines()
 
 
 @pytest.mark.parametrize(
@@ -148,30 +156,30 @@ def test_inspect(ask):
     ],
 )
 def test_a_model_that_cannot_be_built_is_a_response(ask, source, where, text):
-    answer = ask("inspect", source)
-    assert not answer["ok"]
-    assert answer["stage"] == "build"
-    assert answer["where"] == where
-    assert text in answer["error"]
-    assert "Traceback" in answer["traceback"]
+    answer = ask("Inspect", source)
+    assert isinstance(answer, Failed)
+    assert answer.stage == "build"
+    assert answer.where == where
+    assert text in answer.error
+    assert "Traceback" in answer.traceback
 
 
 def test_a_forward_that_fails_is_a_response(ask):
-    answer = ask("inspect", input=[4, 12, 12])
-    assert not answer["ok"]
-    assert "--input-size" in answer["error"]
+    answer = ask("Inspect", input=[4, 12, 12])
+    assert isinstance(answer, Failed)
+    assert "--input-size" in answer.error
     bad = "import torch\nclass Bad(torch.nn.Module):\n    def forward(self, x):\n        raise MemoryError\nnet = Bad()\n"
-    answer = ask("inspect", bad)
-    assert not answer["ok"]
-    assert answer["where"] == "evaluate.py:4"
+    answer = ask("Inspect", bad)
+    assert isinstance(answer, Failed)
+    assert answer.where == "evaluate.py:4"
 
 
-@pytest.mark.parametrize("request_text", ["", "[]", "{}", '{"task": "dance", "recipe": {"root": "/"}}'])
+@pytest.mark.parametrize("request_text", ["", "[]", "{}", '{"kind": "Dance", "recipe": {"root": "/"}}'])
 def test_a_broken_request_is_a_response(tmp_path, request_text):
     (tmp_path / "request.json").write_text(request_text)
     command = [sys.executable, "-m", "headrace.migrate.worker.worker", "request.json", "response.json"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
-    assert not json.loads((tmp_path / "response.json").read_text())["ok"]
+    assert isinstance(decode((tmp_path / "response.json").read_text()), Failed)
 
 
 def test_usage_without_arguments():
@@ -183,42 +191,41 @@ def test_usage_without_arguments():
 
 
 def test_package_for_a_device(ask, tmp_path):
-    answer = ask("package", device="cpu")
-    assert answer["plan"]["device"] == "cpu"
+    answer = ask("Package", device="cpu")
+    assert answer.plan["device"] == "cpu"
     if not torch.cuda.is_available():
-        answer = ask("package", device="cuda", name="other", out=str(tmp_path / "models/other"))
-        assert (answer["ok"], answer["stage"]) == (False, "package")
-        assert "no usable CUDA device" in answer["error"]
+        answer = ask("Package", device="cuda", name="other", out=str(tmp_path / "models/other"))
+        assert answer.stage == "package"
+        assert "no usable CUDA device" in answer.error
         assert not (tmp_path / "models/other").exists()
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no usable CUDA device on this machine")
 def test_package_for_the_gpu_a_model_that_was_built_on_the_cpu(ask):
-    answer = ask("package", device="cuda")
-    assert answer["ok"], answer
-    assert answer["plan"]["device"] == "cuda"
-    assert load_artifact(answer["artifact"]).plan_here().device == "cuda"
+    answer = ask("Package", device="cuda")
+    assert isinstance(answer, ModelPackaged), answer
+    assert answer.plan["device"] == "cuda"
+    assert load_artifact(answer.artifact).plan_here().device == "cuda"
 
 
-def test_package_with_a_checkpoint_and_the_scripts_own_outputs(ask, repository, tmp_path):
+def test_package_with_a_checkpoint_and_the_scripts_own_outputs(ask, repository, tmp_path, answered):
     recovered = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), source="evaluate.py:1")
     labels = ["a", "b", "c", "d", "e"]
     images = str(repository / "images.npz")
-    answer = ask("package", images=images, labels=labels, preprocessing=recovered.to_json(), backend="onnxruntime")
-    assert answer["ok"], answer
-    assert answer["captured"]
-    assert answer["parity"]["status"] == "passed"
-    assert answer["parity"]["top1_agreement"] == 1.0
-    assert 0 <= answer["parity"]["max_abs"] < 1e-3
-    assert set(answer["parity"]["batches"]) >= {1, 2, 5}
-    assert answer["plan"]["choices"]["4"]["backend"] == "onnxruntime"
-    fractions = [float(line.split()[1]) for line in answer["stdout"].splitlines() if re.match(r"PROGRESS \d", line)]
+    answer = ask("Package", images=images, labels=labels, preprocessing=recovered.to_json(), backend="onnxruntime")
+    assert isinstance(answer, ModelPackaged), answer
+    assert answer.parity.status == "passed"
+    assert answer.parity.top1_agreement == 1.0
+    assert 0 <= answer.parity.max_abs < 1e-3
+    assert set(answer.parity.batches) >= {1, 2, 5}
+    assert answer.plan["choices"]["4"]["backend"] == "onnxruntime"
+    fractions = [float(line.split()[1]) for line in answered[-1].splitlines() if re.match(r"PROGRESS \d", line)]
     assert fractions == sorted(fractions)
     assert fractions[-1] == 1.0
 
     assert sorted(path.name for path in (tmp_path / "models").iterdir()) == ["net", "net_classify", "net_decode"]
-    artifact = load_artifact(answer["artifact"])
+    artifact = load_artifact(answer.artifact)
     assert artifact.labels.names == tuple(labels)
     assert artifact.preprocessing == recovered
     assert not artifact.probabilities
@@ -232,7 +239,7 @@ def test_package_with_a_checkpoint_and_the_scripts_own_outputs(ask, repository, 
         "np.save(sys.argv[2], session.run([np.load(sys.argv[3])['images'][:7]])[0])\nprint('torch' in sys.modules)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, answer["artifact"], tmp_path / "served.npy", repository / "images.npz"],
+        [sys.executable, "-c", code, answer.artifact, tmp_path / "served.npy", repository / "images.npz"],
         cwd="/", capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert done.stdout.strip() == "False"
@@ -240,19 +247,19 @@ def test_package_with_a_checkpoint_and_the_scripts_own_outputs(ask, repository, 
 
 
 def test_outputs_that_differ_from_the_scripts_are_refused(ask, repository, tmp_path):
-    answer = ask("package", images=str(repository / "other.npz"))
-    assert not answer["ok"]
-    assert answer["stage"] == "parity"
-    assert "does not compute what the script computed" in answer["error"]
+    answer = ask("Package", images=str(repository / "other.npz"))
+    assert isinstance(answer, Failed)
+    assert answer.stage == "parity"
+    assert "does not compute what the script computed" in answer.error
     assert not (tmp_path / "models/net").exists()
 
 
 def test_fresh_weights_are_randomised_for_parity_only(ask, tmp_path):
     """A zero head agrees with anything: proved on drawn weights, packaged with its own."""
-    answer = ask("package", "from model import ZeroHead\nnet = ZeroHead()\n", randomise=True)
-    assert answer["ok"], answer
-    assert answer["parity"]["status"] == "passed"
-    artifact = load_artifact(answer["artifact"])
+    answer = ask("Package", "from model import ZeroHead\nnet = ZeroHead()\n", randomise=True)
+    assert isinstance(answer, ModelPackaged), answer
+    assert answer.parity.status == "passed"
+    artifact = load_artifact(answer.artifact)
     assert artifact.provenance["randomised_for_parity"]
     rows = artifact.open(2, threads=1).run([np.ones((2, 3, 12, 12), np.float32)])[0]
     np.testing.assert_array_equal(rows, np.zeros((2, 5), np.float32))
@@ -262,35 +269,35 @@ def test_fresh_weights_are_randomised_for_parity_only(ask, tmp_path):
 def test_a_fully_convolutional_networks_scores_are_classes(ask):
     """Its rows are [classes, 1, 1]: they keep that shape, and have labels and a top-1 class."""
     source = "from model import FullyConvolutional\nnet = FullyConvolutional()\n"
-    assert ask("inspect", source)["classes"] == 5
-    answer = ask("package", source, randomise=True, labels=list("abcde"))
-    assert answer["ok"], answer
-    assert (answer["parity"]["status"], answer["parity"]["top1_agreement"]) == ("passed", 1.0)
-    artifact = load_artifact(answer["artifact"])
+    assert ask("Inspect", source).classes == 5
+    answer = ask("Package", source, randomise=True, labels=list("abcde"))
+    assert isinstance(answer, ModelPackaged), answer
+    assert (answer.parity.status, answer.parity.top1_agreement) == ("passed", 1.0)
+    artifact = load_artifact(answer.artifact)
     assert artifact.signature.outputs[0].row_shape == (5, 1, 1)
     assert artifact.labels.names == tuple("abcde")
 
 
 def test_a_trained_model_with_constant_outputs_never_passes(ask):
-    answer = ask("package", "from model import ZeroHead\nnet = ZeroHead()\n")
-    if answer["ok"]:
-        assert answer["parity"]["status"] != "passed"
-        assert "does not depend on its input" in answer["parity"]["why"]
+    answer = ask("Package", "from model import ZeroHead\nnet = ZeroHead()\n")
+    if isinstance(answer, ModelPackaged):
+        assert answer.parity.status != "passed"
+        assert "does not depend on its input" in answer.parity.why
     else:
-        assert answer["stage"] == "parity"
+        assert answer.stage == "parity"
 
 
 def test_a_failed_capture_lists_its_obstacles(ask, tmp_path):
-    answer = ask("package", "from model import Branches\nnet = Branches()\n", randomise=True)
-    assert not answer["ok"]
-    assert answer["stage"] == "capture"
-    assert answer["obstacles"]
-    for obstacle in answer["obstacles"]:
-        assert set(obstacle) == {"code", "message", "path", "line"}
-    assert {(obstacle["path"], obstacle["code"]) for obstacle in answer["obstacles"]} == {("model.py", "PG120")}
-    summary, *listed = answer["error"].splitlines()
+    answer = ask("Package", "from model import Branches\nnet = Branches()\n", randomise=True)
+    assert isinstance(answer, Failed)
+    assert answer.stage == "capture"
+    assert answer.obstacles
+    for obstacle in answer.obstacles:
+        assert isinstance(obstacle, Obstacle)
+    assert {(obstacle.path, obstacle.code) for obstacle in answer.obstacles} == {("model.py", "PG120")}
+    summary, *listed = answer.error.splitlines()
     assert summary == "Branches cannot become one graph"
-    assert [line.split(": ")[0].strip() for line in listed] == [f"model.py:{item['line']}" for item in answer["obstacles"]]
+    assert [line.split(": ")[0].strip() for line in listed] == [f"model.py:{item.line}" for item in answer.obstacles]
     assert len(listed) == 2
     assert not (tmp_path / "models").exists()
 
@@ -305,15 +312,15 @@ def test_a_failed_capture_lists_its_obstacles(ask, tmp_path):
     ],
 )
 def test_what_cannot_be_packaged_is_a_response(ask, tmp_path, changes, text):
-    answer = ask("package", **changes)
-    assert not answer["ok"]
-    assert answer["stage"] == "package"
-    assert text in answer["error"]
+    answer = ask("Package", **changes)
+    assert isinstance(answer, Failed)
+    assert answer.stage == "package"
+    assert text in answer.error
     assert not (tmp_path / "models/net").exists()
 
 
 def test_pickles_in_the_images_file_are_refused(ask, tmp_path):
     np.savez(tmp_path / "evil.npz", images=np.array([{"a": 1}], dtype=object))
-    answer = ask("package", images=str(tmp_path / "evil.npz"))
-    assert not answer["ok"]
-    assert "pickle" in answer["error"]
+    answer = ask("Package", images=str(tmp_path / "evil.npz"))
+    assert isinstance(answer, Failed)
+    assert "pickle" in answer.error

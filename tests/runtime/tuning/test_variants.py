@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from headrace.errors import ArtifactError
+from headrace.migrate.proving.worker_protocol import Failed
 from headrace.migrate.worker.packaging import Order, package_model
 from headrace.migrate.worker.worker import answer
 from headrace.runtime import backends
@@ -224,10 +225,10 @@ def test_a_model_of_pixels_is_refused(conv_net, tmp_path):
 
 
 def test_the_worker_answers_for_a_model_that_cannot_be_built(tmp_path):
-    recipe = {"root": str(tmp_path), "directory": ".", "script": "a.py", "argv": [], "source": "1 / 0", "model": "model"}
+    recipe = {"root": str(tmp_path), "directory": ".", "script": "a.py", "argv": [], "source": "1 / 0", "expression": "model"}
     (tmp_path / "a.py").write_text("1 / 0\n")
-    request = {"task": "variants", "recipe": recipe, "artifact": str(tmp_path), "out": str(tmp_path / "out"), "images": []}
+    request = {"kind": "WriteVariants", "recipe": recipe, "artifact": str(tmp_path), "out": str(tmp_path / "out"), "images": []}
     (tmp_path / "request.json").write_text(json.dumps(request))
-    said = answer(tmp_path / "request.json", lambda fraction, text: None)
-    assert not said["ok"]
-    assert "division by zero" in said["error"]
+    response = answer(tmp_path / "request.json", lambda fraction, text: None)
+    assert isinstance(response, Failed)
+    assert "division by zero" in response.error

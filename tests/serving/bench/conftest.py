@@ -63,5 +63,5 @@ def colours(tmp_path_factory) -> Colours:
         provenance={},
     )
     package_model(space["model"].eval(), order, lambda fraction, text: None)
-    recipe = {"root": str(root), "directory": ".", "script": "evaluate.py", "argv": [], "source": SOURCE, "model": "model"}
+    recipe = {"root": str(root), "directory": ".", "script": "evaluate.py", "argv": [], "source": SOURCE, "expression": "model"}
     return Colours(root=root, models=models, recipe=recipe)

@@ -71,7 +71,7 @@ def service(folder, root, *options):
         "script": "evaluate.py",
         "argv": ["--classes", "7"],
         "source": SOURCE,
-        "model": "model",
+        "expression": "model",
     }
     (folder / "recipe.json").write_text(json.dumps(recipe))
     (folder / "preprocessing.json").write_text(json.dumps(PREPROCESSING.to_json()))

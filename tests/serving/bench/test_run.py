@@ -86,7 +86,7 @@ def write_repository(root):
             path = root / "data" / "test" / colour / f"{number}{shade}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(path)
-    return {"root": str(root), "directory": ".", "script": "evaluate.py", "argv": [], "source": SOURCE, "model": "model"}
+    return {"root": str(root), "directory": ".", "script": "evaluate.py", "argv": [], "source": SOURCE, "expression": "model"}
 
 
 def processes():

@@ -1,0 +1,207 @@
+"""What the migrator asks of the worker and what the worker answers: one union of messages, encoded and decoded only here.
+
+A message is one JSON object: "kind", and the fields of the class of that name. Rows are (channels, height, width).
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from ...errors import Obstacle
+from ...specs import Preprocessing
+from ..reading.recipe import Recipe
+
+Row = tuple[int, int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspect:
+    """Build the model and say what it takes and gives. Without `input`, find the sizes that work."""
+
+    recipe: Recipe
+    input: Row | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeOutputs:
+    """Run the model on seeded noise and leave what it computed, and its weights, in the folder `out`."""
+
+    recipe: Recipe
+    input: Row
+    out: str
+    weights: str | None = None
+    """A file of weights to compute with, those of another build; else the model's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """Capture, prove, measure and write the model as the folder `out`. `images` is an .npz file, see `packaging.Order`."""
+
+    recipe: Recipe
+    name: str
+    out: str
+    input: Row
+    images: str | None = None
+    labels: tuple[str, ...] | None = None
+    preprocessing: Preprocessing | None = None
+    precision: str = "auto"
+    device: str = "auto"
+    max_tuning_seconds: float | None = None
+    randomise: bool = False
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    backend: str | None = None
+    buckets: tuple[int, ...] | None = None
+    threads: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteVariants:
+    """Write every form of the packaged model `artifact` below `out`; `images` are files of images."""
+
+    recipe: Recipe
+    artifact: str
+    out: str
+    images: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspected:
+    """`input` is None where several sizes work and the model does not say which is meant: `candidates` has them all."""
+
+    class_name: str
+    factory: str | None
+    """ "path:line" of the class, where it stands in the repository."""
+    parameters: int
+    input: Row | None
+    candidates: tuple[Row, ...]
+    classes: int
+    output: str
+    notes: tuple[str, ...] = ()
+    """What was missing and not needed, a sentence each."""
+    weights_from: tuple[str, ...] = ()
+    """Files of stored weights that were read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputsComputed:
+    """The folder has outputs.npz and weights.pt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParityResult:
+    """The artifact's parity record, as far as the report tells of it."""
+
+    status: typing.Literal["passed", "failed", "not-run"]
+    max_abs: float | None
+    top1_agreement: float | None
+    batches: tuple[int, ...]
+    why: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """One measured candidate of a plan: milliseconds per call at the batch size `bucket`; None where it was not measured."""
+
+    backend: str
+    precision: str
+    bucket: int
+    status: str
+    median_ms: float | None = None
+    spread_ms: float | None = None
+    variant: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPackaged:
+    """The model lies in the folder `artifact`; `plan` is its plan as the artifact states it."""
+
+    artifact: str
+    parity: ParityResult
+    plan: Mapping[str, Any]
+
+    @property
+    def timings(self) -> list[Timing]:
+        names = [item.name for item in fields(Timing)]
+        return [Timing(**{name: one[name] for name in names if name in one}) for one in self.plan.get("measurements", [])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantsWritten:
+    """What `runtime.tuning.variants.Variant.to_json` says of each form, in order."""
+
+    variants: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """It could not be done: at which stage ("build", "inspect", "run", "capture", "parity", "package"), why, and where."""
+
+    stage: str
+    error: str
+    where: str | None = None
+    traceback: str = ""
+    obstacles: tuple[Obstacle, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forward:
+    """To the server of many requests: the files of one, and what to say when it is answered."""
+
+    request: str
+    response: str
+    token: str
+
+
+Request = Inspect | ComputeOutputs | Package | WriteVariants
+Response = Inspected | OutputsComputed | ModelPackaged | VariantsWritten | Failed
+Message = Request | Response | Forward
+_KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in typing.get_args(Message)}
+
+
+def encode(message: Message) -> str:
+    """The message as one line of JSON."""
+    return json.dumps({"kind": type(message).__name__, **_plain(message)}, allow_nan=False)
+
+
+def decode(text: str) -> Message:
+    """The message in a text. Raises ValueError saying what is wrong with it."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or data.get("kind") not in _KINDS:
+        raise ValueError(f"no message of the worker: {text[:200]!r}")
+    try:
+        message: Message = _read(_KINDS[data.pop("kind")], data)
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"no complete message of the worker: {error}") from error
+    return message
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Recipe | Preprocessing):
+        return value.to_json()
+    if is_dataclass(value):
+        return {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """The value in the form that a field's annotation says."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        return None if value is None else _read(inner[0], value)
+    if origin is tuple:
+        if not isinstance(value, list) or (inner[-1] is not ... and len(value) != len(inner)):
+            raise TypeError(f"{value!r} is no list that fits")
+        return tuple(_read(inner[0], item) for item in value)
+    if kind in (Recipe, Preprocessing):
+        return kind.from_json(value)
+    if is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        return kind(**{name: _read(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
+    if kind in (str, int, bool) and type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return float(value) if kind is float else value

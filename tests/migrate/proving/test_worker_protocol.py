@@ -1,0 +1,98 @@
+"""The messages between the migrator and its worker: what is encoded is decoded, and nothing else."""
+
+import json
+from typing import get_args
+
+import pytest
+
+from headrace.errors import Obstacle
+from headrace.migrate.proving.worker_protocol import (
+    ComputeOutputs,
+    Failed,
+    Forward,
+    Inspect,
+    Inspected,
+    Message,
+    ModelPackaged,
+    OutputsComputed,
+    Package,
+    ParityResult,
+    Timing,
+    VariantsWritten,
+    WriteVariants,
+    decode,
+    encode,
+)
+from headrace.migrate.reading.recipe import Recipe
+from headrace.specs import CenterCrop, Preprocessing, Resize
+
+RECIPE = Recipe(root="/r", script="evaluate.py", source="model = 1\n", expression="model", argv=("--width", "7"))
+MESSAGES = [
+    Inspect(recipe=RECIPE),
+    Inspect(recipe=RECIPE, input=(3, 4, 5)),
+    ComputeOutputs(recipe=RECIPE, input=(1, 2, 3), out="/out"),
+    Package(
+        recipe=RECIPE, name="net", out="/out", input=(3, 4, 5), labels=("ä", "b"), buckets=(1, 4), max_tuning_seconds=2.0,
+        preprocessing=Preprocessing(geometry=(Resize(size=30), CenterCrop(size=(24, 20)))), provenance={"chain": ["a"]},
+    ),
+    WriteVariants(recipe=RECIPE, artifact="/a", out="/out", images=("one.png",)),
+    Inspected(
+        class_name="Net", factory="net.py:3", parameters=7, input=None, candidates=((3, 4, 5), (3, 8, 8)), classes=2,
+        output="logits", notes=("a note",), weights_from=("net.pth",),
+    ),
+    OutputsComputed(),
+    ModelPackaged(
+        artifact="/a", plan={"measurements": []},
+        parity=ParityResult(status="passed", max_abs=1e-6, top1_agreement=None, batches=(1, 2, 5), why=None),
+    ),
+    VariantsWritten(variants=({"form": "eager"},)),
+    Failed(stage="capture", error="no", where="net.py:7", obstacles=(Obstacle("PG120", "a branch", "net.py", 7),)),
+    Forward(request="/q", response="/s", token="abc"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_what_is_encoded_is_decoded(message):
+    text = encode(message)
+    assert "\n" not in text, "the server reads a line"
+    assert json.loads(text)["kind"] == type(message).__name__
+    assert decode(text) == message
+
+
+def test_every_kind_of_message_is_tried_here():
+    assert {type(message) for message in MESSAGES} == set(get_args(Message))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"kind": "Dance"}',
+        '{"kind": "Inspect"}',
+        '{"kind": "Inspect", "recipe": 7}',
+        '{"kind": "Failed", "stage": 1, "error": "no"}',
+        '{"kind": "Failed", "stage": "build", "error": "no", "extra": 1}',
+        encode(Inspect(recipe=RECIPE, input=(3, 4, 5))).replace("[3, 4, 5]", "[3, 4]"),
+    ],
+)
+def test_what_is_no_message_is_an_error(text):
+    with pytest.raises(ValueError, match=r"message|Expecting"):
+        decode(text)
+
+
+def test_the_timings_of_a_plan_are_read_without_the_rest():
+    measured = {
+        "backend": "eager",
+        "precision": "fp32",
+        "bucket": 1,
+        "status": "won",
+        "median_ms": 2.0,
+        "why": "",
+        "parity": None,
+    }
+    parity = ParityResult(status="passed", max_abs=None, top1_agreement=None, batches=(), why=None)
+    made = ModelPackaged(artifact="/a", parity=parity, plan={"measurements": [measured]})
+    assert made.timings == [Timing(backend="eager", precision="fp32", bucket=1, status="won", median_ms=2.0)]
+    assert ModelPackaged(artifact="/a", parity=parity, plan={}).timings == []
