@@ -84,9 +84,9 @@ runtime/training: options state step surroundings
 runtime/tuning: candidate source
 serving: cli config options ready_file server
 serving/batching: collate latency_table request_queue
-serving/bench: config frameworks rounds services steps subject
+serving/bench: config frameworks services steps subject
 serving/bench/load: arrivals http_load load
-serving/bench/reporting: capacity_plot caveats page plots result waterfall_result waterfall_table
+serving/bench/reporting: capacity_plot caveats plots result waterfall_report waterfall_result
 serving/grpc: codec methods readable
 serving/guard: byte_budget
 serving/http: app body connection control edge openapi
