@@ -25,7 +25,7 @@ def lint(
     ] = None,
     format: _Format = "text",  # noqa: A002
 ) -> None:
-    """Find what Triton would refuse, before Triton does. The exit status adds up: 1 warnings, 2 errors."""
+    """Find what Triton would reject, before Triton does. The exit status adds up: 1 warnings, 2 errors."""
     import json
 
     from .lint import lint as run
@@ -54,7 +54,7 @@ def write(
     instances: Annotated[int, typer.Option(help="Sessions side by side per model; on GPUs, of each GPU.")] = 1,
     decoders: Annotated[int, typer.Option(help="Processes per model that decode images.")] = 1,
     timeout: Annotated[float, typer.Option(help="Deadline in seconds of a request that names none.")] = 30.0,
-    max_queue: Annotated[int, typer.Option(help="Requests that may wait, per model, before new ones are refused.")] = 256,
+    max_queue: Annotated[int, typer.Option(help="Requests that may wait, per model, before new ones are rejected.")] = 256,
     engine_cache: Annotated[
         str | None, typer.Option(metavar="DIR", help="A folder of the serving machine where TensorRT keeps its engines.")
     ] = None,
@@ -93,8 +93,8 @@ def write(
     else:
         for one in written:
             typer.echo(f"{out / one.name}" if one.written else f"{one.name} is left out")
-            for note in one.notes:
-                typer.echo(f"  {note}")
+            for caveat in one.caveats:
+                typer.echo(f"  {caveat}")
         for finding in findings:
             typer.echo(str(finding))
     raise typer.Exit(status(findings))
@@ -127,7 +127,7 @@ def run(
 ) -> None:
     """Serve MODELS by a real Triton, the tritonserver on PATH or the installed one, until Ctrl-C or SIGTERM.
 
-    Refused where lint finds an error, for one of them keeps all models from being served.
+    Does not start where lint finds an error: one of them keeps all models from being served.
     """
     import signal
     import tempfile
@@ -138,8 +138,8 @@ def run(
     from .run import RunSettings, TritonServer
 
     found = find(_folder(installed_in))
-    if refused := [finding for finding in check(models) if finding.severity == "error"]:
-        raise ArtifactError("Triton would not load all of it:\n" + "\n".join(f"  {finding}" for finding in refused))
+    if rejected := [finding for finding in check(models) if finding.severity == "error"]:
+        raise ArtifactError("Triton would not load all of it:\n" + "\n".join(f"  {finding}" for finding in rejected))
     settings = RunSettings(
         host=host,
         http_port=http_port,
@@ -190,7 +190,7 @@ def verify(
         raise typer.BadParameter("must not be negative", param_hint="--tolerance")
     folder = logs or Path(tempfile.mkdtemp(prefix="headrace-triton-"))
     folder.mkdir(parents=True, exist_ok=True)
-    done = run(models, find(_folder(installed_in)), folder, tolerance=tolerance, tell=lambda line: typer.echo(line, err=True))
+    done = run(models, find(_folder(installed_in)), folder, tolerance=tolerance, report=lambda line: typer.echo(line, err=True))
     if format == "json":
         typer.echo(json.dumps(done.to_json(), indent=2))
     else:

@@ -80,7 +80,7 @@ DOCUMENTED: dict[str, Documented] = {
         title="Deadlines",
         reason="A request's timeout counts in Triton while it waits in the queue, and only where the queue policy lets "
         "requests override it, as `headrace triton write` does. In the embedded server it covers the whole way to the answer, "
-        "and what cannot be in time is refused at once; but its decoder alone, which has no queue, has no deadline.",
+        "and what cannot be in time is rejected at once; but its decoder alone, which has no queue, has no deadline.",
         matches=("error/no time",),
         statuses=(("503", "200"), ("200", "503")),
     ),
@@ -112,8 +112,8 @@ DOCUMENTED: dict[str, Documented] = {
         matches=(),
     ),
     "counted-failures": Documented(
-        title="Which refused requests are counted as failed",
-        reason="The embedded server counts every request that names a model and is refused for its tensors. Triton counts "
+        title="Which rejected requests are counted as failed",
+        reason="The embedded server counts every request that names a model and is rejected for its tensors. Triton counts "
         "those that came as far as its scheduler, and those that a front end refuses not at all.",
         matches=("statistics/fail.count",),
     ),

@@ -100,7 +100,7 @@ class HttpExchange:
             message["parameters"] = dict(case.parameters)
         if case.outputs:
             binary = {"binary_data": True} if self._binary else {}
-            message["outputs"] = [{"name": name, "parameters": {**said, **binary}} for name, said in case.outputs]
+            message["outputs"] = [{"name": name, "parameters": {**settings, **binary}} for name, settings in case.outputs]
         text = json.dumps(message).encode()
         version = f"/versions/{case.version}" if case.version else ""
         headers = {"Inference-Header-Content-Length": str(len(text))} if self._binary else {}
@@ -151,8 +151,8 @@ class GrpcExchange:
         for given in case.inputs:
             message.inputs.add(**given.message())
             message.raw_input_contents.append(given.raw())
-        for name, said in case.outputs:
-            _set(message.outputs.add(name=name).parameters, said)
+        for name, settings in case.outputs:
+            _set(message.outputs.add(name=name).parameters, settings)
         with grpc.insecure_channel(self._address) as channel:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
             try:

@@ -98,14 +98,14 @@ def installed(folder: Path) -> Installed | None:
     )
 
 
-def install(folder: Path, tell: Callable[[str], None] = lambda _: None) -> Installed:
+def install(folder: Path, report: Callable[[str], None] = lambda _: None) -> Installed:
     """Install into `folder`, or finish what an interrupted call began there; pip checks what it downloads by its digests.
 
     Raises TritonError where this machine cannot run it, and when a step fails.
     """
     folder = folder.absolute()
     if (ready := installed(folder)) is not None:
-        tell(f"Triton {VERSION} is installed in {folder}")
+        report(f"Triton {VERSION} is installed in {folder}")
         return ready
     if reason := obstacle():
         raise TritonError(f"Triton from the package index cannot run here: {reason}")
@@ -114,13 +114,13 @@ def install(folder: Path, tell: Callable[[str], None] = lambda _: None) -> Insta
         (folder / _STAMP).unlink(missing_ok=True)
         python = folder / "env" / "bin" / "python"
         if not python.exists() or _version_of(python) != _python():
-            tell(f"making an environment in {folder / 'env'}")
+            report(f"making an environment in {folder / 'env'}")
             shutil.rmtree(folder / "env", ignore_errors=True)
             _run([getattr(sys, "_base_executable", sys.executable), "-m", "venv", str(folder / "env")], "make the environment")
         pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
-        tell(f"installing {', '.join(_PACKAGES)}")
+        report(f"installing {', '.join(_PACKAGES)}")
         _run([*pip, *_PACKAGES], "install what the backends need")
-        tell(f"installing {_WHEEL}, which carries tritonserver {VERSION}")
+        report(f"installing {_WHEEL}, which carries tritonserver {VERSION}")
         _run([*pip, "--no-deps", _WHEEL], "install the wheel")
         _lay_out(folder)
         (folder / _STAMP).write_text(json.dumps(_stamp(), indent=1) + "\n", encoding="utf-8")
@@ -129,7 +129,7 @@ def install(folder: Path, tell: Callable[[str], None] = lambda _: None) -> Insta
     ready = installed(folder)
     if ready is None:
         raise TritonError(f"{_WHEEL} in {folder} is not what was expected; remove that folder and try again")
-    tell(f"Triton {VERSION} is installed in {folder}")
+    report(f"Triton {VERSION} is installed in {folder}")
     return ready
 
 
@@ -211,6 +211,6 @@ def _version_of(python: Path) -> str:
 def _run(command: list[str], what: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
-        errors = [line for line in said if line.startswith("ERROR")] or said[-3:]
+        output = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()
+        errors = [line for line in output if line.startswith("ERROR")] or output[-3:]
         raise TritonError(f"cannot {what}; run this again once it can go on from here:\n  " + "\n  ".join(errors))

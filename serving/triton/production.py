@@ -1,7 +1,7 @@
 """What a configuration gets for production: instances, queue policy, warm-up, and what the plan says of Triton's backend.
 
-Each function changes a `ModelConfig` message and returns notes for people. Field meanings: Triton's model_configuration.md and
-the README of its onnxruntime_backend.
+Each function changes a `ModelConfig` message and returns caveats for people. Field meanings: Triton's model_configuration.md
+and the README of its onnxruntime_backend.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Settings:
     """What the production variant is for. `instances` are sessions side by side (on GPUs: of each GPU), `decoders` processes
     that decode images.
 
-    A request that names no deadline has `timeout_seconds`; more than `max_queue` waiting ones are refused. `engine_cache` is a
+    A request that names no deadline has `timeout_seconds`; more than `max_queue` waiting ones are rejected. `engine_cache` is a
     folder of the serving machine where TensorRT keeps its engines; without one they are built at every start.
     """
 
@@ -51,18 +51,18 @@ class Settings:
 
 def tensor_settings(config: Any, artifact: Artifact, settings: Settings, warmup: Path) -> list[str]:
     """The settings of a tensor model whose graph ONNX Runtime runs. `warmup` is the folder for what its warm-up sends."""
-    plan, notes = _plan(artifact, settings)
+    plan, caveats = _plan(artifact, settings)
     gpu = settings.device != "cpu"
     _instances(config, "KIND_GPU" if gpu else "KIND_CPU", settings.instances)
     _queue(config, settings)
     if plan is not None:
-        notes += _file_of_plan(config, plan, settings)
+        caveats += _file_of_plan(config, plan, settings)
         if plan.threads and not gpu:
             config.parameters["intra_op_thread_count"].string_value = str(plan.threads)
     if settings.device == "tensorrt":
-        notes += _tensorrt(config, plan, settings)
+        caveats += _tensorrt(config, plan, settings)
     _warm_up(config, plan, artifact, warmup)
-    return notes
+    return caveats
 
 
 def decoder_settings(config: Any, settings: Settings, warmup: Path) -> list[str]:
@@ -110,16 +110,16 @@ def _file_of_plan(config: Any, plan: Plan, settings: Settings) -> list[str]:
             return []
     if settings.device == "tensorrt" and all(choice.backend == "tensorrt" for choice in choices):
         return []
-    notes = []
+    caveats = []
     for choice in sorted(choices, key=str):
         if choice.backend == "onnxruntime" and choice.files[:1] == (_FILE,):
             continue
         sizes = ", ".join(str(bucket) for bucket, one in plan.choices.items() if one == choice)
-        notes.append(
+        caveats.append(
             f"the plan runs batches of {sizes} with {choice}, which Triton's onnxruntime backend does not: it runs {_FILE} "
             "in fp32. Answers differ by what the precisions do, and speed by what was measured"
         )
-    return notes
+    return caveats
 
 
 def _instances(config: Any, kind: str, count: int) -> None:
@@ -147,7 +147,9 @@ def _tensorrt(config: Any, plan: Plan | None, settings: Settings) -> list[str]:
     )
     precision = planned.pop() if len(planned) == 1 and planned <= set(_TENSORRT_PRECISIONS) else "fp32"
     parameters["precision_mode"] = precision.upper()
-    notes = [f"TensorRT computes in {precision}{'' if plan is not None else '; a lower precision needs a plan that proved it'}"]
+    caveats = [
+        f"TensorRT computes in {precision}{'' if plan is not None else '; a lower precision needs a plan that proved it'}"
+    ]
     fixed = all(size > 0 for tensor in config.input for size in tensor.dims)
     if fixed:  # one engine for all batch sizes, instead of a new one for every size that is first met
         usual = max(plan.buckets) if plan is not None else config.max_batch_size
@@ -157,8 +159,8 @@ def _tensorrt(config: Any, plan: Plan | None, settings: Settings) -> list[str]:
         parameters["trt_engine_cache_enable"] = "1"
         parameters["trt_engine_cache_path"] = settings.engine_cache
     else:
-        notes.append("engines are built at every start, which takes minutes; --engine-cache DIR keeps them")
-    return notes
+        caveats.append("engines are built at every start, which takes minutes; --engine-cache DIR keeps them")
+    return caveats
 
 
 def _profile(tensor: Any, rows: int) -> str:

@@ -54,7 +54,7 @@ class Verification:
 
 
 def verify(
-    models: Path, installed: Installed, folder: Path, *, tolerance: float = 1e-3, tell: Callable[[str], None] = lambda _: None
+    models: Path, installed: Installed, folder: Path, *, tolerance: float = 1e-3, report: Callable[[str], None] = lambda _: None
 ) -> Verification:
     """Start both on free ports of the loopback and compare them. Their logs go to `folder`.
 
@@ -62,13 +62,13 @@ def verify(
     `tolerance`, relative to the largest. Raises TritonError when one of them cannot be started.
     """
     settings = RunSettings(http_port=0, grpc_port=0, metrics_port=0)
-    tell("starting the embedded server")
+    report("starting the embedded server")
     with embedded(models, folder) as ours:
-        tell("starting Triton")
+        report("starting Triton")
         with TritonServer(installed, models, folder / "triton.log", settings) as server:
             theirs = {"http": server.http, "grpc": server.grpc}
             lossy = {folder.name for folder in _packaged(models) if _is_lossy(folder)}
-            return compare(ours, theirs, version=server.version, tolerance=tolerance, lossy=lossy, tell=tell)
+            return compare(ours, theirs, version=server.version, tolerance=tolerance, lossy=lossy, report=report)
 
 
 def compare(
@@ -78,7 +78,7 @@ def compare(
     version: str,
     tolerance: float = 1e-3,
     lossy: Collection[str] = (),
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Verification:
     """Compare two servers that run and have nothing else to do. Both are addresses, HOST:PORT of "http" and "grpc".
 
@@ -89,7 +89,7 @@ def compare(
     names = work.index()
     work.count_from_here(names)
     for name in names:
-        tell(f"comparing {name}")
+        report(f"comparing {name}")
         work.model(name)
     for name in names:  # once all have been asked: an ensemble's requests count for its steps
         work.statistics(name)

@@ -22,14 +22,14 @@ _MANIFEST = "headrace.json"  # in a version that Headrace packaged
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """One model, and what there is to say of it. `written` is False where it was left out; the notes say why."""
+    """One model, and what there is to say of it. `written` is False where it was left out; the caveats say why."""
 
     name: str
     written: bool
-    notes: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "written": self.written, "notes": list(self.notes)}
+        return {"name": self.name, "written": self.written, "notes": list(self.caveats)}
 
 
 def write(models: Path, out: Path, settings: Settings) -> list[Written]:
@@ -44,8 +44,8 @@ def write(models: Path, out: Path, settings: Settings) -> list[Written]:
     findings = lint(models, gpus=1)  # instances are chosen below
     repository = read_repository(models, gpus=1)
     left_out = _left_out(repository)
-    if refused := [finding for finding in findings if finding.severity == "error" and finding.model not in left_out]:
-        listed = "\n".join(f"  {finding}" for finding in refused)
+    if rejected := [finding for finding in findings if finding.severity == "error" and finding.model not in left_out]:
+        listed = "\n".join(f"  {finding}" for finding in rejected)
         raise ArtifactError(f"Triton would not load {models}; put this right first:\n{listed}")
     names = [name for name in repository.models if name not in left_out]
     if not names:
@@ -53,12 +53,12 @@ def write(models: Path, out: Path, settings: Settings) -> list[Written]:
         raise ArtifactError(f"{models} holds no model that Triton can run:\n{reasons}")
     for name in names:
         check_target(out / name, name)
-    notes = {}
+    caveats = {}
     with replacing(out, names) as folders:
         for name, folder in zip(names, folders, strict=True):
-            notes[name] = _write_model(repository.models[name], folder, settings)
-    written = [Written(name=name, written=True, notes=tuple(notes[name])) for name in names]
-    return written + [Written(name=name, written=False, notes=(reason,)) for name, reason in left_out.items()]
+            caveats[name] = _write_model(repository.models[name], folder, settings)
+    written = [Written(name=name, written=True, caveats=tuple(caveats[name])) for name in names]
+    return written + [Written(name=name, written=False, caveats=(reason,)) for name, reason in left_out.items()]
 
 
 def _left_out(repository: Repository) -> dict[str, str]:
@@ -79,7 +79,7 @@ def _left_out(repository: Repository) -> dict[str, str]:
 
 
 def _write_model(model: ModelFolder, folder: Path, settings: Settings) -> list[str]:
-    notes = []
+    caveats = []
     config = type(model.config)()
     config.CopyFrom(model.config)
     wanted = model.wanted_versions
@@ -89,14 +89,14 @@ def _write_model(model: ModelFolder, folder: Path, settings: Settings) -> list[s
         # Read, and compared with its digests, from where it lies: the copy's name is another until it is in its place.
         for version in wanted[:-1]:
             load_artifact(model.folder, version=version)
-        notes = tensor_settings(config, load_artifact(model.folder, version=wanted[-1]), settings, folder / "warmup")
+        caveats = tensor_settings(config, load_artifact(model.folder, version=wanted[-1]), settings, folder / "warmup")
     elif model.backend == "python" and _takes_images(config):
-        notes = decoder_settings(config, settings, folder / "warmup")
+        caveats = decoder_settings(config, settings, folder / "warmup")
     elif not model.is_ensemble:
         config.CopyFrom(model.config)
-        notes = ["Headrace did not package it; it is copied as it is"]
+        caveats = ["Headrace did not package it; it is copied as it is"]
     (folder / FILE).write_text(to_text(config), encoding="utf-8")
-    return notes
+    return caveats
 
 
 def _takes_images(config: Any) -> bool:

@@ -10,7 +10,7 @@ from headrace.serving.bench.reporting.report import number
 
 from .gpu import GpuFigures
 from .model import Distribution
-from .page_clusters import about, failures, gpus, offline, online, table
+from .page_clusters import about, failures, gpus, online, table
 from .predict import NODES, gpu_node
 from .sizing import Demand
 from .stages import Recorded
@@ -37,7 +37,6 @@ def markdown(
         *online(predicted, demand),
         *gpus(recorded, predicted, gpu, demand),
         *failures(predicted),
-        *offline(recorded, gpu, demand),
         *_assumptions(gpu, demand),
     ]
     return "\n".join(parts)

@@ -9,12 +9,10 @@ from headrace.serving.bench.reporting.report import number
 
 from .gpu import JPEG_DECODING, GpuFigures
 from .predict import FRONT_ENDS, HOST, NODES, gpu_node
-from .sizing import Demand, offline_seconds
+from .sizing import Demand
 from .stages import Recorded
 
-__all__ = ["about", "failures", "gpus", "offline", "online", "table"]
-
-_OFFLINE_NODES = (1, 2, 10, NODES)
+__all__ = ["about", "failures", "gpus", "online", "table"]
 
 
 def online(predicted: Mapping[str, Any], demand: Demand) -> list[str]:
@@ -78,24 +76,6 @@ def failures(predicted: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def offline(recorded: Recorded, gpu: GpuFigures, demand: Demand) -> list[str]:
-    """All images of a day at once."""
-    node = gpu_node(recorded, gpu)
-    rate = node.rate(recorded.image_bytes)
-    busy = rate / (node.gpus * gpu.offline)
-    rows = [
-        [str(count), str(count * HOST["gpus"]), _duration(offline_seconds(demand.images_per_day, rate, machines=count))]
-        for count in _OFFLINE_NODES
-    ]
-    return [
-        "## Offline, by a deadline\n",
-        f"{number(demand.images_per_day / 1e6)} million images at {about(rate)} a second per machine, with a minute to load "
-        f"the model and 1 % done again. Nobody waits for a single image, so machines may be full; the GPUs are busy {busy:.1%} "
-        "of the time:\n",
-        table(["machines of eight", "GPUs", "done in"], rows),
-    ]
-
-
 def about(value: float) -> str:
     """Two digits that mean something: what is only thought out has no more."""
     return f"{float(f'{value:.2g}'):,.0f}"
@@ -110,7 +90,3 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _part(part: Mapping[str, Any]) -> str:
     latency, share = part["p99_ms"], part["in_time"]
     return f"{'-' if latency is None else number(latency)} ({'-' if share is None else f'{share:.1%}'})"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds >= 5400 else f"{seconds / 60:.1f} min"

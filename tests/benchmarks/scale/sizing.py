@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["DAY", "Demand", "Node", "machines", "offline_seconds"]
+__all__ = ["DAY", "Demand", "Node", "machines"]
 
 DAY = 86_400.0
 
@@ -99,11 +99,3 @@ def machines(rate: float, per_machine: float, *, utilisation: float = 0.7, spare
     if not (rate >= 0 and per_machine > 0 and 0 < utilisation <= 1 and spare >= 0):
         raise ValueError("rate and spare must not be negative, per_machine positive, utilisation above 0 and at most 1")
     return max(1, math.ceil(rate / (utilisation * per_machine) - 1e-9)) + spare
-
-
-def offline_seconds(images: float, rate: float, *, machines: int, start: float = 60.0, retried: float = 0.01) -> float:
-    """How long so many images take offline: they are all there, so nothing waits; `start` seconds until every model is
-    loaded, and a share that is done again after failures."""
-    if rate <= 0 or machines < 1:
-        raise ValueError("offline classification needs a positive rate and a machine")
-    return start + images * (1 + retried) / (machines * rate)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.benchmarks.scale.gpu import OFFLINE, ONLINE, P99, figures, fixed_seconds, from_bench, published
-from tests.benchmarks.scale.sizing import Demand, Node, machines, offline_seconds
+from tests.benchmarks.scale.sizing import Demand, Node, machines
 
 NODE = Node(gpus=8, cores=100, gpu_rate=10_000.0, decode=0.002, handling=0.0005, network=10e9)
 
@@ -45,11 +45,6 @@ def test_machines_with_some_to_spare():
     assert machines(0, 100, spare=2) == 3
     with pytest.raises(ValueError, match="positive"):
         machines(1.0, 0.0)
-
-
-def test_offline():
-    assert offline_seconds(100e6, 50_000, machines=2, start=60, retried=0.0) == pytest.approx(1060)
-    assert offline_seconds(100e6, 50_000, machines=4) < offline_seconds(100e6, 50_000, machines=2)
 
 
 @pytest.mark.parametrize("wrong", [{"peak": 0.5}, {"images_per_day": 0}, {"image_bytes": 0}])

@@ -25,7 +25,7 @@ from .rivals import AdditiveIncrease, EarlyDrop, FixedWindow
 from .simulate import Machine, Simulation, simulate
 from .traffic import Arrival, bursts, diurnal, mixed, poisson, rescaled
 
-__all__ = ["MACHINES", "TRAFFIC", "Contender", "Kind", "Outcome", "compare", "contenders", "sustainable", "trace_kind"]
+__all__ = ["MACHINES", "TRAFFIC", "Candidate", "Kind", "Outcome", "candidates", "compare", "sustainable", "trace_kind"]
 
 WINDOWS = (0.0, 0.001, 0.002)
 _STEPS = 9  # halvings of the interval in which the sustainable rate lies
@@ -88,7 +88,7 @@ def _replayed(recorded: Sequence[Arrival], rate: float, seconds: float, timeout:
 
 
 @dataclass(frozen=True)
-class Contender:
+class Candidate:
     """One policy with one setting; `make` gives a fresh one."""
 
     name: str
@@ -101,22 +101,22 @@ class Contender:
         return simulate(policy, arrivals, machine, seed=seed, ran=ran)
 
 
-def contenders(machine: Machine, target: float) -> list[Contender]:
+def candidates(machine: Machine, target: float) -> list[Candidate]:
     """Headrace's policy, and every rival with every setting to try for a latency target in seconds."""
     table = LatencyTable(machine.profile)
     sizes = [bucket for bucket in table.buckets if table.seconds(bucket) <= target][-3:]
     return [
-        Contender("headrace", "", BatchPolicy),
+        Candidate("headrace", "", BatchPolicy),
         *_windows(table, target),
         *(
-            Contender("AIMD", f"{1e3 * objective:g} ms", partial(AdditiveIncrease, objective=objective))
+            Candidate("AIMD", f"{1e3 * objective:g} ms", partial(AdditiveIncrease, objective=objective))
             for objective in (target / 3, target / 2, target)
         ),
-        *(Contender("early drop", f"{size} rows", partial(EarlyDrop, size=size)) for size in sizes),
+        *(Candidate("early drop", f"{size} rows", partial(EarlyDrop, size=size)) for size in sizes),
     ]
 
 
-def _windows(table: LatencyTable, target: float) -> Iterator[Contender]:
+def _windows(table: LatencyTable, target: float) -> Iterator[Candidate]:
     """Fixed windows as an operator would set them.
 
     With all batch sizes, or those that leave time to wait for another batch; without a time-out, or with the longest wait
@@ -128,7 +128,7 @@ def _windows(table: LatencyTable, target: float) -> Iterator[Contender]:
         for timeout in (math.inf, last_call) if last_call > 0 else (math.inf,):
             for delay in WINDOWS:
                 setting = f"{1e3 * delay:g} ms, {largest} rows" + (f", {1e3 * timeout:.3g} ms" if timeout < math.inf else "")
-                yield Contender(
+                yield Candidate(
                     "fixed window",
                     setting,
                     partial(FixedWindow, delay=delay, preferred=(largest,), largest=largest, queue_timeout=timeout),
@@ -164,29 +164,29 @@ class Outcome:
 
 
 def sustainable(
-    contender: Contender, kind: Kind, machine: Machine, *, target: float, requests: int, seed: int, share: float = 0.99
+    candidate: Candidate, kind: Kind, machine: Machine, *, target: float, requests: int, seed: int, share: float = 0.99
 ) -> float:
     """The highest mean rate at which that share of the requests is answered in time, to half a percent of the device's rate.
 
-    Traffic of the same seed has the same shape at every rate, so that contenders meet the same bursts.
+    Traffic of the same seed has the same shape at every rate, so that candidates meet the same bursts.
     """
     low, high = 0.0, 1.1 * machine.rows_per_second
     for _ in range(_STEPS):
         rate = (low + high) / 2
-        done = contender.run(kind(rate, requests / rate, target, seed), machine, seed=seed)
+        done = candidate.run(kind(rate, requests / rate, target, seed), machine, seed=seed)
         low, high = (rate, high) if done.on_time_share >= share else (low, rate)
     return low
 
 
 def _measured(
-    job: tuple[str, str, Kind, Contender], target: float, requests: int, seed: int
+    job: tuple[str, str, Kind, Candidate], target: float, requests: int, seed: int
 ) -> tuple[str, str, str, str, float, float]:
-    machine_name, traffic, kind, contender = job
+    machine_name, traffic, kind, candidate = job
     machine = MACHINES[machine_name]
-    rate = sustainable(contender, kind, machine, target=target, requests=requests, seed=seed)
+    rate = sustainable(candidate, kind, machine, target=target, requests=requests, seed=seed)
     double = 2 * machine.rows_per_second
-    overloaded = contender.run(kind(double, requests / double, target, seed), machine, seed=seed).goodput
-    return machine_name, traffic, contender.name, contender.setting, rate, overloaded
+    overloaded = candidate.run(kind(double, requests / double, target, seed), machine, seed=seed).goodput
+    return machine_name, traffic, candidate.name, candidate.setting, rate, overloaded
 
 
 def compare(
@@ -200,10 +200,10 @@ def compare(
 ) -> Iterator[Outcome]:
     """Every policy on every machine under every kind of traffic, with its best setting. The pool's processes share the work."""
     jobs = [
-        (machine, name, kind, contender)
+        (machine, name, kind, candidate)
         for machine in machines
         for name, kind in traffic.items()
-        for contender in contenders(MACHINES[machine], target)
+        for candidate in candidates(MACHINES[machine], target)
     ]
     found: dict[tuple[str, str, str], list[tuple[str, float, float]]] = {}
     for machine, name, policy, setting, rate, overloaded in pool.map(

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.benchmarks.simulation.compare import MACHINES, TRAFFIC, Contender, compare, contenders, sustainable, trace_kind
+from tests.benchmarks.simulation.compare import MACHINES, TRAFFIC, Candidate, candidates, compare, sustainable, trace_kind
 from tests.benchmarks.simulation.report import markdown, plot
 from tests.benchmarks.simulation.rivals import FixedWindow
 from tests.benchmarks.simulation.simulate import Machine
@@ -20,7 +20,7 @@ def _even(rate, seconds, timeout, seed):
 
 
 def test_the_sustainable_rate_of_a_device_without_batching_is_its_rate():
-    one_by_one = Contender("one", "", lambda: FixedWindow(delay=0.0))
+    one_by_one = Candidate("one", "", lambda: FixedWindow(delay=0.0))
     found = sustainable(one_by_one, _even, Machine(profile={1: 0.01}), target=0.05, requests=2000, seed=0)
     assert found == pytest.approx(100, rel=0.01)
 
@@ -44,7 +44,7 @@ def outcomes():
 
 
 def test_every_policy_is_measured_and_headraces_is_among_the_best(outcomes):
-    assert [one.policy for one in outcomes] == list(dict.fromkeys(one.name for one in contenders(MACHINES["wide"], 0.015)))
+    assert [one.policy for one in outcomes] == list(dict.fromkeys(one.name for one in candidates(MACHINES["wide"], 0.015)))
     ours = outcomes[0]
     for one in outcomes[1:]:
         assert ours.sustainable >= 0.97 * one.sustainable

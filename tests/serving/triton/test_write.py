@@ -55,8 +55,8 @@ def message(out, name="tiny"):
     return text_format.Parse((out / name / "config.pbtxt").read_text(), schema.ModelConfig())
 
 
-def notes(written, name="tiny"):
-    return " ".join(note for one in written if one.name == name for note in one.notes)
+def caveats(written, name="tiny"):
+    return " ".join(caveat for one in written if one.name == name for caveat in one.caveats)
 
 
 def test_cpu(packaged, tmp_path):
@@ -73,7 +73,7 @@ def test_cpu(packaged, tmp_path):
     assert config.dynamic_batching.max_queue_delay_microseconds == 1000
     assert [sample.batch_size for sample in config.model_warmup] == [1, 4, 8]
     assert config.output[0].label_filename == "labels.txt"
-    assert "plan measured on" in notes(written)
+    assert "plan measured on" in caveats(written)
     decode = message(out, "tiny_decode")
     assert decode.instance_group[0].count == 3
     image = (out / "tiny_decode" / "warmup" / decode.model_warmup[0].inputs["IMAGE"].input_data_file).read_bytes()
@@ -102,9 +102,9 @@ def test_it_may_be_written_again(packaged, tmp_path):
 def test_what_triton_cannot_run_is_said(packaged, tmp_path):
     openvino = Choice(backend="openvino", precision="bf16", files=("model.onnx",))
     written = write(packaged({1: ORT, 8: openvino}), tmp_path / "out", Settings())
-    assert "batches of 8 with openvino bf16" in notes(written)
-    assert "runs model.onnx in fp32" in notes(written)
-    assert "batches of 1 " not in notes(written)
+    assert "batches of 8 with openvino bf16" in caveats(written)
+    assert "runs model.onnx in fp32" in caveats(written)
+    assert "batches of 1 " not in caveats(written)
     assert not message(tmp_path / "out").default_model_filename
 
 
@@ -113,7 +113,7 @@ def test_a_graph_of_the_plans_own(packaged, tmp_path):
     int8 = Choice(backend="onnxruntime", precision="int8", files=("model.int8.onnx",))
     written = write(packaged({1: int8, 8: int8}, extra=["model.int8.onnx"]), tmp_path / "out", Settings())
     assert message(tmp_path / "out").default_model_filename == "model.int8.onnx"
-    assert "Triton opens model.int8.onnx, as the plan does" in notes(written)
+    assert "Triton opens model.int8.onnx, as the plan does" in caveats(written)
     assert lint(tmp_path / "out", gpus=0) == []
 
 
@@ -121,7 +121,7 @@ def test_a_graph_for_some_sizes_only_is_not_taken(packaged, tmp_path):
     int8 = Choice(backend="onnxruntime", precision="int8", files=("model.int8.onnx",))
     written = write(packaged({1: ORT, 8: int8}, extra=["model.int8.onnx"]), tmp_path / "out", Settings())
     assert not message(tmp_path / "out").default_model_filename
-    assert "batches of 8 with onnxruntime int8" in notes(written)
+    assert "batches of 8 with onnxruntime int8" in caveats(written)
 
 
 def test_cuda(packaged, tmp_path):
@@ -130,7 +130,7 @@ def test_cuda(packaged, tmp_path):
     assert config.instance_group[0].kind == schema.ModelInstanceGroup.KIND_GPU
     assert not config.instance_group[0].gpus
     assert "intra_op_thread_count" not in config.parameters
-    assert "no plan was measured for cuda" in notes(written)
+    assert "no plan was measured for cuda" in caveats(written)
     assert message(tmp_path / "out", "tiny_decode").instance_group[0].kind == schema.ModelInstanceGroup.KIND_CPU
     assert {finding.code for finding in lint(tmp_path / "out", gpus=0)} == {"TR013"}
     assert lint(tmp_path / "out", gpus=1) == []
@@ -150,7 +150,7 @@ def test_tensorrt(packaged, tmp_path):
         "trt_engine_cache_enable": "1",
         "trt_engine_cache_path": "/var/cache/engines",
     }
-    assert "fp16" in notes(written)
+    assert "fp16" in caveats(written)
     assert lint(tmp_path / "out", gpus=1) == []
 
 
@@ -158,7 +158,7 @@ def test_tensorrt_without_a_plan_stays_exact(packaged, tmp_path):
     written = write(packaged(), tmp_path / "out", Settings(device="tensorrt"))
     (accelerator,) = message(tmp_path / "out").optimization.execution_accelerators.gpu_execution_accelerator
     assert accelerator.parameters["precision_mode"] == "FP32"
-    assert "at every start" in notes(written)
+    assert "at every start" in caveats(written)
 
 
 def test_a_model_without_a_graph_is_left_out(packaged, models, tmp_path):
@@ -181,7 +181,7 @@ def test_a_model_without_a_graph_is_left_out(packaged, models, tmp_path):
     path.write_text(path.read_text().replace("tiny_decode", "eager_decode"))
     written = write(folder, tmp_path / "out", Settings())
     assert {one.name for one in written if not one.written} == {"eager", "eager_decode"}
-    assert "no ONNX graph" in notes(written, "eager")
+    assert "no ONNX graph" in caveats(written, "eager")
     assert not (tmp_path / "out" / "eager").exists()
     for name in ("tiny", "tiny_decode", "tiny_classify", "eager_decode"):
         shutil.rmtree(folder / name)
