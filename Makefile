@@ -19,14 +19,15 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	@$(BIN)/python examples/demo.py
 
-# One process more than two cores have: many tests of the server wait.
+# One process more than two cores have: many tests of the server wait. They steal work from each other, so that none is left
+# with a long file at the end; what is dear and needed by several is made once (`once` in tests/conftest.py).
 WORKERS := $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 3 ? 3 : n > 4 ? 4 : n )))
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 # With what takes over a minute each: whole packages from the index, whole trainings.
 test-all: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Kills among many images, which take minutes.
 IMAGES ?= 20000

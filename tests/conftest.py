@@ -1,6 +1,7 @@
 """Settings that every test shares."""
 
 import fcntl
+import importlib.metadata
 import os
 import pickle
 import shutil
@@ -19,6 +20,11 @@ os.environ["HEADRACE_CACHE"] = "off"
 # threads to take (a session, a server) still takes them.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
     os.environ.setdefault(name, "1")
+
+# What inductor compiled lasts from one run to the next: it knows its own by source, flags and processor.
+os.environ.setdefault(
+    "TORCHINDUCTOR_CACHE_DIR", str(Path.home() / ".cache" / f"headrace-tests-torch-{importlib.metadata.version('torch')}")
+)
 
 # A shell starts its background jobs with SIGINT ignored, and what they start inherits that: tests that interrupt would wait.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -15,6 +15,12 @@ def headrace(*arguments, cwd=None):
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=240)
 
 
+@pytest.fixture
+def headrace_warm(warm_python):
+    """`headrace` where it is about what is answered: as a fork of a process that has torch imported."""
+    return lambda *arguments, cwd: warm_python(["-m", "headrace", *arguments], cwd=cwd)
+
+
 def test_version():
     done = headrace("--version")
     assert (done.returncode, done.stdout.strip()) == (0, f"headrace {importlib.metadata.version('headrace')}")
@@ -105,35 +111,35 @@ def test_compile_writes_a_model_that_loads_and_computes_the_same(tmp_path):
 NO_GPU = visible_gpus() == 0
 
 
-def test_a_plan_is_made_for_the_device_that_is_asked_for(tmp_path):
+def test_a_plan_is_made_for_the_device_that_is_asked_for(tmp_path, headrace_warm):
     (tmp_path / "tiny.py").write_text(MODEL)
     options = ["--input-size", "3,20,24", "--out", "models", "--max-tuning-seconds", "1"]
-    done = headrace("compile", "tiny.py:tiny", *options, "--device", "cpu", cwd=tmp_path)
+    done = headrace_warm("compile", "tiny.py:tiny", *options, "--device", "cpu", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     record = tmp_path / "models" / "Tiny" / "1" / "headrace.json"
     assert [plan["device"] for plan in json.loads(record.read_text())["plans"]] == ["cpu"]
     tuning = ["--buckets", "1", "--max-tuning-seconds", "1", "--format", "json"]
-    done = headrace("tune", "models/Tiny", *tuning, "--device", "cpu", cwd=tmp_path)
+    done = headrace_warm("tune", "models/Tiny", *tuning, "--device", "cpu", cwd=tmp_path)
     assert json.loads(done.stdout)["device"] == "cpu", done.stderr
     if NO_GPU:
         before = record.read_bytes()
-        done = headrace("tune", "models/Tiny", *tuning, "--device", "cuda", cwd=tmp_path)
+        done = headrace_warm("tune", "models/Tiny", *tuning, "--device", "cuda", cwd=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
         assert "no NVIDIA GPU for --device cuda" in done.stderr
         assert record.read_bytes() == before
 
 
 @pytest.mark.skipif(not NO_GPU, reason="this machine has a GPU")
-def test_a_device_that_is_not_there_is_refused_before_anything_is_built(tmp_path):
+def test_a_device_that_is_not_there_is_refused_before_anything_is_built(tmp_path, headrace_warm):
     (tmp_path / "tiny.py").write_text(MODEL)
-    done = headrace("compile", "tiny.py:tiny", "--device", "cuda", "--out", "models", cwd=tmp_path)
+    done = headrace_warm("compile", "tiny.py:tiny", "--device", "cuda", "--out", "models", cwd=tmp_path)
     assert done.returncode == 2
     assert "no NVIDIA GPU for --device cuda" in done.stderr
     assert "--device cpu" in done.stderr
     assert not (tmp_path / "models").exists()
 
 
-def test_compile_lists_each_obstacle_once_with_its_place(tmp_path):
+def test_compile_lists_each_obstacle_once_with_its_place(tmp_path, headrace_warm):
     source = (
         MODEL
         + """
@@ -146,7 +152,7 @@ class Both(Tiny):
 """
     )
     (tmp_path / "tiny.py").write_text(source)
-    done = headrace("compile", "tiny.py:Both", "--input-size", "3,8,8", "--out", "models", cwd=tmp_path)
+    done = headrace_warm("compile", "tiny.py:Both", "--input-size", "3,8,8", "--out", "models", cwd=tmp_path)
     assert done.returncode == 2
     lines = source.splitlines()
     wanted = {
@@ -157,8 +163,8 @@ class Both(Tiny):
     assert [(place, code) for place, code, *_ in told] == [(f"tiny.py:{line}:", code) for code, line in wanted.items()]
 
 
-def test_compile_says_which_input_sizes_fit_when_none_is_given(tmp_path):
+def test_compile_says_which_input_sizes_fit_when_none_is_given(tmp_path, headrace_warm):
     (tmp_path / "tiny.py").write_text(MODEL)
-    done = headrace("compile", "tiny.py:tiny", "--out", "models", cwd=tmp_path)
+    done = headrace_warm("compile", "tiny.py:tiny", "--out", "models", cwd=tmp_path)
     assert done.returncode == 2
     assert "--input-size" in done.stderr

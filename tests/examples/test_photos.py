@@ -9,7 +9,9 @@ import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,15 +30,18 @@ def run(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the example with 6 photos to fit and 4 to test in each of its 16 classes."""
-    folder = tmp_path_factory.mktemp("examples") / "photos"
+def prepared(folder: Path) -> Path:
     ignored = shutil.ignore_patterns("data", "data.partial-*", "weights", "runs", "__pycache__")
-    shutil.copytree(EXAMPLE, folder, ignore=ignored)
-    output = run(folder, "prepare.py", "--arch", "resnet18", "--per-class", "6", "--test-per-class", "4")
+    example = shutil.copytree(EXAMPLE, folder / "photos", ignore=ignored)
+    output = run(example, "prepare.py", "--arch", "resnet18", "--per-class", "6", "--test-per-class", "4")
     assert "photos: 160/160" in output
-    return folder
+    return example
+
+
+@pytest.fixture(scope="module")
+def photos(once: Callable[..., Any]) -> Path:
+    """A copy of the example with 6 photos to fit and 4 to test in each of its 16 classes."""
+    return once("photos", prepared)
 
 
 def test_the_example_does_not_know_headrace() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,25 +27,32 @@ def copied(name: str, target: Path) -> Path:
 
 
 def run_in(folder: Path, *command: str) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.fixture(scope="session")
-def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def digits(once: Callable[..., Any]) -> Path:
     """examples/digits, with its data and a checkpoint of a few epochs."""
-    root = copied("digits", tmp_path_factory.mktemp("examples"))
+    return once("migrate-digits", _digits)
+
+
+def _digits(folder: Path) -> Path:
+    root = copied("digits", folder)
     run_in(root, "prepare.py")
     run_in(root, "train.py", "--epochs", "2")
     return root
 
 
 @pytest.fixture(scope="session")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def photos(once: Callable[..., Any]) -> Path:
     """examples/photos with a ResNet-18 and few photos."""
-    root = copied("photos", tmp_path_factory.mktemp("examples"))
+    return once("migrate-photos", _photos)
+
+
+def _photos(folder: Path) -> Path:
+    root = copied("photos", folder)
     run_in(root, "prepare.py", "--arch", "resnet18", "--per-class", "2", "--test-per-class", "2")
     return root
 

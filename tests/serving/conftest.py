@@ -249,9 +249,9 @@ def launch(tmp_path_factory):
     return run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(models, tmp_path_factory):
-    """One server of `models` for a test file."""
+    """One server of `models` for all tests of a worker that only ask it something."""
     started = Server(models, tmp_path_factory.mktemp("server"), instances=2)
     yield started
     assert started.process.poll() is None, started.output

@@ -39,8 +39,11 @@ class Colours:
 
 
 @pytest.fixture(scope="session")
-def colours(tmp_path_factory) -> Colours:
-    folder = tmp_path_factory.mktemp("colours")
+def colours(once) -> Colours:
+    return once("colours", _colours)
+
+
+def _colours(folder: Path) -> Colours:
     root = folder / "repository"
     for number, colour in enumerate(COLOURS):
         for shade in range(8):
