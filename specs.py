@@ -1,4 +1,4 @@
-"""Torch-free values that every part of Headrace speaks: tensors, signatures, preprocessing, labels.
+"""Torch-free values that every part of Headrace speaks: tensors, signatures, precisions, preprocessing, labels.
 
 Nothing here imports torch, numpy or another part of the package, so the migrator can reason about a model
 and the server can validate a request without loading either.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 Dtype = Literal["float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"]
@@ -303,6 +303,92 @@ class Preprocessing:
             upright=steps[0].get("upright", False),
             source=data.get("source", ""),
         )
+
+
+# What everything else may compute in beside the products of a dtype, the usual one first.
+_REST = {"fp32": ("fp32",), "bf16": ("bf16",), "fp16": ("fp16",), "fp8": ("bf16",), "int8": ("fp32", "bf16")}
+_IN_FLOATS = (0.0, 0.1, 0.25, 0.5)
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What a model computes in: its convolutions and matrix products in `dtype` ("fp32", "bf16", "fp16", "fp8" or "int8"), the
+    others in `rest` ("" is the usual one). `in_floats` is the share of int8's layers that compute in `rest`, too: those that
+    lose most.
+
+    Raises ValueError for a combination that there is not.
+    """
+
+    dtype: str
+    rest: str = ""
+    in_floats: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _REST:
+            raise ValueError(f"precision must be one of {', '.join(_REST)}; got {self.dtype!r}")
+        object.__setattr__(self, "rest", self.rest or _REST[self.dtype][0])
+        if self.rest not in _REST[self.dtype]:
+            raise ValueError(f"beside {self.dtype} the rest computes in {' or '.join(_REST[self.dtype])}; got {self.rest!r}")
+        if self.in_floats not in (_IN_FLOATS if self.dtype == "int8" else (0.0,)):
+            raise ValueError(f"{self.dtype} cannot have a share of {self.in_floats!r} of its layers in floats")
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, [self.name, self.variant]))
+
+    @property
+    def name(self) -> str:
+        """ "int8+bf16" where the rest is not the usual: what plans and files call it, whatever the share in floats."""
+        return self.dtype if self.rest == _REST[self.dtype][0] else f"{self.dtype}+{self.rest}"
+
+    @property
+    def variant(self) -> str:
+        """The share in floats, as plans write it; empty where there is none."""
+        return f"{self.in_floats:.0%} of layers in floats" if self.in_floats else ""
+
+    @property
+    def lossy(self) -> bool:
+        return self.dtype != "fp32"
+
+    @property
+    def is_int8(self) -> bool:
+        """Whether it takes ranges from real images."""
+        return self.dtype == "int8"
+
+    @property
+    def whole(self) -> Precision:
+        """The same with all layers that can be in `dtype`: what backends declare."""
+        return replace(self, in_floats=0.0)
+
+    @property
+    def level(self) -> int:
+        """How many steps of more layers in floats lead here."""
+        return _IN_FLOATS.index(self.in_floats)
+
+    @property
+    def with_more_in_floats(self) -> Precision | None:
+        """The next level; None when there is none."""
+        more = _IN_FLOATS[self.level + 1 :] if self.is_int8 else ()
+        return replace(self, in_floats=more[0]) if more else None
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """The lowering passes without which there is no such program."""
+        half = () if self.rest == "fp32" else ("half_precision",)
+        return half if self.dtype == self.rest else (*half, self.dtype)
+
+    @classmethod
+    def read(cls, name: str, variant: str = "") -> Precision:
+        """From `name` and `variant`, which plans hold; of a variant, other parts than the share in floats do not count."""
+        dtype, _, rest = name.partition("+")
+        found = cls(dtype, rest)
+        shares = [replace(found, in_floats=share) for share in _IN_FLOATS[1:]] if found.is_int8 else []
+        return next((item for item in shares if item.variant in variant.split(", ")), found)
+
+
+FP32, BF16, FP16, FP8, INT8 = map(Precision, _REST)
+INT8_BF16 = Precision("int8", rest="bf16")
+PRECISIONS = (FP32, BF16, FP16, FP8, INT8, INT8_BF16)
+"""Every precision that a backend may declare."""
 
 
 @dataclass(frozen=True)

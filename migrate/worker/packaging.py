@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +14,15 @@ import torch
 from ...errors import ArtifactError, BackendError, ParityError
 from ...runtime import backends
 from ...runtime.artifact.artifact import check_target, checked_labels
-from ...runtime.artifact.package import check_fit, write_package
+from ...runtime.artifact.package import check_fit, copy_model_files, write_package
 from ...runtime.artifact.parity import Array, Gate, ParityRecord, compare, top1_agreement
-from ...runtime.artifact.plan import Choice, Plan
+from ...runtime.artifact.plan import Plan
 from ...runtime.base.atomic import old_model_stays
 from ...runtime.base.config import GraphConfig
+from ...runtime.base.passes import PassRecord
 from ...runtime.base.session import Session, Target
 from ...runtime.capture.capture import CapturedGraph, capture
-from ...runtime.lowering.portable import ONNX_FILE, write_onnx
-from ...runtime.passes import PassRecord, run_passes
+from ...runtime.lowering.portable import write_onnx
 from ...runtime.tuning.autotuner import Progress, tune
 from ...runtime.tuning.randomize import device_of, noise, randomised
 from ...runtime.tuning.reference import make_reference, primary_output
@@ -85,7 +84,8 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
         checked_labels(order.labels, captured.signature)
     if order.preprocessing is not None:
         check_fit(order.preprocessing, captured.signature)
-    optimised, passes = run_passes(captured)
+    captured = replace(captured, disabled=order.config.disable_passes)
+    source = CapturedSource.of(captured)
     with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
         directory = Path(staging) / "files"
         directory.mkdir()
@@ -93,18 +93,17 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
         tell(0.1, "comparing with the original's outputs")
         original = _with_original(captured, order, device)
         tell(0.15, "writing the portable graph")
-        no_portable_graph = _write_portable(optimised, directory)
+        no_portable_graph = _write_portable(source.optimized, directory)
 
         def tuning(part: float, text: str) -> None:
             tell(0.2 + 0.7 * part, text)
 
         scores = order.outputs if original is not None else None  # found to be what the graph computes
-        plan, probed = _tune(model, captured, optimised, order, scores, directory, device, tuning)
+        plan, probed = _tune(model, source, order, scores, directory, device, tuning)
         tell(0.9, "writing the model")
         parity = _joined(plan.worst_parity(), original, plan, primary_output(captured.signature), directory, order, device)
         files = Path(staging) / "kept"
-        files.mkdir()
-        _collect(plan, directory, files)
+        copy_model_files(plan, directory, files)
         path = write_package(
             order.out,
             name=order.name,
@@ -115,7 +114,7 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
             probabilities=_gives_probabilities(probed, order.row),
             parity=parity,
             plans=[plan],
-            provenance=_provenance(order, captured, passes, no_portable_graph),
+            provenance=_provenance(order, captured, source.records(plan), no_portable_graph),
         )
     tell(1.0, "packaged")
     return Packaged(path=path, parity=parity, plan=plan)
@@ -139,8 +138,7 @@ def _example(order: Order) -> torch.Tensor:
 
 def _tune(
     model: torch.nn.Module,
-    captured: CapturedGraph,
-    optimised: CapturedGraph,
+    source: CapturedSource,
     order: Order,
     scores: Array | None,
     directory: Path,
@@ -151,23 +149,16 @@ def _tune(
     if not order.randomise:
         images = [] if order.images is None else [np.ascontiguousarray(order.images)]
         plan = tune(
-            CapturedSource(captured, optimised), order.config, directory=directory, device=device, images=images,
+            source, order.config, directory=directory, device=device, images=images,
             labels=order.targets, scores=scores, progress=tell,
         )  # fmt: skip
         return plan, model
     # Top-1 agreement of untrained weights says nothing about trained ones, so no images: lossless candidates only.
-    other = randomised(model, captured.example)
-    recaptured = capture(other, captured.example)
+    other = randomised(model, source.captured.example)
+    drawn = CapturedSource.of(replace(capture(other, source.captured.example), disabled=source.disabled))
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
-        source = CapturedSource(recaptured, run_passes(recaptured)[0])
-        plan = tune(source, order.config, directory=Path(scratch), device=device, progress=tell)
-    prepared: dict[Choice, Choice] = {}
-    for choice in sorted(set(plan.choices.values()), key=lambda choice: choice.backend):  # eager before inductor, as above
-        graph = captured if choice.backend == "eager" else optimised
-        target = choice.target(device, plan.threads)
-        files = backends.get(choice.backend).prepare(graph, target, directory)
-        prepared[choice] = replace(choice, files=tuple(files))
-    return replace(plan, choices={bucket: prepared[choice] for bucket, choice in plan.choices.items()}), other
+        plan = tune(drawn, order.config, directory=Path(scratch), device=device, progress=tell)
+    return source.prepare_all(plan, directory), other
 
 
 def _with_original(captured: CapturedGraph, order: Order, device: str) -> ParityRecord | None:
@@ -248,15 +239,6 @@ def _write_portable(optimised: CapturedGraph, directory: Path) -> str | None:
     except BackendError as error:
         return str(error)
     return None
-
-
-def _collect(plan: Plan, directory: Path, files: Path) -> None:
-    """Copy what the plan opens, and the portable graph, into `files`; what losing candidates wrote stays behind."""
-    wanted = {name for choice in plan.choices.values() for name in choice.files}
-    wanted |= {path.name for path in directory.glob(f"{ONNX_FILE}*")}
-    for name in sorted(wanted):
-        (files / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(directory / name, files / name)
 
 
 def _provenance(

@@ -133,7 +133,7 @@ def _write_variants(request: WriteVariants, report: Report, stage: list[str]) ->
     report(0.0, "building the model")
     model = build_model(request.recipe)
     stage[0] = "package"
-    made = write_variants(model, artifact, out, images=images, tell=lambda part, text: report(0.1 + 0.9 * part, text))
+    made = write_variants(model, artifact, out, images=images, report=lambda part, text: report(0.1 + 0.9 * part, text))
     return VariantsWritten(variants=tuple(variant.to_json() for variant in made))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ... import __version__
 from ...errors import ArtifactError, BackendError
-from ...specs import Labels, Preprocessing, Signature
+from ...specs import FP32, Labels, Preprocessing, Signature
 from .. import backends
 from ..base.atomic import replacing
 from ..base.fingerprint import fingerprint, matches
@@ -29,9 +29,9 @@ from .plan import Choice, Plan
 
 # What runs a model on a machine that nobody measured: the first that is installed and has its file.
 _PORTABLE = (
-    Choice(backend="onnxruntime", precision="fp32", files=("model.onnx",)),
-    Choice(backend="openvino", precision="fp32", files=("model.onnx",)),
-    Choice(backend="eager", precision="fp32", files=("model.pt2",)),
+    Choice(backend="onnxruntime", precision=FP32, files=("model.onnx",)),
+    Choice(backend="openvino", precision=FP32, files=("model.onnx",)),
+    Choice(backend="eager", precision=FP32, files=("model.pt2",)),
 )
 
 

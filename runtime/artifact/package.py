@@ -7,7 +7,8 @@ with `NAME`, so that Triton answers image bytes with labels. The embedded server
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from .plan import Plan
 
 DECODE, CLASSIFY = "_decode", "_classify"
 IMAGE = "IMAGE"
+ONNX_FILE = "model.onnx"
 _ROWS = "DECODED_IMAGE"  # the tensor between the two steps of the ensemble
 
 
@@ -71,6 +73,18 @@ def write_package(
             if labels is not None:
                 (folders[2] / LABELS).write_bytes((folders[0] / LABELS).read_bytes())
     return directory
+
+
+def copy_model_files(plan: Plan, directory: Path, into: Path) -> None:
+    """Copy what a model is written from: what the plan opens, and the portable graph if there is one."""
+    copy_files({*plan.files, *(path.name for path in directory.glob(f"{ONNX_FILE}*"))}, directory, into)
+
+
+def copy_files(names: Iterable[str], directory: Path, into: Path) -> None:
+    """Copy files by their names relative to a folder."""
+    for name in sorted(names):
+        (into / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(directory / name, into / name)
 
 
 def check_fit(preprocessing: Preprocessing, signature: Signature) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...specs import Precision
 from ..base.session import Target
 from .parity import ParityRecord
 
@@ -17,29 +18,32 @@ class Choice:
     """One way to run the model: a backend, a precision, and the files (names in the version's directory) it opens.
 
     `batch` is the one batch size that the session is compiled for; None for any. `streams` compute equal parts of it side by
-    side. `variant` tells what else is special about
-    it, such as layers kept in floats.
+    side.
     """
 
     backend: str
-    precision: str
+    precision: Precision
     files: tuple[str, ...] = ()
     batch: int | None = None
     streams: int = 1
-    variant: str = ""
 
     def __str__(self) -> str:
-        special = [self.variant, "fixed batch" if self.batch else "", f"{self.streams} streams" if self.streams > 1 else ""]
-        return ", ".join([f"{self.backend} {self.precision}", *filter(None, special)])
+        return ", ".join(filter(None, [f"{self.backend} {self.precision.name}", self.variant]))
+
+    @property
+    def variant(self) -> str:
+        """What follows the backend and the precision in its name."""
+        streams = f"{self.streams} streams" if self.streams > 1 else ""
+        return ", ".join(filter(None, [self.precision.variant, "fixed batch" if self.batch else "", streams]))
 
     def to_json(self) -> dict[str, Any]:
         return {
             "backend": self.backend,
-            "precision": self.precision,
+            "precision": self.precision.name,
             "files": list(self.files),
             "batch": self.batch,
             "streams": self.streams,
-            "variant": self.variant,
+            "variant": self.precision.variant,
         }
 
     def target(self, device: str, threads: int | None, ordinal: int | None = None) -> Target:
@@ -51,11 +55,10 @@ class Choice:
     def from_json(cls, data: Mapping[str, Any]) -> Choice:
         return cls(
             backend=data["backend"],
-            precision=data["precision"],
+            precision=Precision.read(data["precision"], data.get("variant", "")),
             files=tuple(data["files"]),
             batch=data.get("batch"),
             streams=data.get("streams", 1),
-            variant=data.get("variant", ""),
         )
 
 
@@ -63,14 +66,13 @@ class Choice:
 class Measurement:
     """One candidate at one batch size. Times are milliseconds per call: the median, and the interquartile range as spread.
 
+    `choice` has no files.
     `memory_mb` is what its session added to the process's resident memory, in megabytes (2^20 bytes), when it was opened and
-    first run. `variant` is what follows the backend and precision in the choice's name. `status` is "won", "lost" (to the
-    winner), "refused" (parity), "failed" (an error) or "skipped" (not measured); `why` says it in words for all but the
-    winner. Times are None when nothing was measured.
+    first run. `status` is "won", "lost" (to the winner), "refused" (parity), "failed" (an error) or "skipped" (not measured);
+    `why` says it in words for all but the winner. Times are None when nothing was measured.
     """
 
-    backend: str
-    precision: str
+    choice: Choice
     bucket: int
     status: str
     median_ms: float | None = None
@@ -79,7 +81,6 @@ class Measurement:
     memory_mb: float | None = None
     parity: ParityRecord | None = None
     why: str = ""
-    variant: str = ""
 
     def __post_init__(self) -> None:
         if self.status not in _STATUSES:
@@ -87,16 +88,8 @@ class Measurement:
 
     @property
     def candidate(self) -> str:
-        """The candidate's name, as `str(choice)` gives it."""
-        return ", ".join(filter(None, [f"{self.backend} {self.precision}", self.variant]))
-
-    def as_choice(self) -> Choice:
-        """The choice that was measured, without its files: what `str(choice)` says, read back."""
-        parts = self.variant.split(", ") if self.variant else []
-        streams = next((int(part.removesuffix(" streams")) for part in parts if part.endswith(" streams")), 1)
-        own = [part for part in parts if part != "fixed batch" and not part.endswith(" streams")]
-        batch = self.bucket if "fixed batch" in parts else None
-        return Choice(backend=self.backend, precision=self.precision, batch=batch, streams=streams, variant=", ".join(own))
+        """The candidate's name."""
+        return str(self.choice)
 
     @property
     def rows_per_second(self) -> float | None:
@@ -104,23 +97,31 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "backend": self.backend,
-            "precision": self.precision,
+            "backend": self.choice.backend,
+            "precision": self.choice.precision.name,
             "bucket": self.bucket,
             "status": self.status,
             "median_ms": self.median_ms,
             "spread_ms": self.spread_ms,
             "repetitions": self.repetitions,
             "memory_mb": self.memory_mb,
-            "variant": self.variant,
+            "variant": self.choice.variant,
             "parity": None if self.parity is None else self.parity.to_json(),
             "why": self.why,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:
+        rest = {key: value for key, value in data.items() if key not in ("backend", "precision", "variant")}
+        parts = data.get("variant", "").split(", ")
+        choice = Choice(
+            backend=data["backend"],
+            precision=Precision.read(data["precision"], data.get("variant", "")),
+            batch=data["bucket"] if "fixed batch" in parts else None,
+            streams=next((int(part.removesuffix(" streams")) for part in parts if part.endswith(" streams")), 1),
+        )
         parity = data.get("parity")
-        return cls(**{**data, "parity": None if parity is None else ParityRecord.from_json(parity)})
+        return cls(**{**rest, "choice": choice, "parity": None if parity is None else ParityRecord.from_json(parity)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,6 +160,11 @@ class Plan:
             raise ValueError(f"a batch has at least one row, got {batch}")
         return next((bucket for bucket in self.choices if bucket >= batch), max(self.choices))
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What its choices open, sorted."""
+        return tuple(sorted({name for choice in self.choices.values() for name in choice.files}))
+
     def choice(self, batch: int) -> Choice:
         """How to run a batch of that many rows."""
         return self.choices[self.bucket(batch)]
@@ -182,14 +188,15 @@ class Plan:
         exact = [
             other.parity.max_abs
             for other in self.measurements
-            if other.precision == "fp32"
+            if not other.choice.precision.lossy
             and other.parity is not None
             and other.parity.passed
             and other.parity.max_abs is not None
         ]
-        if item.precision == "fp32" or not exact:
+        if not item.choice.precision.lossy or not exact:
             return worst
-        why = f"{item.precision}: {worst.why}; outputs differ by up to {worst.max_abs:.1e}, in fp32 by {max(exact):.1e}"
+        differing = f"outputs differ by up to {worst.max_abs:.1e}, in fp32 by {max(exact):.1e}"
+        why = f"{item.choice.precision.name}: {worst.why}; {differing}"
         return replace(worst, max_abs=max(exact), why=why)
 
     def to_json(self) -> dict[str, Any]:

@@ -15,12 +15,18 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
 from ...errors import BackendError
+from ...specs import BF16, FP8, FP16, INT8, Precision
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from ..base.passes import PassRecord
     from ..base.session import Session, Target
     from ..capture.capture import CapturedGraph
+    from ..lowering import LoweringPass
     from ..lowering.portable import PortableGraph
 
+    Records = list[PassRecord] | None
 
 _OLDEST_WITH_FP8 = (8, 9)  # Ada; for torch._scaled_mm, and for Triton
 
@@ -40,7 +46,7 @@ class Backend(Protocol):
         ...
 
     @property
-    def precisions(self) -> tuple[str, ...]:
+    def precisions(self) -> tuple[Precision, ...]:
         """Precisions it knows how to use, whether or not this machine has them."""
         ...
 
@@ -75,9 +81,12 @@ class Backend(Protocol):
         """None when this machine can run the target with it, else one plain sentence why not. Includes `missing()`."""
         ...
 
-    def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
+    def prepare(
+        self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path, records: Records = None
+    ) -> list[str]:
         """Write the files that `open` needs into the directory, unless they are there, and return their relative names.
 
+        What the lowering passes did is added to `records`; nothing where the files were there already.
         A backend of the format "onnx" finds model.onnx in the directory if that is all there is of the graph. Raises
         BackendError when the graph cannot be brought into this backend's format.
         """
@@ -123,9 +132,22 @@ def unsupported(backend: Backend, target: Target) -> str | None:
     """Why a target is not in a backend's lists; None when it is."""
     if target.device not in backend.devices:
         return f"{backend.name} does not run on {target.device}; it runs on {', '.join(backend.devices)}"
-    if target.precision not in backend.precisions:
-        return f"{backend.name} does not compute in {target.precision}; it computes in {', '.join(backend.precisions)}"
+    if target.precision.whole not in backend.precisions:
+        able = ", ".join(map(str, backend.precisions))
+        return f"{backend.name} does not compute in {target.precision.name}; it computes in {able}"
     return None
+
+
+def lowered(
+    graph: CapturedGraph, passes: Sequence[LoweringPass], backend: Backend, target: Target, records: Records
+) -> ExportedProgram:
+    """The program after the passes that a target of this backend asks for, whose records are added to `records`."""
+    from ..passes import run_passes
+
+    graph, found = run_passes(graph, passes, target=f"{backend.name} {target.precision}")
+    if records is not None:
+        records += found
+    return graph.program
 
 
 def captured_graph(graph: CapturedGraph | PortableGraph) -> CapturedGraph:
@@ -145,14 +167,14 @@ def first_line(error: Exception) -> str:
 def no_torch_target(target: Target) -> str | None:
     """Why torch cannot use the target's device or precision here; None when it can."""
     if target.device == "cpu":
-        instead = {"fp16": "bf16", "fp8": "int8"}.get(target.precision)
+        instead = {FP16: BF16, FP8: INT8}.get(target.precision)
         return f"{target.precision} is for GPUs; on a CPU use {instead}" if instead else None
     import torch
 
     if not torch.cuda.is_available():
         remedy = "where there is an NVIDIA GPU: pip install a CUDA build of torch"
         return f"torch finds no usable CUDA device on this machine; {remedy}"
-    if target.precision == "fp8":
+    if target.precision == FP8:
         if torch.version.cuda is None:
             return "fp8 is for NVIDIA GPUs here, and this torch is built for others"
         return too_old_for_fp8(torch.cuda.get_device_capability(target.ordinal))

@@ -5,17 +5,19 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
-from . import captured_graph, first_line, no_torch_target, unsupported
+from ...specs import BF16, FP16, FP32, Precision
+from . import captured_graph, first_line, lowered, no_torch_target, unsupported
 
 if TYPE_CHECKING:
     from ..base.session import Session, Target
     from ..capture.capture import CapturedGraph
     from ..lowering.portable import PortableGraph
+    from . import Records
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class EagerBackend:
     fixed_batch: bool = False
     streams: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
-    precisions: tuple[str, ...] = ("fp32", "bf16", "fp16")
+    precisions: tuple[Precision, ...] = (FP32, BF16, FP16)
     preparation_seconds: float = 2.0
 
     def missing(self) -> str | None:
@@ -36,14 +38,16 @@ class EagerBackend:
     def supports(self, target: Target) -> str | None:
         return self.missing() or unsupported(self, target) or no_torch_target(target)
 
-    def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
+    def prepare(
+        self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path, records: Records = None
+    ) -> list[str]:
         """Write the program with its weights. Source locations stay behind: they name paths on the user's machine."""
         from ..capture.programs import anonymous, on_device, write_program
-        from ..lowering.layout import CHANNELS_LAST, channels_last
-        from ..lowering.precision import in_precision
+        from ..lowering.layout import CHANNELS_LAST
+        from ..lowering.precision import half_precision
 
-        lossy = target.precision != "fp32"
-        parts = ["model", *([] if target.device == "cpu" else [target.device]), *([target.precision] if lossy else [])]
+        lossy = target.precision.lossy
+        parts = ["model", *([] if target.device == "cpu" else [target.device]), *([target.precision.name] if lossy else [])]
         name = f"{'-'.join(parts)}.pt2"
         graph = captured_graph(captured)
         if (directory / name).exists():
@@ -51,8 +55,8 @@ class EagerBackend:
         program = on_device(graph.program, target.device)
         if lossy:
             try:
-                program = in_precision(program, target.precision)
-                program = channels_last(program) if CHANNELS_LAST else program
+                passes = [half_precision(target.precision.dtype), CHANNELS_LAST]
+                program = lowered(replace(graph, program=program), passes, self, target, records)
             except Exception as error:
                 raise BackendError(f"this graph cannot be brought into {target.precision}: {first_line(error)}") from error
         aside = directory / f".{os.getpid()}-{name}"

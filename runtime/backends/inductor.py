@@ -7,17 +7,19 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
-from . import captured_graph, first_line, no_torch_target, unsupported
+from ...specs import BF16, FP8, FP16, FP32, Precision
+from . import captured_graph, first_line, lowered, no_torch_target, unsupported
 
 if TYPE_CHECKING:
     from ..base.session import Session, Target
     from ..capture.capture import CapturedGraph
     from ..lowering.portable import PortableGraph
+    from . import Records
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class InductorBackend:
     fixed_batch: bool = False
     streams: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
-    precisions: tuple[str, ...] = ("fp32", "bf16", "fp16", "fp8")
+    precisions: tuple[Precision, ...] = (FP32, BF16, FP16, FP8)
     preparation_seconds: float = 40.0
     autotuned_at: int | None = None
 
@@ -47,7 +49,9 @@ class InductorBackend:
     def supports(self, target: Target) -> str | None:
         return self.missing() or unsupported(self, target) or no_torch_target(target)
 
-    def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
+    def prepare(
+        self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path, records: Records = None
+    ) -> list[str]:
         if why := self.supports(target):
             raise BackendError(why)
         import torch
@@ -56,21 +60,22 @@ class InductorBackend:
         from ..base.silence import quiet
         from ..capture.capture import MAX_BATCH
         from ..capture.programs import at_batch, isolated, on_device
-        from ..lowering.fp8 import in_fp8
-        from ..lowering.layout import CHANNELS_LAST, channels_last
-        from ..lowering.precision import in_precision
+        from ..lowering.fp8 import FP8 as FP8_PASS
+        from ..lowering.layout import CHANNELS_LAST
+        from ..lowering.precision import half_precision
 
         graph = captured_graph(captured)
-        name = f"{self.name}-{target.device}-{target.precision}.pt2"
+        name = f"{self.name}-{target.device}-{target.precision.name}.pt2"
         if (directory / name).exists():
             return [name]
         aside = directory / f".{os.getpid()}-{name}"
         try:
             with quiet("torch"), torch.no_grad():
                 program = isolated(on_device(graph.program, target.device))
-                program = in_fp8(program) if target.precision == "fp8" else in_precision(program, target.precision)
-                if CHANNELS_LAST and target.precision != "fp32":
-                    program = channels_last(program)
+                if target.precision.lossy:
+                    passes = [half_precision(target.precision.rest), CHANNELS_LAST]
+                    passes += [FP8_PASS] if target.precision == FP8 else []
+                    program = lowered(replace(graph, program=program), passes, self, target, records)
                 settings = _settings(target)
                 if self.autotuned_at is not None:
                     program = at_batch(program, self.autotuned_at, MAX_BATCH)
@@ -113,7 +118,7 @@ def _settings(target: Target) -> dict[str, Any]:
         return {"freezing": True, "cpp.dynamic_threads": True}
     # Frozen, weights are laid out for their kernels once and not at every call. Inductor leaves convolutions of a dynamic
     # batch in NCHW unless forced; tensor cores want channels last.
-    return {"freezing": True, "force_layout_optimization": target.precision != "fp32"}
+    return {"freezing": True, "force_layout_optimization": target.precision.lossy}
 
 
 def compiler() -> str | None:

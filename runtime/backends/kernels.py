@@ -7,12 +7,13 @@ import importlib.util
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
-from . import captured_graph, first_line, no_torch_target, too_old, unsupported
+from ...specs import BF16, FP16, FP32, INT8_BF16, Precision
+from . import captured_graph, first_line, lowered, no_torch_target, too_old, unsupported
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -21,18 +22,16 @@ if TYPE_CHECKING:
     from ..capture.capture import CapturedGraph
     from ..lowering.kernel_choice import Timer
     from ..lowering.portable import PortableGraph
+    from . import Records
 
 _FORMAT = 2
 _OLDEST = (8, 0)  # what the kernels are compiled for
 _ROWS = 32  # of the batch that is measured, where the target names none
-_INT8 = "int8+bf16"
 
 
 @dataclass(frozen=True)
 class KernelsBackend:
     """A program of torch's operators and of those that won, and the record of what was measured; replayed as CUDA graphs.
-
-    In "int8+bf16" convolutions compute in int8 (see integers.py) and the rest in bf16.
 
     `timer` measures, on the device; None is `time_on_cuda`. Within about `seconds` the kernels of a graph are compiled and
     measured, beyond them torch's nodes stay. `devices` is wider in tests alone: in Triton's interpreter kernels run on a CPU.
@@ -43,7 +42,7 @@ class KernelsBackend:
     fixed_batch: bool = False
     streams: bool = False
     devices: tuple[str, ...] = ("cuda",)
-    precisions: tuple[str, ...] = ("fp32", "bf16", "fp16", _INT8)
+    precisions: tuple[Precision, ...] = (FP32, BF16, FP16, INT8_BF16)
     preparation_seconds: float = 70.0
     seconds: float = 60.0
     timer: Timer | None = None
@@ -58,19 +57,21 @@ class KernelsBackend:
     def supports(self, target: Target) -> str | None:
         return unsupported(self, target) or self.missing() or no_torch_target(target) or _no_device(target)
 
-    def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
+    def prepare(
+        self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path, records: Records = None
+    ) -> list[str]:
         """Measure, and write the program and what was measured, as JSON; neither holds a path of the user's machine."""
         graph = captured_graph(captured)
         if why := self.supports(target):
             raise BackendError(why)
         from ..capture.programs import anonymous, write_program
 
-        level = graph.calibration.level if target.precision == _INT8 and graph.calibration is not None else 0
-        stem = f"kernels-{target.device}-{target.precision}{f'-{level}' if level else ''}"
+        level = target.precision.level
+        stem = f"kernels-{target.device}-{target.precision.name}{f'-{level}' if level else ''}"
         names = [f"{stem}.{kind}" for kind in ("pt2", "json")]
         if all((directory / name).exists() for name in names):
             return names
-        program, record = self._chosen(graph, target)
+        program, record = self._chosen(graph, target, records)
         aside = [directory / f".{os.getpid()}-{name}" for name in names]
         write_program(anonymous(program), aside[0])
         aside[1].write_text(json.dumps(record, indent=1) + "\n")
@@ -78,31 +79,33 @@ class KernelsBackend:
             path.replace(directory / name)
         return names
 
-    def _chosen(self, graph: CapturedGraph, target: Target) -> tuple[ExportedProgram, dict[str, Any]]:
+    def _chosen(self, graph: CapturedGraph, target: Target, records: Records) -> tuple[ExportedProgram, dict[str, Any]]:
         """The program with its kernels, and the record of them. Raises BackendError."""
         import torch
 
         from ..base.calibration import required
         from ..base.numerics import fresh_rows
         from ..capture.programs import isolated, on_device
-        from ..lowering.int8_convolutions import in_int8, stored_layers
-        from ..lowering.kernel_choice import with_faster_kernels
+        from ..lowering.int8_convolutions import int8_convolutions, stored_layers
+        from ..lowering.kernel_choice import Measured, faster_kernels
         from ..lowering.kernel_sites import functional
-        from ..lowering.layout import CHANNELS_LAST, channels_last
-        from ..lowering.precision import in_precision
+        from ..lowering.layout import CHANNELS_LAST
+        from ..lowering.precision import half_precision
 
         rows = target.batch or _ROWS
         try:
             with torch.no_grad():
                 exact = functional(isolated(on_device(graph.program, target.device)))
-                program = in_precision(exact, "bf16" if target.precision == _INT8 else target.precision)
-                program = channels_last(program) if CHANNELS_LAST else program  # in fp32 too: what the convolution reads
-                if target.precision == _INT8:
-                    program = in_int8(program, stored_layers(exact), required(graph.calibration))
-                inputs = [fresh_rows(value, rows, seed=index).to(target.device) for index, value in enumerate(graph.example)]
+                # Channels last in fp32 too: what the convolution reads.
+                passes = [*([half_precision(target.precision.rest)] if target.precision.lossy else []), CHANNELS_LAST]
+                if target.precision.is_int8:
+                    passes.append(int8_convolutions(stored_layers(exact), required(graph.calibration), target.precision))
+                program = lowered(replace(graph, program=exact), passes, self, target, records)
                 integer = _kernels_of(program)
-                timer = self.timer or _device_timer()
-                program, measured = with_faster_kernels(program, inputs, timer, seconds=self.seconds)
+                inputs = [fresh_rows(value, rows, seed=index).to(target.device) for index, value in enumerate(graph.example)]
+                measured: list[Measured] = []
+                last = faster_kernels(inputs, self.timer or _device_timer(), seconds=self.seconds, measured=measured)
+                program = lowered(replace(graph, program=program), [last], self, target, records)
         except BackendError:
             raise
         except Exception as error:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import BackendError
-from ..lowering.portable import write_onnx
-from ..lowering.quantize import write_calibrated
+from ...specs import FP32, INT8, Precision
+from ..lowering.quantize import write_portable
 from . import unsupported
 from .shared.onnx_session import gpu, open_onnx
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..base.session import Session, Target
     from ..capture.capture import CapturedGraph
     from ..lowering.portable import PortableGraph
+    from . import Records
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
@@ -31,7 +32,7 @@ class OnnxRuntimeBackend:
     fixed_batch: bool = False
     streams: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
-    precisions: tuple[str, ...] = ("fp32", "int8")
+    precisions: tuple[Precision, ...] = (FP32, INT8)
     preparation_seconds: float = 1.0
 
     def missing(self) -> str | None:
@@ -42,7 +43,7 @@ class OnnxRuntimeBackend:
     def supports(self, target: Target) -> str | None:
         if why := self.missing() or unsupported(self, target):
             return why
-        if target.device != "cpu" and target.precision == "int8":
+        if target.device != "cpu" and target.precision.is_int8:
             return "onnxruntime's int8 kernels run on the CPU only"
         import onnxruntime
 
@@ -50,9 +51,10 @@ class OnnxRuntimeBackend:
             return f"the installed onnxruntime has no {_PROVIDERS[target.device]}: pip install onnxruntime-gpu"
         return None
 
-    def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
-        files = write_onnx(captured, directory)
-        return files if target.precision == "fp32" else write_calibrated(captured.calibration, directory)
+    def prepare(
+        self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path, records: Records = None
+    ) -> list[str]:
+        return write_portable(captured, directory, self.name, target.precision, records)
 
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
         if why := self.supports(target):

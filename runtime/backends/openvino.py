@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
+from ...specs import BF16, FP16, FP32, INT8, INT8_BF16, Precision
 from ..base.session import FixedBatchSession
-from ..lowering.portable import write_onnx
-from ..lowering.quantize import write_calibrated
+from ..lowering.quantize import write_portable
 from . import unsupported
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from ..base.session import Session, Target
     from ..capture.capture import CapturedGraph
     from ..lowering.portable import PortableGraph
+    from . import Records
 
 # The hint must be given for fp32 too: on CPUs with bfloat16 instructions OpenVINO chooses bf16 by itself. For a quantised
 # graph it is what the operators between the integer ones compute in.
-_HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16", "int8": "f32", "int8+bf16": "bf16"}
-_CAPABILITIES = {"fp32": ("FP32",), "bf16": ("BF16",), "fp16": ("FP16",), "int8": ("INT8",), "int8+bf16": ("INT8", "BF16")}
+_HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class OpenVinoBackend:
     fixed_batch: bool = True
     streams: bool = True
     devices: tuple[str, ...] = ("cpu",)
-    precisions: tuple[str, ...] = tuple(_HINTS)
+    precisions: tuple[Precision, ...] = (FP32, BF16, FP16, INT8, INT8_BF16)
     preparation_seconds: float = 1.0
 
     def missing(self) -> str | None:
@@ -52,20 +52,22 @@ class OpenVinoBackend:
     def supports(self, target: Target) -> str | None:
         if why := self.missing() or unsupported(self, target):
             return why
-        if not _capabilities().issuperset(_CAPABILITIES[target.precision]):
-            return f"this CPU has no {target.precision} instructions that OpenVINO could use"
+        needed = {name.upper() for name in (target.precision.dtype, target.precision.rest)} - {"FP32"}
+        if not _capabilities().issuperset(needed):
+            return f"this CPU has no {target.precision.name} instructions that OpenVINO could use"
         return None
 
-    def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
-        files = write_onnx(captured, directory)
-        return write_calibrated(captured.calibration, directory) if target.precision.startswith("int8") else files
+    def prepare(
+        self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path, records: Records = None
+    ) -> list[str]:
+        return write_portable(captured, directory, self.name, target.precision, records)
 
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
         if why := self.supports(target):
             raise BackendError(why)
         path = directory / files[0]
         settings = {
-            "INFERENCE_PRECISION_HINT": _HINTS[target.precision],
+            "INFERENCE_PRECISION_HINT": _HINTS[target.precision.rest],
             "INFERENCE_NUM_THREADS": target.thread_count,
             "NUM_STREAMS": min(target.streams, target.thread_count),
             "PERFORMANCE_HINT": "LATENCY" if target.streams == 1 else "THROUGHPUT",

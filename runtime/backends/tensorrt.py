@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
+from ...specs import FP16, FP32, Precision
 from ..base.cache_folder import cache_folder
 from ..lowering.portable import write_onnx
 from . import unsupported
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..base.session import Session, Target
     from ..capture.capture import CapturedGraph
     from ..lowering.portable import PortableGraph
+    from . import Records
 
 _PROVIDER = "TensorrtExecutionProvider"
 _WORKSPACE_BYTES = 2 << 30
@@ -36,7 +38,7 @@ class TensorRtBackend:
     fixed_batch: bool = True
     streams: bool = False
     devices: tuple[str, ...] = ("cuda",)
-    precisions: tuple[str, ...] = ("fp32", "fp16")
+    precisions: tuple[Precision, ...] = (FP32, FP16)
     preparation_seconds: float = 60.0
 
     def missing(self) -> str | None:
@@ -51,7 +53,9 @@ class TensorRtBackend:
     def supports(self, target: Target) -> str | None:
         return unsupported(self, target) or self.missing()
 
-    def prepare(self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path) -> list[str]:
+    def prepare(
+        self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path, records: Records = None
+    ) -> list[str]:
         return write_onnx(captured, directory)
 
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
@@ -64,7 +68,7 @@ class TensorRtBackend:
 def _options(target: Target) -> dict[str, Any]:
     options: dict[str, Any] = {
         "device_id": gpu(target),
-        "trt_fp16_enable": target.precision == "fp16",
+        "trt_fp16_enable": target.precision == FP16,
         "trt_max_workspace_size": _WORKSPACE_BYTES,
     }
     if folder := cache_folder():

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
+from ...specs import Precision
 
 if TYPE_CHECKING:
     import numpy as np
 
-_KEPT_IN_FLOATS = (0.0, 0.1, 0.25, 0.5)
 
-
-class Spread:
+class Observer:
     """What the calibration images made of one tensor: its range, and how its channels vary within it."""
 
     def __init__(self) -> None:
@@ -54,29 +53,15 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Real inputs, one float32 array [n, ...] per input of the graph, and the level of relief that is wanted.
+    """Real inputs, one float32 array [n, ...] per input of the graph.
 
-    `statistics` (of the portable graph's tensors) and `of_program` (of the values of torch's program) are shared between the
-    levels of one calibration, so that the images run once.
+    `of_portable` (the portable graph's tensors) and `of_program` (the values of torch's program) are filled when first needed,
+    so that the images run once for all shares of layers in floats.
     """
 
     inputs: Sequence[np.ndarray[Any, Any]]
-    level: int = 0
-    statistics: dict[str, Spread] = field(default_factory=dict, repr=False)
-    of_program: dict[str, Spread] = field(default_factory=dict, repr=False)
-
-    @property
-    def file(self) -> str:
-        return "model-int8.onnx" if not self.level else f"model-int8-{self.level}.onnx"
-
-    @property
-    def share_in_floats(self) -> float:
-        """The share of the convolutions and matrix products that keep out of int8, those that suffer most from it."""
-        return _KEPT_IN_FLOATS[self.level]
-
-    def relieved(self) -> Calibration | None:
-        """The next level, or None when there is none."""
-        return replace(self, level=self.level + 1) if self.level + 1 < len(_KEPT_IN_FLOATS) else None
+    of_portable: dict[str, Observer] = field(default_factory=dict, repr=False)
+    of_program: dict[str, Observer] = field(default_factory=dict, repr=False)
 
 
 def required(calibration: Calibration | None) -> Calibration:
@@ -84,3 +69,14 @@ def required(calibration: Calibration | None) -> Calibration:
     if calibration is None:
         raise BackendError("int8 takes its ranges from real images; give some to compile (calibration= or images=)")
     return calibration
+
+
+def layers_in_floats(precision: Precision, count: int) -> int:
+    """How many of so many layers keep out of int8: the share, and at least one more at each level.
+
+    Raises BackendError where none would be left.
+    """
+    found = max(precision.level, round(precision.in_floats * count))
+    if found >= count:
+        raise BackendError("every layer of this graph would stay in floats")
+    return found

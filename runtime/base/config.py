@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from .passes import PASSES
+
 Precision = Literal["auto", "fp32", "bf16", "fp16", "fp8", "int8"]
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -34,6 +36,8 @@ class GraphConfig:
     `tolerance`: largest accepted |difference| / largest |reference| for lossless candidates; None calibrates it from the
     model's own eager noise.
     `threads`: CPU threads of one session; None is the number of physical cores that this process may use.
+    `disable_passes`: names of passes that are left out, such as ("fold_batch_norm", "channels_last"). Candidates that are
+    nothing without one ("half_precision", "fp8", "int8") are skipped, and the plan says so.
     `max_captures`: how many row shapes, dtypes and devices of its inputs a graph stays compiled for; each holds a copy of the
     weights in every backend it uses, and the one longest unused goes first. A training graph keeps twice as many kinds of step.
 
@@ -47,6 +51,7 @@ class GraphConfig:
     max_tuning_seconds: float | None = None
     tolerance: float | None = None
     threads: int | None = None
+    disable_passes: tuple[str, ...] = ()
     max_captures: int = 4
 
     def __post_init__(self) -> None:
@@ -68,6 +73,7 @@ class GraphConfig:
             raise ValueError(f"tolerance must be None or a positive finite number, got {self.tolerance!r}")
         if self.threads is not None and not (_is_count(self.threads) and self.threads >= 1):
             raise ValueError(f"threads must be None or an integer of at least 1, got {self.threads!r}")
+        object.__setattr__(self, "disable_passes", _checked_passes(self.disable_passes))
         if not (_is_count(self.max_captures) and self.max_captures >= 1):
             raise ValueError(f"max_captures must be an integer of at least 1, got {self.max_captures!r}")
 
@@ -89,6 +95,14 @@ def _checked_buckets(buckets: object) -> tuple[int, ...]:
     if list(values) != sorted(set(values)):
         raise ValueError(f"buckets must be ascending and differ, got {values!r}")
     return values
+
+
+def _checked_passes(names: object) -> tuple[str, ...]:
+    if isinstance(names, str | bytes) or not hasattr(names, "__iter__"):
+        raise ValueError(f"disable_passes must be a sequence of names of passes, got {names!r}")
+    if unknown := [name for name in names if name not in PASSES]:
+        raise ValueError(f"disable_passes names {unknown[0]!r}; the passes are {', '.join(PASSES)}")
+    return tuple(name for name in PASSES if name in set(names))
 
 
 def _is_count(value: object) -> bool:

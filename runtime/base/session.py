@@ -10,26 +10,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import BackendError
+from ...specs import FP32, Precision
 
 if TYPE_CHECKING:
     import numpy as np
 
 _DEVICES = ("cpu", "cuda")
-_PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "int8", "int8+bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """Where and how precisely a session computes. `threads` counts CPU threads; None is `default_threads()`.
 
-    "int8+bf16" computes in bf16 what is not quantised; "fp8" multiplies wide linear layers in 8-bit floats and computes the
-    rest in bf16. `batch` asks for a session compiled for that many rows alone: fewer are padded, more are run in parts. None
+    `batch` asks for a session compiled for that many rows alone: fewer are padded, more are run in parts. None
     takes any batch as it comes. With `streams` such a batch is cut into that many equal parts, which are computed side by side,
     each by its share of the threads. `ordinal` says which of the visible GPUs; None is the process's current one.
     """
 
     device: str = "cpu"
-    precision: str = "fp32"
+    precision: Precision = FP32
     threads: int | None = None
     batch: int | None = None
     streams: int = 1
@@ -38,8 +37,8 @@ class Target:
     def __post_init__(self) -> None:
         if self.device not in _DEVICES:
             raise ValueError(f"target: device must be one of {', '.join(_DEVICES)}; got {self.device!r}")
-        if self.precision not in _PRECISIONS:
-            raise ValueError(f"target: precision must be one of {', '.join(_PRECISIONS)}; got {self.precision!r}")
+        if not isinstance(self.precision, Precision):
+            raise ValueError(f"target: precision must be a headrace.specs.Precision, got {self.precision!r}")
         if self.threads is not None and self.threads < 1:
             raise ValueError(f"target: threads must be at least 1, got {self.threads}")
         if self.batch is not None and self.batch < 1:

@@ -49,7 +49,8 @@ class CapturedGraph:
 
     The program takes the inputs in the signature's order and returns a flat tuple of tensors in the signature's order.
     `example` has two rows of each input; `batches` are those at which it was proved equal to the module.
-    `passes` names the rewrites that were applied since. `calibration` is what int8 takes its ranges from.
+    `passes` names the rewrites that were applied since, `disabled` those that may not be. `calibration` is what int8 takes its
+    ranges from.
     """
 
     program: ExportedProgram = field(repr=False)
@@ -58,6 +59,7 @@ class CapturedGraph:
     example: tuple[torch.Tensor, ...] = field(default=(), repr=False)
     batches: tuple[int, ...] = ()
     passes: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
     calibration: Calibration | None = field(default=None, repr=False)
 
     @property

@@ -17,10 +17,10 @@ from ...specs import Preprocessing
 from ..artifact.plan import Plan
 from ..base.config import GraphConfig
 from ..base.lock import alone
+from ..base.passes import PassRecord
 from ..capture.capture import CapturedGraph, capture, input_names
 from ..inspect.journal import Journal, measurements_text, operations_text, passes_text, plan_text
 from ..lowering.uint8_input import as_rows, with_preprocessing
-from ..passes import PassRecord, run_passes
 from ..tuning.autotuner import Progress, tune
 from ..tuning.cache import Cached, cache_key, look_up, store
 from ..tuning.source import CapturedSource
@@ -47,9 +47,9 @@ class Compiled:
     key: str | None = None  # of the cache; None where the plan was not made by a call
 
     @functools.cached_property
-    def optimised(self) -> CapturedGraph:
-        """The graph after the passes; made when it is needed, since a cached plan brings its files along."""
-        return run_passes(self.captured)[0]
+    def source(self) -> CapturedSource:
+        """What more candidates are made from; made when it is needed, since a cached plan brings its files along."""
+        return CapturedSource.of(self.captured)
 
     def close(self) -> None:
         """Close its sessions and remove its files."""
@@ -102,7 +102,7 @@ class Compiler:
         self.journal.say(1, f"captured in {time.perf_counter() - begin:.2f} s")
         if self.journal.level >= 3:
             self.journal.say(3, f"operations captured:\n{operations_text(captured.program.graph.nodes)}")
-        return captured
+        return replace(captured, disabled=self.config.disable_passes)
 
     def compile(
         self,
@@ -131,10 +131,11 @@ class Compiler:
                 plan, records, how = cached.plan, cached.passes, "as an earlier process measured"
             else:
                 with alone(captured.example):
-                    optimised, records = run_passes(captured)
-                self.journal.say(1, f"passes: {passes_text(records)}")
+                    source = CapturedSource.of(captured)
+                self.journal.say(1, f"passes: {passes_text(source.passes)}")
                 keep = stale.plan if stale else None
-                plan, how = self._tuned(captured, optimised, config, directory, device, progress, keep)
+                plan, how = self._tuned(source, config, directory, device, progress, keep)
+                records = source.records(plan)
                 if key is not None:
                     store(key, Cached(plan, records), directory)
         except BaseException:
@@ -163,7 +164,8 @@ class Compiler:
         begin = time.perf_counter()
         runner, device = compiled.runner, compiled.plan.device
         config = self._for_a_call(lacking, device) if during_call else replace(self.config, buckets=lacking)
-        more, how = self._tuned(compiled.captured, compiled.optimised, config, runner.directory, device, None)
+        more, how = self._tuned(compiled.source, config, runner.directory, device, None)
+        compiled.passes = tuple(dict.fromkeys((*compiled.passes, *compiled.source.records(more))))
         compiled.plan = runner.plan = replace(
             compiled.plan,
             choices={**compiled.plan.choices, **more.choices},
@@ -183,8 +185,7 @@ class Compiler:
 
     def _tuned(
         self,
-        captured: CapturedGraph,
-        optimised: CapturedGraph,
+        source: CapturedSource,
         config: GraphConfig,
         directory: Path,
         device: str,
@@ -192,15 +193,15 @@ class Compiler:
         keep: Plan | None = None,
     ) -> tuple[Plan, str]:
         """The plan, and in words how it was come by."""
-        given = self.given.for_graph(captured.signature)
+        given = self.given.for_graph(source.signature)
 
         def run(keep: Plan | None) -> Plan:
             return tune(
-                CapturedSource(captured, optimised), config, directory=directory, device=device, images=given.images,
+                source, config, directory=directory, device=device, images=given.images,
                 labels=given.labels, calibration=given.calibration, progress=progress, keep=keep,
             )  # fmt: skip
 
-        with alone(captured.example):
+        with alone(source.captured.example):
             if keep is None:
                 return run(None), "measured now"
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -13,17 +12,17 @@ import torch
 
 from ...errors import ArtifactError, BackendError, InputError
 from ...specs import Labels, Preprocessing, Signature
-from ..artifact.package import write_package
+from ..artifact.package import copy_model_files, write_package
 from ..artifact.parity import ParityRecord
 from ..artifact.plan import Plan
 from ..base.atomic import old_model_stays
 from ..base.config import GraphConfig
+from ..base.passes import PassRecord
 from ..capture.capture import input_names
 from ..inspect.describe import framed, module_lines, optimizer_lines, parity_line, pass_lines, plan_lines, signature_lines
 from ..inspect.journal import Journal
 from ..inspect.recompiles import InputKind, Recompile, changed_inputs, described_inputs, kinds_of
 from ..lowering.portable import write_onnx
-from ..passes import PassRecord
 from ..training.options import StepRecord, TrainingOptions
 from ..training.trainer import Trainer
 from ..tuning.autotuner import Progress
@@ -247,11 +246,8 @@ class Graph:
             self._compiler().extend(compiled)
             folder = Path(path)
             with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
-                write_onnx(compiled.optimised, compiled.runner.directory)
-                wanted = {"model.onnx", *(name for choice in compiled.plan.choices.values() for name in choice.files)}
-                wanted |= {item.name for item in compiled.runner.directory.glob("model.onnx.*")}
-                for name in wanted:
-                    shutil.copyfile(compiled.runner.directory / name, Path(staging) / name)
+                write_onnx(compiled.source.optimized, compiled.runner.directory)
+                copy_model_files(compiled.plan, compiled.runner.directory, Path(staging))
                 return write_package(
                     folder,
                     name=folder.name,

@@ -15,9 +15,9 @@ from ..artifact.artifact import Artifact, load_artifact
 from ..artifact.manifest import MANIFEST
 from ..artifact.parity import ParityRecord
 from ..artifact.plan import Plan
+from ..base.passes import PassRecord
 from ..base.structure import LEAF, Structure
 from ..inspect.describe import framed, parity_line, pass_lines, plan_lines, signature_lines
-from ..passes import PassRecord
 from .checks import check_tensors
 from .graph import Graph
 from .runner import Runner

@@ -27,7 +27,7 @@ def read_images(
     *,
     pixels: bool = False,
     most: int = MOST_IMAGES,
-    tell: Callable[[float, str], None] = lambda fraction, text: None,
+    report: Callable[[float, str], None] = lambda fraction, text: None,
 ) -> tuple[Array, Array | None]:
     """At most `most` images, evenly spread over all below the folder in sorted order, as float32 rows [n, C, H, W], or
     with `pixels` as uint8 [n, H, W, C].
@@ -43,7 +43,7 @@ def read_images(
     preprocessor = Preprocessor(preprocessing.to_json()["steps"], pixels=pixels)
     rows, used, why = [], [], ""
     for index, file in enumerate(files):
-        tell(index / len(files), f"reading {file.name}")
+        report(index / len(files), f"reading {file.name}")
         try:
             rows.append(preprocessor(file.read_bytes()))
             used.append(file)

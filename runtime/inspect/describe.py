@@ -12,7 +12,7 @@ from torch import nn
 from ...specs import Signature
 from ..artifact.parity import ParityRecord
 from ..artifact.plan import Plan
-from ..passes import PassRecord
+from ..base.passes import PassRecord
 
 _DEPTH = 2  # levels below a graph's own modules
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ... import __version__
+from ...specs import BF16, FP8, FP16, FP32
 from .. import backends
 from ..base.fingerprint import fingerprint
 from ..base.session import Target, default_threads
 
 _DEVICES = ("cpu", "cuda")
-_PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
+_PRECISIONS = (FP32, BF16, FP16, FP8)
 _DISTRIBUTIONS = {
     "eager": "torch",
     "inductor": "torch",
@@ -110,8 +111,8 @@ def _backend(backend: backends.Backend) -> Row:
     for device in _DEVICES:
         if device not in backend.devices:
             continue
-        answers = {name: backend.supports(Target(device=device, precision=name)) for name in _PRECISIONS}
-        precisions = [name for name, refusal in answers.items() if refusal is None]
+        answers = {item.name: backend.supports(Target(device=device, precision=item)) for item in _PRECISIONS}
+        precisions = [name for name, rejection in answers.items() if rejection is None]
         if precisions:
             usable.append(f"{device}: {', '.join(precisions)}")
         else:

@@ -16,7 +16,7 @@ import torch
 from torch.fx import Node
 
 from ..artifact.plan import Plan
-from ..passes import PassRecord
+from ..base.passes import PassRecord
 from .plan_table import plan_table
 
 log = logging.getLogger("headrace.graph")

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ArtifactError, BackendError, HeadraceError
-from ...specs import Signature, TensorSpec
+from ...specs import Precision, Signature, TensorSpec
 from .. import backends
 from ..artifact.artifact import Artifact, load_artifact
 from ..base.calibration import Calibration
@@ -113,7 +113,7 @@ def batches(artifact: Artifact, *, seconds: float) -> list[dict[str, Any]]:
             {
                 "batch": bucket,
                 "runs": str(plan.choice(bucket)),
-                "precision": plan.choice(bucket).precision,
+                "precision": plan.choice(bucket).precision.name,
                 "rows_per_second": {"median": median, "low": low, "high": high},
             }
         )
@@ -124,7 +124,7 @@ def _products(device: str, precision: str) -> Iterator[tuple[str, Callable[[], o
     """One large product, by every library here that has the precision."""
     if (call := _by_torch(device, precision)) is not None:
         yield "torch", call
-    target = Target(device=device, precision=precision)
+    target = Target(device=device, precision=Precision(precision))
     side, rows = _SIDE[device], _ROWS[device]
     for name, backend in backends.discover().items():
         if backend.format != "onnx" or backend.supports(target) is not None or name == "tensorrt":

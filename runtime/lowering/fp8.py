@@ -19,9 +19,9 @@ from torch.fx import Node
 
 from ...errors import BackendError
 from ..capture.rewrite import ProgramEditor
-from .precision import in_precision
+from . import LoweringPass
 
-__all__ = ["in_fp8"]
+__all__ = ["FP8", "in_fp8"]
 
 _aten = torch.ops.aten
 _FP8 = torch.float8_e4m3fn
@@ -35,13 +35,13 @@ _LEAST_FEATURES = 256
 
 
 def in_fp8(program: ExportedProgram) -> ExportedProgram:
-    """The program with its wide linear layers in fp8 and the rest in bf16, with the inputs and outputs that it had.
+    """The program, which must be in bf16 already, with its wide linear layers in fp8.
 
     Layers after which no other linear layer comes stay in bf16: their rounding goes into the class scores as it is, where a
     near tie is decided, and with one row per image they are a small part of the work. NaN or infinity in a row comes out as
     NaN in that row and no other, because the row's scale is then NaN. Raises BackendError where no layer is wide enough.
     """
-    editor = ProgramEditor(in_precision(program, "bf16"))
+    editor = ProgramEditor(program)
     layers = _layers(editor)
     if not layers:
         raise BackendError(
@@ -61,6 +61,9 @@ def in_fp8(program: ExportedProgram) -> ExportedProgram:
         result = editor.put(node, _product, left, right, left_scale, right_scale, bias, sizes)
         node.replace_all_uses_with(result)
     return editor.finish()
+
+
+FP8 = LoweringPass("fp8", in_fp8)
 
 
 def _layers(editor: ProgramEditor) -> list[Node]:

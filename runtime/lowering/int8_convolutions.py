@@ -5,7 +5,7 @@ such convolutions values stay levels; whatever else reads one gets floats in the
 per output channel, activations per tensor with a zero point, ranges are the least and largest values that the calibration
 images reach. Stems stay in floats: an instruction of tensor cores multiplies 32 levels of the depth at once (PTX ISA,
 mma.m16n8k32), so that three channels would cost as much as 32. So do convolutions of several groups, for which there is no
-kernel, and as many more as the calibration's level of relief asks for, those that lose most in 8 bits.
+kernel, and as many more as the precision asks for, those that lose most in 8 bits.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from ...errors import BackendError
-from ..base.calibration import Calibration, Spread
+from ...specs import INT8, Precision
+from ..base.calibration import Calibration, Observer, layers_in_floats
 from ..capture.rewrite import ProgramEditor
+from . import LoweringPass
 from .kernel_sites import CONVOLUTIONS, Site, find_sites
 
-__all__ = ["in_int8", "stored_layers"]
+__all__ = ["in_int8", "int8_convolutions", "stored_layers"]
 
 _LEAST_CHANNELS = 32
 _ROWS_PER_RUN = 8
@@ -45,10 +47,17 @@ def stored_layers(program: ExportedProgram) -> dict[str, Layer]:
     return found
 
 
-def in_int8(program: ExportedProgram, layers: Mapping[str, Layer], calibration: Calibration) -> ExportedProgram:
+def int8_convolutions(layers: Mapping[str, Layer], calibration: Calibration, precision: Precision) -> LoweringPass:
+    """The pass `in_int8`."""
+    return LoweringPass("int8", lambda program: in_int8(program, layers, calibration, precision))
+
+
+def in_int8(
+    program: ExportedProgram, layers: Mapping[str, Layer], calibration: Calibration, precision: Precision = INT8
+) -> ExportedProgram:
     """The program, which must be `functional`, with the convolutions in `layers` in int8 where that can be.
 
-    Runs the calibration images, on the program's device, unless `calibration.of_program` knows their spreads. Raises
+    Runs the calibration images, on the program's device, unless `calibration.of_program` knows their ranges. Raises
     BackendError when no convolution fits, or an image makes a value NaN or infinite.
     """
     editor = ProgramEditor(program)
@@ -57,10 +66,10 @@ def in_int8(program: ExportedProgram, layers: Mapping[str, Layer], calibration: 
         least = f"one group and at least {_LEAST_CHANNELS} input channels"
         raise BackendError(f"the graph has no convolution with stored weights, {least}, so int8 gains nothing")
     if not calibration.of_program:
-        calibration.of_program.update(_spreads(editor, sites, calibration.inputs))
-    spreads = calibration.of_program
-    rewriting = _Rewriting(editor, layers, spreads)
-    for site in _relieved(sites, spreads, calibration):
+        calibration.of_program.update(_observers(editor, sites, calibration.inputs))
+    observers = calibration.of_program
+    rewriting = _Rewriting(editor, layers, observers)
+    for site in _without_layers_in_floats(sites, observers, precision):
         rewriting.put(site)
     return editor.finish()
 
@@ -79,11 +88,9 @@ def _quantisable(editor: ProgramEditor, layers: Mapping[str, Layer]) -> list[Sit
     return sorted(chosen, key=lambda site: order[site.at])
 
 
-def _relieved(sites: Sequence[Site], spreads: Mapping[str, Spread], calibration: Calibration) -> list[Site]:
-    kept = max(calibration.level, round(calibration.share_in_floats * len(sites)))
-    if kept >= len(sites):
-        raise BackendError("every layer of this graph would stay in floats")
-    worst = sorted(sites, key=lambda site: spreads[_read(site)[0].name].signal_to_noise)[:kept]
+def _without_layers_in_floats(sites: Sequence[Site], observers: Mapping[str, Observer], precision: Precision) -> list[Site]:
+    ranked = sorted(sites, key=lambda site: observers[_read(site)[0].name].signal_to_noise)
+    worst = ranked[: layers_in_floats(precision, len(sites))]
     return [site for site in sites if site not in worst]
 
 
@@ -100,9 +107,9 @@ def _given(site: Site) -> Node:
     return result
 
 
-def _spreads(editor: ProgramEditor, sites: Sequence[Site], inputs: Sequence[np.ndarray[Any, Any]]) -> dict[str, Spread]:
+def _observers(editor: ProgramEditor, sites: Sequence[Site], inputs: Sequence[np.ndarray[Any, Any]]) -> dict[str, Observer]:
     """What all calibration rows, a few at a time, make of the values that sites read and give, by the nodes' names."""
-    found = {node.name: Spread() for site in sites for node in (*_read(site), _given(site))}
+    found = {node.name: Observer() for site in sites for node in (*_read(site), _given(site))}
 
     def see(node: Node, value: Any) -> None:
         if node.name in found:
@@ -116,7 +123,7 @@ def _spreads(editor: ProgramEditor, sites: Sequence[Site], inputs: Sequence[np.n
     return found
 
 
-def _add(spread: Spread, value: torch.Tensor, name: str) -> None:
+def _add(observer: Observer, value: torch.Tensor, name: str) -> None:
     """Take in a value [n, c, h, w], whose sums its device computes."""
     wide = value.double()
     low, high, totals, squares = (
@@ -124,7 +131,7 @@ def _add(spread: Spread, value: torch.Tensor, name: str) -> None:
     )
     if not (torch.isfinite(low) and torch.isfinite(high)):
         raise BackendError(f"the calibration images make {name} NaN or infinite, so it has no range")
-    spread.take(float(low), float(high), value[:, 0].numel(), totals.numpy(), squares.numpy())
+    observer.take(float(low), float(high), value[:, 0].numel(), totals.numpy(), squares.numpy())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +146,8 @@ class _Levels:
 class _Rewriting:
     """Puts sites into int8, in the program's order, so that each finds the levels of those before it."""
 
-    def __init__(self, editor: ProgramEditor, layers: Mapping[str, Layer], spreads: Mapping[str, Spread]) -> None:
-        self._editor, self._layers, self._spreads = editor, layers, spreads
+    def __init__(self, editor: ProgramEditor, layers: Mapping[str, Layer], observers: Mapping[str, Observer]) -> None:
+        self._editor, self._layers, self._observers = editor, layers, observers
         self._levels: dict[Node, _Levels] = {}  # of values by the program's own nodes, also where nothing reads these any more
 
     def put(self, site: Site) -> None:
@@ -152,7 +159,7 @@ class _Rewriting:
         levels = (weight / sizes.reshape(-1, 1, 1, 1)).round().to(torch.int8)
         name, result = site.nodes[0].name, _given(site)
         numbers = site.numbers
-        scale, zero_point = _scale(self._spreads[result.name])
+        scale, zero_point = _scale(self._observers[result.name])
         arguments = (
             x.node,
             self._stored(f"{name}_levels", levels.contiguous(memory_format=torch.channels_last)),
@@ -175,7 +182,7 @@ class _Rewriting:
     def _quantised(self, value: Node, before: Node) -> _Levels:
         """The levels of a value, which are computed once."""
         if value not in self._levels:
-            scale, zero_point = _scale(self._spreads[value.name])
+            scale, zero_point = _scale(self._observers[value.name])
             form = _Levels(node=value, scale=scale, zero_point=zero_point)
             node = self._converted("quantize", form, value, torch.int8, before=before)
             self._levels[value] = replace(form, node=node)
@@ -193,9 +200,9 @@ class _Rewriting:
         return self._editor.add_parameter(name, value.to(device))
 
 
-def _scale(spread: Spread) -> tuple[float, int]:
+def _scale(observer: Observer) -> tuple[float, int]:
     """Scale and zero point of levels from -128 to 127 that reach from the least value to the largest, and to 0 in any case."""
-    low, high = min(spread.low, 0.0), max(spread.high, 0.0)
+    low, high = min(observer.low, 0.0), max(observer.high, 0.0)
     scale = (high - low) / 255
     scale = scale if scale >= torch.finfo(torch.float32).tiny else 1.0  # nothing but zeros
     return scale, max(-128, min(127, round(-128 - low / scale)))

@@ -11,9 +11,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from ..capture.rewrite import ProgramEditor
-
-CHANNELS_LAST = True
-"""Whether torch backends use it in a lower precision."""
+from . import LoweringPass
 
 _aten = torch.ops.aten
 _CONVOLUTIONS = (_aten.conv2d.default, _aten.conv2d.padding)
@@ -46,6 +44,9 @@ def channels_last(program: ExportedProgram) -> ExportedProgram:
         elif node.op == "placeholder" and node.name in inputs and _is_image(node):
             _convert(editor, node)
     return editor.finish()
+
+
+CHANNELS_LAST = LoweringPass("channels_last", channels_last)
 
 
 def _is_image(node: Node) -> bool:

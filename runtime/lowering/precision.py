@@ -19,6 +19,7 @@ from torch.fx.node import map_arg
 
 from ..base.silence import quiet
 from ..capture.rewrite import ProgramEditor
+from . import LoweringPass
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -49,6 +50,11 @@ _IN_FLOAT32 = _NORMALISATIONS.union(
 _STATISTICS_APART = _names("batch_norm _native_batch_norm_legit_no_training")
 _GRID = {"grid_sampler": 1, "grid_sampler_2d": 1, "grid_sampler_3d": 1}  # which argument holds positions
 _WHOLE = _names("floor ceil round trunc frac floor_divide fmod remainder bucketize searchsorted")
+
+
+def half_precision(dtype: str) -> LoweringPass:
+    """The pass to "bf16" or "fp16"; to "fp32" it changes nothing."""
+    return LoweringPass("half_precision", lambda program: in_precision(program, dtype))
 
 
 def in_precision(program: ExportedProgram, precision: str) -> ExportedProgram:

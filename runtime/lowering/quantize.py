@@ -6,8 +6,8 @@ images reach. Placement follows the data: between convolutions everything stays 
 poolings there; a matrix product takes integers and gives floats, because what surrounds it in a transformer (residual
 stream, softmax, layer norm) loses accuracy in 8 bits and gains no speed. ONNX Runtime and OpenVINO both fuse this form.
 
-A graph that loses too much accuracy is relieved by levels: at each, more of the layers whose inputs suffer most from 8 bits
-stay in floats.
+Where a graph loses too much accuracy, the precision asks for a share of layers in floats: those whose inputs suffer most from
+8 bits.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
-from ..base.calibration import Calibration, Spread, required
+from ...specs import INT8, Precision
+from ..base.calibration import Calibration, Observer, layers_in_floats, required
 from ..base.fingerprint import fingerprint
-from .portable import ONNX_FILE
+from ..base.passes import PassRecord
+from .portable import ONNX_FILE, PortableGraph, write_onnx
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ..capture.capture import CapturedGraph
 
 _PRODUCTS = frozenset({"MatMul", "Gemm"})
 # What may stay in integers between convolutions. All of them map one tensor to one of like range, or combine such.
@@ -41,13 +45,14 @@ _ROWS_PER_RUN = 4
 _INTEGER_PRODUCTS = ("avx512_vnni", "avx_vnni", "amx_int8")
 
 
-def write_int8(directory: Path, calibration: Calibration) -> list[str]:
+def write_int8(directory: Path, calibration: Calibration, precision: Precision = INT8) -> list[str]:
     """Write the quantised graph beside model.onnx, unless it is there, and return the names of its files.
 
     Raises BackendError when nothing in the graph can be quantised, a value is not finite, or a library is missing.
     """
-    if (directory / calibration.file).exists():
-        return [calibration.file]
+    name = f"model-int8-{precision.level}.onnx" if precision.level else "model-int8.onnx"
+    if (directory / name).exists():
+        return [name]
     try:
         import onnxruntime.quantization  # noqa: F401
     except ImportError as error:
@@ -60,20 +65,35 @@ def write_int8(directory: Path, calibration: Calibration) -> list[str]:
     chosen = _quantisable(model)
     if not any(node.op_type in _PRODUCTS or node.op_type == "Conv" for node in chosen):
         raise BackendError("the graph has no convolution or matrix product with constant weights, so int8 gains nothing")
-    if not calibration.statistics:
-        calibration.statistics.update(_statistics(model, chosen, calibration.inputs))
-    chosen = _linked(_relieved(chosen, calibration))
-    quantised = _quantise(model, chosen, calibration.statistics)
+    if not calibration.of_portable:
+        calibration.of_portable.update(_statistics(model, chosen, calibration.inputs))
+    chosen = _linked(_without_layers_in_floats(chosen, calibration, precision))
+    quantised = _quantise(model, chosen, calibration.of_portable)
     _drop_idle_pairs(quantised, {node.name for node in chosen})
-    aside = directory / f".{os.getpid()}-{calibration.file}"
+    aside = directory / f".{os.getpid()}-{name}"
     onnx.save_model(quantised, str(aside))
-    aside.replace(directory / calibration.file)
-    return [calibration.file]
+    aside.replace(directory / name)
+    return [name]
 
 
-def write_calibrated(calibration: Calibration | None, directory: Path) -> list[str]:
-    """`write_int8`, for a graph that may come without calibration; then a BackendError says what is missing."""
-    return write_int8(directory, required(calibration))
+def write_portable(
+    graph: CapturedGraph | PortableGraph,
+    directory: Path,
+    backend: str,
+    precision: Precision,
+    records: list[PassRecord] | None,
+) -> list[str]:
+    """Write the portable graph, quantized where the precision is int8, and return the names of the files to open.
+
+    The pass "int8" is recorded for that backend. Raises BackendError, also where int8 has no calibration.
+    """
+    files = write_onnx(graph, directory)
+    if not precision.is_int8:
+        return files
+    files = write_int8(directory, required(graph.calibration), precision)
+    if records is not None:
+        records.append(PassRecord.of_target("int8", f"{backend} {precision}"))
+    return files
 
 
 def _with_shapes(model: Any) -> Any:
@@ -118,8 +138,8 @@ def _float_tensors(model: Any) -> set[str]:
     return found | {item.name for item in model.graph.initializer if item.data_type == onnx.TensorProto.FLOAT}
 
 
-def _statistics(model: Any, chosen: Sequence[Any], inputs: Sequence[np.ndarray[Any, Any]]) -> dict[str, Spread]:
-    """The spread of every tensor at the borders of the chosen nodes, over all calibration rows, a few at a time."""
+def _statistics(model: Any, chosen: Sequence[Any], inputs: Sequence[np.ndarray[Any, Any]]) -> dict[str, Observer]:
+    """What was seen of every tensor at the borders of the chosen nodes, over all calibration rows, a few at a time."""
     import numpy as np
     import onnx
     import onnxruntime
@@ -146,7 +166,7 @@ def _statistics(model: Any, chosen: Sequence[Any], inputs: Sequence[np.ndarray[A
     session = onnxruntime.InferenceSession(watched.SerializeToString(), options, providers=["CPUExecutionProvider"])
     order = [value.name for value in session.get_inputs()]
     wanted = sorted(names - given)
-    spreads: defaultdict[str, Spread] = defaultdict(Spread)
+    observers: defaultdict[str, Observer] = defaultdict(Observer)
     for start in range(0, len(inputs[0]), _ROWS_PER_RUN):
         rows = [np.ascontiguousarray(value[start : start + _ROWS_PER_RUN]) for value in inputs]
         feed = dict(zip(order, rows, strict=True))
@@ -154,21 +174,17 @@ def _statistics(model: Any, chosen: Sequence[Any], inputs: Sequence[np.ndarray[A
             if name in names and values.size:
                 if not np.isfinite(values).all():
                     raise BackendError(f"the calibration images make {name} NaN or infinite, so it has no range")
-                spreads[name].add(values, axes[name])
-    return dict(spreads)
+                observers[name].add(values, axes[name])
+    return dict(observers)
 
 
-def _relieved(chosen: list[Any], calibration: Calibration) -> list[Any]:
+def _without_layers_in_floats(chosen: list[Any], calibration: Calibration, precision: Precision) -> list[Any]:
     """The nodes without those that lose most in 8 bits; only convolutions and products count, for the others follow them."""
     products = [node for node in chosen if node.op_type in _PRODUCTS or node.op_type == "Conv"]
-    kept = max(calibration.level, round(calibration.share_in_floats * len(products)))
-    spread = calibration.statistics
-    products.sort(key=lambda node: spread[node.input[0]].signal_to_noise if node.input[0] in spread else float("inf"))
-    excluded = {node.name for node in products[:kept]}
-    left = [node for node in chosen if node.name not in excluded]
-    if len(products) == kept:
-        raise BackendError("every layer of this graph would stay in floats")
-    return left
+    seen = calibration.of_portable
+    products.sort(key=lambda node: seen[node.input[0]].signal_to_noise if node.input[0] in seen else float("inf"))
+    excluded = {node.name for node in products[: layers_in_floats(precision, len(products))]}
+    return [node for node in chosen if node.name not in excluded]
 
 
 def _linked(nodes: Sequence[Any]) -> list[Any]:
@@ -190,7 +206,7 @@ def _linked(nodes: Sequence[Any]) -> list[Any]:
     return backward[::-1]
 
 
-def _quantise(model: Any, chosen: Sequence[Any], spreads: Mapping[str, Spread]) -> Any:
+def _quantise(model: Any, chosen: Sequence[Any], observers: Mapping[str, Observer]) -> Any:
     import numpy as np
     import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantType
@@ -200,8 +216,8 @@ def _quantise(model: Any, chosen: Sequence[Any], spreads: Mapping[str, Spread]) 
     ranges = TensorsData(
         CalibrationMethod.MinMax,
         {
-            name: TensorData(lowest=np.array(spread.low, np.float32), highest=np.array(spread.high, np.float32))
-            for name, spread in spreads.items()
+            name: TensorData(lowest=np.array(seen.low, np.float32), highest=np.array(seen.high, np.float32))
+            for name, seen in observers.items()
         },
     )
     copy = onnx.ModelProto()

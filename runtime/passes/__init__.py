@@ -2,6 +2,7 @@
 
 Each module here has one module-level `PASS`. A pass returns a new graph, or the very same object where it changed nothing.
 It must hold in exact arithmetic: it is proved by applying it to a float64 copy of the graph and comparing the results.
+Passes that a target asks for (`lowering`) run by the same runner. They round, so the plan's parity gate is their proof.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
 
 import torch
 
 from ...errors import BackendError
 from ..base.numerics import fresh_rows, largest_difference
+from ..base.passes import PassRecord
 from ..capture.capture import CapturedGraph
 from ..capture.programs import in_float64, runnable
 
@@ -38,22 +40,6 @@ class Pass(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class PassRecord:
-    """What became of one pass: "applied", "unchanged", "rejected" or "disabled".
-
-    `difference` is the largest one in float64, as a share of the outputs' range.
-    """
-
-    name: str
-    status: str
-    difference: float | None = None
-    why: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "status": self.status, "difference": self.difference, "why": self.why}
-
-
 @functools.cache
 def discover() -> tuple[Pass, ...]:
     """Every pass in this folder, in order. Raises BackendError when two have one name."""
@@ -66,20 +52,37 @@ def discover() -> tuple[Pass, ...]:
 
 
 def run_passes(
-    captured: CapturedGraph, passes: Sequence[Pass] | None = None, *, disabled: Collection[str] = ()
+    captured: CapturedGraph, passes: Sequence[Pass] | None = None, *, target: str = ""
 ) -> tuple[CapturedGraph, tuple[PassRecord, ...]]:
-    """Apply the passes in order, keeping each result only if it is proved. A pass that fails leaves the graph as it was."""
+    """Apply the passes in order, but for those that the graph has `disabled`; by default those of this folder.
+
+    Each result is kept only if it is proved, and a pass that fails leaves the graph as it was. With a `target`, such as
+    "inductor bf16", they are lowering passes: nothing is proved here, and an error in one is the target's.
+    """
     records = []
-    for item in discover() if passes is None else passes:
-        if item.name in disabled:
+    for item in discover() if passes is None else sorted(passes, key=lambda item: item.order):
+        if item.name in captured.disabled:
             record = PassRecord(name=item.name, status="disabled")
+        elif target:
+            captured, record = _lower(item, captured, target)
         else:
-            captured, record = _run(item, captured)
+            captured, record = _prove(item, captured)
         records.append(record)
     return captured, tuple(records)
 
 
-def _run(item: Pass, captured: CapturedGraph) -> tuple[CapturedGraph, PassRecord]:
+def _lower(item: Pass, captured: CapturedGraph, target: str) -> tuple[CapturedGraph, PassRecord]:
+    rewritten = item.apply(captured)
+    if rewritten is captured:
+        return captured, PassRecord(name=item.name, status="unchanged", why=f"for {target}")
+    return _applied(item, captured, rewritten), PassRecord.of_target(item.name, target)
+
+
+def _applied(item: Pass, captured: CapturedGraph, rewritten: CapturedGraph) -> CapturedGraph:
+    return replace(rewritten, passes=(*captured.passes, item.name))
+
+
+def _prove(item: Pass, captured: CapturedGraph) -> tuple[CapturedGraph, PassRecord]:
     try:
         rewritten = item.apply(captured)
         if rewritten is captured:
@@ -90,8 +93,7 @@ def _run(item: Pass, captured: CapturedGraph) -> tuple[CapturedGraph, PassRecord
     if not difference <= _EXACT:
         why = f"outputs differ by {difference:.1e} of their range in float64, more than {_EXACT:.0e}"
         return captured, PassRecord(name=item.name, status="rejected", difference=difference, why=why)
-    applied = replace(rewritten, passes=(*captured.passes, item.name))
-    return applied, PassRecord(name=item.name, status="applied", difference=difference)
+    return _applied(item, captured, rewritten), PassRecord(name=item.name, status="applied", difference=difference)
 
 
 def _difference_in_float64(item: Pass, captured: CapturedGraph) -> float:

@@ -22,7 +22,7 @@ from ..artifact.plan import Plan
 from ..base.atomic import replacing
 from ..base.cache_folder import cache_folder
 from ..base.fingerprint import fingerprint
-from ..passes import PassRecord
+from ..base.passes import PassRecord
 
 if TYPE_CHECKING:
     import torch
@@ -86,7 +86,7 @@ def store(key: str, cached: Cached, directory: Path) -> None:
     try:
         with replacing(folder, [key]) as (entry,):
             digests = {}
-            for name in sorted({name for choice in cached.plan.choices.values() for name in choice.files}):
+            for name in cached.plan.files:
                 shutil.copyfile(directory / name, entry / name)
                 digests[name] = digest(entry / name, inside=entry)
             content = {"format": FORMAT, "headrace": __version__, "digests": digests, "plan": cached.plan.to_json()}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 
 from ...errors import BackendError
+from ...specs import Precision
 from ..artifact.parity import (
     Array,
     Gate,
@@ -30,12 +32,11 @@ from .source import Source
 
 PARITY_ROWS = 16
 PARITY_BATCHES = (1, 2, 5)
-_LOSSLESS = "fp32"
 _MEGABYTE = 1 << 20
 
 
 @dataclass(eq=False)
-class Trial:
+class Candidate:
     """What it opened, what parity said, and its samples per bucket. A `status` ends it: "skipped", "failed" or "refused"."""
 
     backend: Backend
@@ -51,7 +52,7 @@ class Trial:
 
     @property
     def lossy(self) -> bool:
-        return self.target.precision != _LOSSLESS
+        return self.target.precision.lossy
 
     @property
     def is_reference(self) -> bool:
@@ -59,17 +60,15 @@ class Trial:
         return self.backend.name == "eager" and not self.lossy
 
     @property
-    def arithmetic(self) -> tuple[str, str, str]:
+    def arithmetic(self) -> tuple[str, Precision]:
         """What decides its answers, whatever the batch size it is compiled for."""
-        return self.choice.backend, self.choice.precision, self.choice.variant
+        return self.choice.backend, self.choice.precision
 
     def prepare(self, source: Source, directory: Path, reference: Reference, config: GraphConfig) -> None:
-        """Write its files, open its session, and judge what it computes; an error or a refusal becomes its status."""
-        graph = source.graph_for(self.backend, self.calibration)
-        assert graph is not None, "tune skips what cannot be prepared"
+        """Write its files, open its session, and judge what it computes; an error or a rejection becomes its status."""
         before = psutil.Process().memory_info().rss
         try:
-            self.choice = replace(self.choice, files=tuple(self.backend.prepare(graph, self.target, directory)))
+            self.choice = source.prepare(self.choice, self.target, directory, self.calibration)
             self.session = self.backend.open(directory, self.target, self.choice.files)
         except (BackendError, OSError) as error:  # a full disk, too: what another candidate writes may fit
             self.status, self.why = "failed", str(error)
@@ -77,37 +76,18 @@ class Trial:
         self._judge(reference, config)
         self.memory_mb = max(0.0, (psutil.Process().memory_info().rss - before) / _MEGABYTE)
 
-    def fixed(self, bucket: int, streams: int = 1) -> Trial:
+    def fixed(self, bucket: int, streams: int = 1) -> Candidate:
         """The same, compiled for one batch size alone, whose parts so many streams compute; not prepared yet."""
-        return replace(
-            self,
-            target=replace(self.target, batch=bucket, streams=streams),
-            choice=replace(self.choice, batch=bucket, streams=streams),
-            session=None,
-            parity=None,
-            memory_mb=None,
-            samples={},
-        )
+        return self._fresh(batch=bucket, streams=streams)
 
-    def relieved(self) -> Trial | None:
-        """The same with more layers in floats for any batch, after int8 lost too much accuracy; None after the last step."""
-        calibration = self.calibration.relieved() if self.calibration is not None else None
-        if calibration is None:
-            return None
-        return replace(
-            self,
-            calibration=calibration,
-            target=replace(self.target, batch=None, streams=1),
-            choice=replace(
-                self.choice, batch=None, streams=1, variant=f"{calibration.share_in_floats:.0%} of layers in floats"
-            ),
-            session=None,
-            parity=None,
-            status="",
-            why="",
-            memory_mb=None,
-            samples={},
-        )
+    def with_more_in_floats(self) -> Candidate | None:
+        """The same for any batch, after int8 lost too much accuracy; None where no share is larger. Not prepared yet."""
+        precision = self.choice.precision.with_more_in_floats
+        return None if precision is None else self._fresh(batch=None, streams=1, precision=precision)
+
+    def _fresh(self, **changes: Any) -> Candidate:
+        target, choice = replace(self.target, **changes), replace(self.choice, **changes)
+        return Candidate(self.backend, target, choice, self.calibration)
 
     def _judge(self, reference: Reference, config: GraphConfig) -> None:
         """Hold it to parity; anything but the reference is refused when it does not pass.
@@ -175,7 +155,7 @@ class Trial:
             self.session.close()
             self.session = None
 
-    def outcome(self, bucket: int, winner: Trial) -> Measurement:
+    def outcome(self, bucket: int, winner: Candidate) -> Measurement:
         """Its line in the plan for a bucket that was measured."""
         samples = self.samples.get(bucket)
         if samples is None:
@@ -195,11 +175,8 @@ class Trial:
 
     def unmeasured(self, bucket: int, why: str, status: str) -> Measurement:
         """Its line in the plan for a bucket without a measurement."""
-        variant = str(self.choice).removeprefix(f"{self.choice.backend} {self.choice.precision}").removeprefix(", ")
         return Measurement(
-            backend=self.choice.backend,
-            precision=self.choice.precision,
-            variant=variant,
+            choice=replace(self.choice, files=()),
             bucket=bucket,
             status=status,
             memory_mb=self.memory_mb,

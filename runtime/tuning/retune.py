@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,25 +25,29 @@ from ..base.atomic import old_model_stays, replacing
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
 from ..base.fingerprint import matches
+from ..base.passes import PassRecord
 from ..base.session import Session, Target
 from ..images.image_folder import read_images
 from ..lowering.portable import ONNX_FILE, PortableGraph
 from .autotuner import Progress, tune
 from .random_rows import random_rows
 from .reference import Images, Reference, primary_output
-from .source import Source
+from .source import Lowered, Source
 
 _CHUNK = 16
 _NOISE_ROWS = 3
 
 
 @dataclass(frozen=True)
-class PortableSource:
+class PortableSource(Source):
     """The reference is model.onnx in fp32, by the first backend here that runs it; parity with the original module was proved
     when the model was packaged."""
 
     signature: Signature
     directory: Path
+    disabled: tuple[str, ...] = ()
+    passes: tuple[PassRecord, ...] = ()
+    lowered: Lowered = field(default_factory=dict, repr=False)
 
     def reference(
         self,
@@ -74,15 +78,15 @@ class PortableSource:
         return PortableGraph(self.signature, calibration) if backend.format == "onnx" else None
 
     def _open(self, target: Target) -> Session:
-        refusals = []
+        rejections = []
         for backend in backends.discover().values():
             if backend.format == "onnx":
                 why = backend.supports(target)
                 if why is None:
                     files = backend.prepare(PortableGraph(self.signature), target, self.directory)
                     return backend.open(self.directory, target, files)
-                refusals.append(why)
-        raise BackendError(f"nothing here runs the portable graph: {'; '.join(refusals)}")
+                rejections.append(why)
+        raise BackendError(f"nothing here runs the portable graph: {'; '.join(rejections)}")
 
 
 @old_model_stays
@@ -98,7 +102,7 @@ def retune(
     artifact = load_artifact(folder)
     if ONNX_FILE not in artifact.files:
         raise ArtifactError(f"{folder} holds no {ONNX_FILE}, so only what compiled it could plan it; compile it again here")
-    tell = progress or (lambda fraction, text: None)
+    report = progress or (lambda fraction, text: None)
     rows: list[Array] = []
     labels = None
     if images is not None:
@@ -109,7 +113,7 @@ def retune(
             artifact.preprocessing,
             artifact.labels,
             pixels=artifact.signature.takes_pixels,
-            tell=lambda part, text: tell(0.1 * part, text),
+            report=lambda part, text: report(0.1 * part, text),
         )
         rows = [found]
     device = "cpu" if config.device == "auto" else config.device
@@ -118,7 +122,7 @@ def retune(
         directory = Path(staging)
         for name in (name for name in artifact.files if name.startswith(ONNX_FILE)):
             shutil.copyfile(artifact.path / name, directory / name)
-        source: Source = PortableSource(artifact.signature, directory)
+        source = PortableSource(artifact.signature, directory, config.disable_passes)
         plan = tune(
             source,
             replace(config, buckets=buckets),
@@ -126,25 +130,23 @@ def retune(
             device=device,
             images=rows,
             labels=labels,
-            progress=lambda part, text: tell(0.1 + 0.85 * part, text),
+            progress=lambda part, text: report(0.1 + 0.85 * part, text),
         )
-        tell(0.95, "writing the plan")
-        plan = _write(folder, artifact, plan, directory)
-    tell(1.0, "tuned")
+        report(0.95, "writing the plan")
+        plan = _write(folder, artifact, plan, directory, source.records(plan))
+    report(1.0, "tuned")
     return load_artifact(folder, version=artifact.version), plan
 
 
-def _write(folder: Path, artifact: Artifact, plan: Plan, directory: Path) -> Plan:
+def _write(folder: Path, artifact: Artifact, plan: Plan, directory: Path, records: Sequence[PassRecord]) -> Plan:
     others = [other for other in artifact.plans if not matches(other.fingerprint, plan.fingerprint)]
-    kept = {name for other in others for choice in other.choices.values() for name in choice.files}
+    kept = {name for other in others for name in other.files}
     kept |= {name for name in artifact.files if name.startswith(ONNX_FILE)}
     renamed = {
         name: _free_name(name, directory, artifact.path, kept)
-        for name in sorted({name for choice in plan.choices.values() for name in choice.files} - kept)
+        for name in plan.files
+        if name not in kept or not name.startswith(ONNX_FILE)
     }
-    for name in sorted({name for choice in plan.choices.values() for name in choice.files} & kept):
-        if not name.startswith(ONNX_FILE):
-            renamed[name] = _free_name(name, directory, artifact.path, kept)
     plan = replace(
         plan,
         choices={
@@ -167,7 +169,12 @@ def _write(folder: Path, artifact: Artifact, plan: Plan, directory: Path) -> Pla
         if f"../{LABELS}" in content["digests"]:
             digests[f"../{LABELS}"] = content["digests"][f"../{LABELS}"]
         plans = [plan.to_json(), *(other.to_json() for other in others)]
-        write_manifest(fresh, {**content, "headrace": __version__, "digests": digests, "plans": plans})
+        # What the passes did for the plans of other machines stays.
+        passes = [*content["provenance"].get("passes", ())]
+        passes += [record.to_json() for record in records if record.to_json() not in passes]
+        provenance = {**content["provenance"], **({"passes": passes} if passes else {})}
+        changes = {"headrace": __version__, "digests": digests, "plans": plans, "provenance": provenance}
+        write_manifest(fresh, {**content, **changes})
     return plan
 
 

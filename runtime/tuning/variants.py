@@ -16,7 +16,6 @@ has a reason instead.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,34 +26,32 @@ import numpy as np
 import torch
 
 from ...errors import ArtifactError, HeadraceError
-from ...specs import Signature
-from .. import backends
+from ...specs import BF16, FP8, FP16, FP32, INT8, INT8_BF16, PRECISIONS, Precision, Signature
 from ..artifact.artifact import Artifact, load_artifact
-from ..artifact.package import write_package
+from ..artifact.package import copy_files, copy_model_files, write_package
 from ..artifact.parity import flat_scores, top1_agreement
 from ..artifact.plan import Choice, Plan
 from ..base.calibration import Calibration
 from ..base.fingerprint import fingerprint
-from ..capture.capture import CapturedGraph, capture
+from ..capture.capture import capture
 from ..capture.programs import on_device
 from ..images.preprocessing import ImageError, Preprocessor
 from ..lowering.layout import channels_last
-from ..lowering.portable import ONNX_FILE
 from ..lowering.uint8_input import with_preprocessing
-from ..passes import run_passes
 from .randomize import device_of, noise
+from .source import CapturedSource
 
 __all__ = ["FORMS", "Variant", "write_variants"]
 
 FORMS = ("unbatched", "eager", "graph", "layout", "compiled", "precision", "int8", "pixels")
 _TIERS = {
-    "compiled": ("fp32",),
-    "precision": ("fp32", "bf16", "fp16", "fp8"),
-    "int8": ("fp32", "bf16", "fp16", "fp8", "int8", "int8+bf16"),
+    "compiled": (FP32,),
+    "precision": (FP32, BF16, FP16, FP8),
+    "int8": PRECISIONS,
 }
-_NEW = {"compiled": ("fp32",), "precision": ("bf16", "fp16", "fp8"), "int8": ("int8", "int8+bf16")}
+_NEW = {"compiled": (FP32,), "precision": (BF16, FP16, FP8), "int8": (INT8, INT8_BF16)}
 _LEAST_AGREEMENT = 0.95  # of the first classes on the images that set ranges, below which something is wrong
-_EAGER = Choice(backend="eager", precision="fp32")
+_EAGER = Choice(backend="eager", precision=FP32)
 _ROWS_PER_RUN = 16
 Choices = Mapping[int, Choice]
 
@@ -83,7 +80,7 @@ def write_variants(
     out: Path,
     *,
     images: Sequence[Path] = (),
-    tell: Callable[[float, str], None] = lambda fraction, text: None,
+    report: Callable[[float, str], None] = lambda fraction, text: None,
 ) -> list[Variant]:
     """Write every form of the packaged model in `folder` below `out`, as `out/FORM/NAME`, and return them in order.
 
@@ -93,15 +90,15 @@ def write_variants(
     artifact = load_artifact(folder)
     if artifact.signature.takes_pixels:
         raise ArtifactError(f"{folder} takes pixels already, so its forms before that cannot be made; migrate the repository")
-    tell(0.0, "capturing the graph")
+    report(0.0, "capturing the graph")
     captured = capture(model, noise((2, *artifact.signature.inputs[0].row_shape)).to(device_of(model)))
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
-        writer = _Writer(artifact, captured, run_passes(captured)[0], out, images, Path(scratch))
+        writer = _Writer(artifact, CapturedSource.of(captured), out, images, Path(scratch))
         variants = []
         for number, form in enumerate(FORMS):
-            tell(0.1 + 0.9 * number / len(FORMS), f"writing the form {form!r}")
+            report(0.1 + 0.9 * number / len(FORMS), f"writing the form {form!r}")
             variants.append(writer.write(form))
-    tell(1.0, "written")
+    report(1.0, "written")
     return variants
 
 
@@ -111,13 +108,12 @@ class _Writer:
     def __init__(
         self,
         artifact: Artifact,
-        captured: CapturedGraph,
-        optimised: CapturedGraph,
+        source: CapturedSource,
         out: Path,
         images: Sequence[Path],
         scratch: Path,
     ) -> None:
-        self._artifact, self._captured, self._optimised = artifact, captured, optimised
+        self._artifact, self._source = artifact, source
         self._out, self._images, self._scratch = out, images, scratch
         self._plan = artifact.plan_here()
         self._choices: Choices = {}
@@ -135,7 +131,7 @@ class _Writer:
             return Variant(form=form, why=" ".join(str(error).split()))
 
     def _torch(self, form: str) -> Variant:
-        graph = self._captured if form in ("unbatched", "eager") else self._optimised
+        graph = self._source.captured if form in ("unbatched", "eager") else self._source.optimized
         if form == "graph" and not graph.passes:
             return Variant(form=form, why="the passes found nothing to fold in this graph")
         if form == "layout":
@@ -147,7 +143,7 @@ class _Writer:
         choices = dict.fromkeys(buckets, _EAGER)
         files = self._scratch / form
         files.mkdir()
-        return self._package(form, choices, files, graph, graph, "torch's kernels one by one in fp32")
+        return self._package(form, choices, files, CapturedSource(graph, graph), "torch's kernels one by one in fp32")
 
     def _tier(self, form: str) -> Variant:
         """The plan held to some precisions."""
@@ -156,12 +152,8 @@ class _Writer:
             return Variant(form=form, why=_why_not(self._plan, _NEW[form]))
         files = self._scratch / form
         files.mkdir()
-        for name in self._artifact.files:
-            (files / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self._artifact.path / name, files / name)
-        made = self._package(
-            form, choices, files, self._captured, self._optimised, _named(choices), signature=self._artifact.signature
-        )
+        copy_files(self._artifact.files, self._artifact.path, files)
+        made = self._package(form, choices, files, self._source, _named(choices), signature=self._artifact.signature)
         self._choices = choices
         return made
 
@@ -172,12 +164,12 @@ class _Writer:
             return Variant(form="pixels", why="the model has no recorded preprocessing")
         if not self._choices:
             return Variant(form="pixels", why="the plan has no compiled form to change")
-        folded = with_preprocessing(self._captured, preprocessing)
+        source = CapturedSource.of(with_preprocessing(self._source.captured, preprocessing))
         files = self._scratch / "pixels"
         files.mkdir()
         choices = {bucket: replace(choice, files=()) for bucket, choice in self._choices.items()}
         what = f"{_named(choices)}, from uint8 pixels"
-        made = self._package("pixels", choices, files, folded, run_passes(folded)[0], what)
+        made = self._package("pixels", choices, files, source, what)
         agreement = self._agreement(made)
         if agreement is not None and agreement < _LEAST_AGREEMENT:
             why = f"{what}: top-1 agrees with the packaged model's on {agreement:.1%} of {len(self._images)} images"
@@ -205,54 +197,37 @@ class _Writer:
         form: str,
         choices: Choices,
         files: Path,
-        captured: CapturedGraph,
-        optimised: CapturedGraph,
+        source: CapturedSource,
         runs: str,
         *,
         signature: Signature | None = None,
     ) -> Variant:
         """Write the files that the choices lack, and the model with a plan of them; by default with the graph's signature."""
-        artifact, plan = self._artifact, self._plan
-        ready: dict[Choice, Choice] = {}
-        for choice in dict.fromkeys(choices.values()):
-            if choice.files and all((files / name).exists() for name in choice.files):
-                ready[choice] = choice
-                continue
-            graph = captured if choice.backend == "eager" else optimised
-            if choice.precision.startswith("int8"):
-                graph = replace(graph, calibration=self._calibration(choice, graph.signature))
-            names = backends.get(choice.backend).prepare(graph, choice.target(plan.device, plan.threads), files)
-            ready[choice] = replace(choice, files=tuple(names))
-        made = {bucket: ready[choice] for bucket, choice in choices.items()}
+        artifact, here = self._artifact, self._plan
+        plan = Plan(fingerprint=fingerprint(), choices=choices, device=here.device, threads=here.threads)
+        quantized = any(choice.precision.is_int8 for choice in choices.values())
+        calibration = self._calibration(source.signature) if quantized else None
+        plan = source.prepare_all(plan, files, calibration=calibration, again=False)
         kept = self._scratch / f"{form}-kept"
-        wanted = {name for choice in made.values() for name in choice.files}
-        wanted |= {path.name for path in files.glob(f"{ONNX_FILE}*")}  # without it there is no portable form of the model
-        for name in sorted(wanted):
-            (kept / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(files / name, kept / name)
+        copy_model_files(plan, files, kept)
         models = self._out / form
         write_package(
             models / artifact.name,
             name=artifact.name,
             files_from=kept,
-            signature=signature or captured.signature,
+            signature=signature or source.signature,
             preprocessing=artifact.preprocessing,
             labels=artifact.labels,
             probabilities=artifact.probabilities,
             parity={"status": "not-run", "why": "a form for the benchmark, which compares its answers itself"},
-            plans=[Plan(fingerprint=fingerprint(), choices=made, device=plan.device, threads=plan.threads)],
+            plans=[plan],
             provenance={"form": form},
         )
         return Variant(form=form, models=models, runs=runs)
 
-    def _calibration(self, choice: Choice, signature: Signature) -> Calibration | None:
-        """Ranges at the level of relief that the choice names; None without images, which the backend then says."""
-        if self._artifact.preprocessing is None or not self._images:
-            return None
-        found: Calibration | None = Calibration([self._rows(signature)])
-        while found is not None and choice.variant and not choice.variant.startswith(f"{found.share_in_floats:.0%} "):
-            found = found.relieved()
-        return found
+    def _calibration(self, signature: Signature) -> Calibration | None:
+        """None without images, which the backend then says."""
+        return Calibration([self._rows(signature)]) if self._artifact.preprocessing is not None and self._images else None
 
     def _rows(self, signature: Signature) -> np.ndarray[Any, Any]:
         """The images as the input of such a model, whose preprocessing is known."""
@@ -265,21 +240,21 @@ class _Writer:
         return self._decoded[pixels]
 
 
-def _held_to(plan: Plan, precisions: Sequence[str]) -> Choices | None:
+def _held_to(plan: Plan, precisions: Sequence[Precision]) -> Choices | None:
     """Per batch size the plan's choice, or the fastest that was measured where that computes in none of the precisions.
 
     A batch size for which none was measured does as the nearest. None when none was for any.
     """
     choices: dict[int, Choice] = {}
     for bucket, choice in plan.choices.items():
-        if choice.precision in precisions:
+        if choice.precision.whole in precisions:
             choices[bucket] = choice
             continue
         times = {
-            item.as_choice(): item.median_ms
+            item.choice: item.median_ms
             for item in plan.measurements
             if item.bucket == bucket
-            and item.precision in precisions
+            and item.choice.precision.whole in precisions
             and item.status in ("won", "lost")
             and item.median_ms is not None
         }
@@ -294,12 +269,12 @@ def _held_to(plan: Plan, precisions: Sequence[str]) -> Choices | None:
     return dict(sorted(choices.items()))
 
 
-def _why_not(plan: Plan, precisions: Sequence[str]) -> str:
+def _why_not(plan: Plan, precisions: Sequence[Precision]) -> str:
     """Why the plan gained nothing from these precisions, in its own words."""
     if plan.portable:
         return plan.reason
-    tried = [item for item in plan.measurements if item.precision in precisions]
-    words = "/".join(precisions)
+    tried = [item for item in plan.measurements if item.choice.precision.whole in precisions]
+    words = "/".join(map(str, precisions))
     if not tried:
         return f"the plan did not try {words}; `headrace tune MODEL --calibration IMAGES` tries all, judged by real images"
     reasons = list(dict.fromkeys(f"{item.candidate}: {item.why}" for item in tried if item.why))

@@ -17,6 +17,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ...specs import Precision
 from .config import BenchConfig
 from .reporting.capacity_plot import capacity_plot
 from .reporting.report import Figures, Report, bench_report, number, write_report
@@ -57,7 +58,7 @@ class Capacity:
 
         What is quantised may leave other layers in floats, but nothing can be faster than its fastest precision.
         """
-        used = {str(batch["precision"]).partition("+")[0] for batch in self.machine["batches"]}
+        used = {Precision.read(batch["precision"]).dtype for batch in self.machine["batches"]}
         roofs = {name: max(found.values()) for name, found in self.machine["roofs"].items() if name in used}
         return max(roofs.items(), key=lambda pair: pair[1]) if roofs else None
 

@@ -249,7 +249,7 @@ def _accuracy(truth: Sequence[int] | None, answers: Mapping[str, LoadResult]) ->
 
 def _plan(plan: Plan) -> dict[str, Any]:
     winners = {
-        str(bucket): {"backend": choice.backend, "precision": choice.precision} for bucket, choice in plan.choices.items()
+        str(bucket): {"backend": choice.backend, "precision": choice.precision.name} for bucket, choice in plan.choices.items()
     }
     return {"portable": plan.portable, "reason": plan.reason, "device": plan.device, "winners": winners}
 

@@ -143,7 +143,9 @@ def _tensorrt(config: Any, plan: Plan | None, settings: Settings) -> list[str]:
     del accelerators[:]
     parameters = accelerators.add(name="tensorrt").parameters
     planned = (
-        {choice.precision for choice in plan.choices.values() if choice.backend == "tensorrt"} if plan is not None else set()
+        {choice.precision.name for choice in plan.choices.values() if choice.backend == "tensorrt"}
+        if plan is not None
+        else set()
     )
     precision = planned.pop() if len(planned) == 1 and planned <= set(_TENSORRT_PRECISIONS) else "fp32"
     parameters["precision_mode"] = precision.upper()

@@ -151,7 +151,7 @@ def _is_lossy(folder: Path) -> bool:
     artifact = load_artifact(folder)
     file = artifact.config.message.get("default_model_filename") or "model.onnx"
     return any(
-        choice.precision != "fp32" and not (choice.backend == "onnxruntime" and choice.files[:1] == (file,))
+        choice.precision.lossy and not (choice.backend == "onnxruntime" and choice.files[:1] == (file,))
         for choice in artifact.plan_here().choices.values()
     )
 

@@ -7,10 +7,10 @@ allocator that keeps large blocks (glibc's defaults would slow it down by up to 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -155,23 +155,15 @@ def measured(name, data, batches, console):
 def afresh(plan, batch, rows, directory):
     """The chosen candidate's time over that of the best which passed or was not refused, all measured again in turn."""
     from headrace.runtime import backends
-    from headrace.runtime.artifact.plan import Choice
     from headrace.runtime.tuning.measure import measure
 
     chosen = plan.choice(batch)
-    files = {"int8": "model-int8.onnx"}
     sessions = {}
     for item in plan.measurements:
-        if item.bucket != batch or item.status not in ("won", "lost") or item.backend in ("eager", "inductor"):
+        if item.bucket != batch or item.status not in ("won", "lost") or item.choice.backend in ("eager", "inductor"):
             continue
-        fixed = batch if "fixed batch" in item.variant else None
-        streams = int(found[1]) if (found := re.search(r"(\d+) streams", item.variant)) else 1
-        name = files.get(item.precision.split("+")[0], "model.onnx")
-        choice = (
-            chosen
-            if item.status == "won"
-            else Choice(backend=item.backend, precision=item.precision, files=(name,), batch=fixed, streams=streams)
-        )
+        name = "model-int8.onnx" if item.choice.precision.is_int8 else "model.onnx"
+        choice = chosen if item.status == "won" else dataclasses.replace(item.choice, files=(name,))
         opened = backends.get(choice.backend).open(directory, choice.target("cpu", plan.threads), choice.files)
         sessions[item.candidate] = (item.status, opened)
     if not sessions:
@@ -223,6 +215,7 @@ def peak(result, batches, console):
     from headrace.runtime.lowering.portable import write_onnx
     from headrace.runtime.lowering.quantize import write_int8
     from headrace.runtime.tuning.measure import measure
+    from headrace.specs import INT8
 
     best, shape = 0.0, ""
     for channels, side, kernel in ((512, 28, 1), (1024, 14, 1), (256, 28, 3), (512, 14, 3)):
@@ -234,7 +227,7 @@ def peak(result, batches, console):
         with tempfile.TemporaryDirectory() as folder:
             write_onnx(capture(stack, torch.from_numpy(rows[:2])), Path(folder))
             files = write_int8(Path(folder), Calibration([rows[:2]]))
-            session = backends.get("openvino").open(Path(folder), Target(precision="int8", batch=8), files)
+            session = backends.get("openvino").open(Path(folder), Target(precision=INT8, batch=8), files)
             (samples,) = measure([session], [rows], seconds=6)
             session.close()
         rate = 2 * 8 * 12 * channels**2 * kernel**2 * side**2 / min(samples.seconds) / 1e9

@@ -86,8 +86,9 @@ class Contenders:
     def inductor(self) -> tuple[Callable[[torch.Tensor], torch.Tensor], dict[str, Any]]:
         from headrace.runtime import backends
         from headrace.runtime.base.session import Target
+        from headrace.specs import BF16
 
-        target, backend = Target(device=self.device, precision="bf16"), backends.get("inductor")
+        target, backend = Target(device=self.device, precision=BF16), backends.get("inductor")
         files = backend.prepare(self.source().graph_for(backend, None), target, self.directory)
         session: Any = backend.open(self.directory, target, files)
         self._opened.append(session)

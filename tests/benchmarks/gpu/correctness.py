@@ -30,6 +30,7 @@ def section(bench: Bench, name: str) -> None:
     from headrace.runtime.capture.programs import in_float64, runnable
     from headrace.runtime.passes import run_passes
     from headrace.runtime.tuning.randomize import randomised
+    from headrace.specs import FP8
 
     for model_name in ("resnet50", "vit_small_patch16_224", WIDE):
         example = torch.randn(2, 3, 64, 64)
@@ -59,7 +60,7 @@ def section(bench: Bench, name: str) -> None:
                 continue
             if backend.name == "kernels":  # here all that can stand must be right, fast or not, and soon
                 backend = dataclasses.replace(backend, timer=as_if_faster, seconds=10.0, preparation_seconds=15.0)
-            for precision in [item for item in TOLERANCE if item in backend.precisions and (item == "fp8") is wide]:
+            for precision in [item for item in backend.precisions if item.name in TOLERANCE and (item == FP8) is wide]:
                 what = f"{backend.name} {precision} on a small {model_name}"
                 target = Target(device=bench.device, precision=precision)
                 if why := backend.supports(target):
@@ -86,7 +87,7 @@ def held(bench: Bench, what: str, backend: Any, captured: Any, target: Any, rows
         except BackendError as error:
             check(bench, what, "failed", why=str(error))
             return
-    worst, most = difference([*expected, *expected], given), TOLERANCE[target.precision]
+    worst, most = difference([*expected, *expected], given), TOLERANCE[target.precision.name]
     status = "right" if worst <= most else "wrong"
     seconds = round(time.monotonic() - begin, 1)
     check(bench, what, status, difference=worst, tolerance=most, seconds=seconds, note=note)

@@ -88,6 +88,7 @@ def _unfit(bench: Bench, name: str, what: str) -> str | None:
     """Why a contender is not for this model or device; None when it is."""
     from headrace.runtime import backends
     from headrace.runtime.base.session import Target
+    from headrace.specs import FP8
 
     if what == "plan int8" and not name.startswith("resnet"):
         return "int8 on GPUs is for convolutions"
@@ -95,7 +96,7 @@ def _unfit(bench: Bench, name: str, what: str) -> str | None:
         return None
     if not name.startswith("vit") or bench.quick:
         return "fp8 is for wide linear layers, which are a transformer's, and not a small one's"
-    return backends.get("inductor").supports(Target(device=bench.device, precision="fp8"))
+    return backends.get("inductor").supports(Target(device=bench.device, precision=FP8))
 
 
 def _made(bench: Bench, name: str, what: str, contenders: Contenders, images: torch.Tensor, record: dict[str, Any]) -> Any:

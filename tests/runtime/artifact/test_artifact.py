@@ -18,7 +18,7 @@ from headrace.runtime.artifact.artifact import load_artifact, write_artifact
 from headrace.runtime.artifact.parity import ParityRecord
 from headrace.runtime.artifact.plan import Choice, Measurement, Plan
 from headrace.runtime.base.fingerprint import fingerprint
-from headrace.specs import CenterCrop, Labels, Preprocessing, Resize, Signature, TensorSpec
+from headrace.specs import FP32, CenterCrop, Labels, Preprocessing, Resize, Signature, TensorSpec
 
 SIGNATURE = Signature(
     inputs=(TensorSpec(name="images", dtype="float32", shape=("batch", 3, 4, 4)),),
@@ -41,9 +41,9 @@ def write_onnx(path, weights=WEIGHTS):
 
 
 def plan(backend="onnxruntime", files=("model.onnx",), where=None, buckets=(1, 4)):
-    choice = Choice(backend=backend, precision="fp32", files=files)
+    choice = Choice(backend=backend, precision=FP32, files=files)
     record = ParityRecord(status="passed", max_abs=1e-7, top1_agreement=1.0, batches=(1, 2, 5))
-    won = Measurement(backend=backend, precision="fp32", bucket=1, status="won", median_ms=0.5, parity=record)
+    won = Measurement(choice=Choice(backend=backend, precision=FP32), bucket=1, status="won", median_ms=0.5, parity=record)
     return Plan(fingerprint=where or fingerprint(), choices=dict.fromkeys(buckets, choice), measurements=(won,))
 
 
@@ -112,7 +112,7 @@ def test_another_machines_plan_is_not_used(write):
     plans = [plan("openvino", where=elsewhere)]
     found = load_artifact(write(plans=plans)).plan_here()
     assert found.portable
-    assert found.choice(1) == Choice(backend="onnxruntime", precision="fp32", files=("model.onnx",))
+    assert found.choice(1) == Choice(backend="onnxruntime", precision=FP32, files=("model.onnx",))
     assert found.buckets == (1, 4)
     assert "cpu Another Processor 9000 there" in found.reason
     both = load_artifact(write(plans=[*plans, plan("openvino", buckets=(1, 8))]))

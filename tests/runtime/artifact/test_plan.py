@@ -4,18 +4,21 @@ import pytest
 
 from headrace.runtime.artifact.parity import ParityRecord
 from headrace.runtime.artifact.plan import Choice, Measurement, Plan
+from headrace.specs import FP32
 
 
 @pytest.fixture
 def plan():
     parity = ParityRecord(status="passed", max_abs=1e-6, top1_agreement=1.0, rows=8, batches=(1, 2, 5))
-    won = Measurement(backend="a", precision="fp32", bucket=1, status="won", median_ms=2.0, spread_ms=0.1, parity=parity)
-    lost = Measurement(backend="b", precision="fp32", bucket=1, status="skipped", why="not installed")
+    won = Measurement(
+        choice=Choice(backend="a", precision=FP32), bucket=1, status="won", median_ms=2.0, spread_ms=0.1, parity=parity
+    )
+    lost = Measurement(choice=Choice(backend="b", precision=FP32), bucket=1, status="skipped", why="not installed")
     return Plan(
         fingerprint={"cpu": "x"},
         choices={
-            8: Choice(backend="b", precision="fp32", batch=8, streams=2),
-            1: Choice(backend="a", precision="fp32", files=("model.onnx",)),
+            8: Choice(backend="b", precision=FP32, batch=8, streams=2),
+            1: Choice(backend="a", precision=FP32, files=("model.onnx",)),
         },
         threads=2,
         measurements=(won, lost),

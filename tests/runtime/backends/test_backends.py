@@ -15,6 +15,7 @@ from headrace.runtime.base.session import Target
 from headrace.runtime.capture.capture import capture
 from headrace.runtime.lowering.portable import PortableGraph
 from headrace.runtime.passes import run_passes
+from headrace.specs import FP32, INT8
 
 USABLE = [
     pytest.param(name, precision, id=f"{name}-{precision}")
@@ -62,7 +63,7 @@ def test_any_batch_agrees_with_the_module(graph, conv_net, tmp_path, name, preci
     assert {path.name for path in tmp_path.iterdir()} - {"model.onnx"} == set(files) - {"model.onnx"}
     assert backend.prepare(graph, target, tmp_path) == files
     session = backend.open(tmp_path, target, files)
-    tolerance = 1e-5 if precision == "fp32" else 0.1
+    tolerance = 1e-5 if precision == FP32 else 0.1
     for batch in (1, 5, 2, 33):
         rows = np.random.default_rng(batch).normal(size=(batch, 3, 20, 12)).astype(np.float32)
         with torch.no_grad():
@@ -145,10 +146,10 @@ def test_parts_side_by_side_are_the_batch(graph, conv_net, tmp_path, name, threa
         session.run([rows])
 
 
-@pytest.mark.parametrize("name", [name for name, backend in HERE.items() if "int8" in backend.precisions])
+@pytest.mark.parametrize("name", [name for name, backend in HERE.items() if INT8 in backend.precisions])
 def test_int8_without_calibration_is_an_error(graph, tmp_path, name):
     with pytest.raises(BackendError, match="real images"):
-        backends.get(name).prepare(dataclasses.replace(graph, calibration=None), Target(precision="int8"), tmp_path)
+        backends.get(name).prepare(dataclasses.replace(graph, calibration=None), Target(precision=INT8), tmp_path)
 
 
 @pytest.mark.parametrize("name", list(HERE))
@@ -173,7 +174,7 @@ def test_a_damaged_file_is_an_error(tmp_path, name):
 @pytest.mark.parametrize("name", backends.discover())
 def test_what_a_backend_cannot_do_is_said_plainly(tmp_path, name):
     backend = backends.get(name)
-    for target in (Target(precision="int8"), Target(device="cuda")):
+    for target in (Target(precision=INT8), Target(device="cuda")):
         why = backend.supports(target)
         if why is None:  # a machine with CUDA
             continue

@@ -14,6 +14,7 @@ from headrace.runtime.capture.capture import MAX_BATCH, capture
 from headrace.runtime.capture.programs import at_batch, isolated, runnable
 from headrace.runtime.lowering.fp8 import in_fp8
 from headrace.runtime.lowering.precision import in_precision
+from headrace.specs import BF16, FP8, Precision
 
 INDUCTOR = backends.get("inductor")
 
@@ -24,7 +25,7 @@ INDUCTOR = backends.get("inductor")
 def test_a_package_runs_any_batch(settled, tmp_path, precision, tolerance):
     torch.manual_seed(0)
     module = settled(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5))).eval()
-    target = Target(precision=precision, threads=1)
+    target = Target(precision=Precision(precision), threads=1)
     files = INDUCTOR.prepare(capture(module, torch.randn(1, 3, 8, 8)), target, tmp_path)
     assert files == [f"inductor-cpu-{precision}.pt2"]
     session = INDUCTOR.open(tmp_path, target, files)
@@ -108,7 +109,7 @@ def test_autotuning_is_for_gpus_and_only_in_a_tuning_that_has_the_time():
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no usable CUDA device on this machine")
 def test_autotuned_kernels_compute_what_the_module_computes(conv_net, tmp_path):
-    backend, target = backends.get("inductor_autotuned"), Target(device="cuda", precision="bf16")
+    backend, target = backends.get("inductor_autotuned"), Target(device="cuda", precision=BF16)
     session = backend.open(tmp_path, target, backend.prepare(capture(conv_net, torch.randn(2, 3, 20, 12)), target, tmp_path))
     for rows in (1, 5, 32, 40):
         images = torch.randn(rows, 3, 20, 12)
@@ -119,7 +120,7 @@ def test_autotuned_kernels_compute_what_the_module_computes(conv_net, tmp_path):
 
 
 def test_fp8_needs_a_gpu_that_has_it():
-    assert INDUCTOR.missing() or "fp8 is for GPUs; on a CPU use int8" in INDUCTOR.supports(Target(precision="fp8"))
+    assert INDUCTOR.missing() or "fp8 is for GPUs; on a CPU use int8" in INDUCTOR.supports(Target(precision=FP8))
     for capability in ((7, 5), (8, 0), (8, 6)):
         assert "compute capability 8.9 or newer" in backends.too_old_for_fp8(capability)
     for capability in ((8, 9), (9, 0), (10, 3), (12, 0)):
@@ -135,7 +136,8 @@ def wide():
 
 def in_fp8_and_computed(*shape):
     """A program with two layers in fp8, rows of which one is not a number, and what torch's operators make of them."""
-    program, rows = in_fp8(isolated(capture(wide(), torch.randn(2, *shape)).program)), torch.randn(40, *shape)
+    program = in_fp8(in_precision(isolated(capture(wide(), torch.randn(2, *shape)).program), "bf16"))
+    rows = torch.randn(40, *shape)
     rows[3, ..., 7] = float("nan")
     with torch.no_grad():
         return program, rows, runnable(program)(rows)[0]
@@ -179,7 +181,7 @@ def test_fp8_is_compiled(tmp_path, shape):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no usable CUDA device on this machine")
 @pytest.mark.parametrize("name", ["inductor", "inductor_autotuned"])
 def test_fp8_computes_what_the_module_computes(tmp_path, name):
-    backend, target = backends.get(name), Target(device="cuda", precision="fp8")
+    backend, target = backends.get(name), Target(device="cuda", precision=FP8)
     if why := backend.supports(target):
         pytest.skip(why)
     module = wide()

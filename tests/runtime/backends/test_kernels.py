@@ -26,6 +26,7 @@ from headrace.runtime.base.calibration import Calibration
 from headrace.runtime.base.session import Target
 from headrace.runtime.capture.capture import capture
 from headrace.runtime.passes import run_passes
+from headrace.specs import BF16, INT8, INT8_BF16, Precision
 
 HERE = Path(__file__).parent
 interpreted = pytest.mark.skipif(not _launch.INTERPRETED, reason="runs in the process that another test here starts")
@@ -115,7 +116,7 @@ def prepared(tmp_path_factory):
     @functools.cache
     def prepare(name, precision):
         module, graph = captured(name)
-        target, folder = Target(precision=precision, threads=1, batch=2), tmp_path_factory.mktemp(name)
+        target, folder = Target(precision=Precision(precision), threads=1, batch=2), tmp_path_factory.mktemp(name)
         return module, target, folder, in_tests().prepare(graph, target, folder), graph
 
     return prepare
@@ -212,7 +213,7 @@ def test_in_int8_the_kernels_compute_and_their_tiles_are_chosen(tmp_path):
     torch.manual_seed(0)
     module = Wide().eval()
     graph = run_passes(capture(module, torch.randn(2, 3, 8, 8)))[0]
-    target, backend = Target(precision="int8+bf16", threads=1, batch=2), in_tests()
+    target, backend = Target(precision=INT8_BF16, threads=1, batch=2), in_tests()
     with pytest.raises(BackendError, match="takes its ranges from real images"):
         backend.prepare(graph, target, tmp_path)
     rows = np.random.default_rng(0).normal(size=(16, 3, 8, 8)).astype(np.float32)
@@ -230,7 +231,8 @@ def test_in_int8_the_kernels_compute_and_their_tiles_are_chosen(tmp_path):
             expected = held(torch.from_numpy(rows[:batch]).double()).numpy()
         (actual,) = session.run([rows[:batch]])
         assert np.abs(actual - expected).mean() < 0.05 * np.abs(expected).mean()
-    relieved = backend.prepare(replace(graph, calibration=calibration.relieved()), target, tmp_path)
+    more = replace(target, precision=INT8_BF16.with_more_in_floats)
+    relieved = backend.prepare(replace(graph, calibration=calibration), more, tmp_path)
     assert relieved == ["kernels-cpu-int8+bf16-1.pt2", "kernels-cpu-int8+bf16-1.json"]
     assert json.loads((tmp_path / relieved[1]).read_text())["integer"] == 3
     backend.open(tmp_path, target, relieved).close()
@@ -240,13 +242,13 @@ def test_it_is_no_backend_for_a_cpu():
     backend = backends.get("kernels")
     assert backend.devices == ("cuda",)
     assert backend.supports(Target()) == "kernels does not run on cpu; it runs on cuda"
-    assert "does not compute in int8" in backend.supports(Target(device="cuda", precision="int8"))
+    assert "does not compute in int8" in backend.supports(Target(device="cuda", precision=INT8))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_without_a_gpu_it_says_so(tmp_path):
     _, graph = captured("vit")
-    target = Target(device="cuda", precision="bf16")
+    target = Target(device="cuda", precision=BF16)
     expected = "torch finds no usable CUDA device" if _launch.triton is not None else "pip install triton"
     for attempt in (
         lambda: backends.get("kernels").prepare(graph, target, tmp_path),
@@ -302,7 +304,7 @@ def test_on_a_gpu_it_is_replayed(tmp_path, precision, tolerance, timer):
     for name in MODELS:
         module, graph = captured(name)
         exact = copy.deepcopy(module).double()
-        backend, target = KernelsBackend(timer=timer), Target(device="cuda", precision=precision)
+        backend, target = KernelsBackend(timer=timer), Target(device="cuda", precision=Precision(precision))
         (tmp_path / name).mkdir()
         files = backend.prepare(graph, target, tmp_path / name)
         session = backend.open(tmp_path / name, target, files)
@@ -320,7 +322,7 @@ def test_on_a_gpu_int8_is_replayed(tmp_path):
     torch.manual_seed(0)
     module = Wide().eval()
     graph = run_passes(capture(module, torch.randn(2, 3, 8, 8)))[0]
-    backend, target = KernelsBackend(), Target(device="cuda", precision="int8+bf16")
+    backend, target = KernelsBackend(), Target(device="cuda", precision=INT8_BF16)
     rows = np.random.default_rng(0).normal(size=(16, 3, 8, 8)).astype(np.float32)
     files = backend.prepare(replace(graph, calibration=Calibration([rows])), target, tmp_path)
     session, held = backend.open(tmp_path, target, files), copy.deepcopy(module).double()

@@ -59,7 +59,7 @@ def test_the_config_default_measures_and_parity_is_recorded(conv_net):
     assert graph.parity.passed
     assert graph.parity.batches == (1, 2, 5)
     assert graph.parity.top1_agreement == 1.0
-    assert {item.backend for item in graph.plan.measurements} >= {"eager", "onnxruntime"}
+    assert {item.choice.backend for item in graph.plan.measurements} >= {"eager", "onnxruntime"}
 
 
 @pytest.mark.parametrize("change", ["in place", "load_state_dict", "replaced parameter", "replaced module", "buffer", "data"])

@@ -6,7 +6,7 @@ import headrace
 from headrace import GraphConfig
 from headrace.runtime.artifact.plan import Choice, Measurement, Plan
 from headrace.runtime.inspect.describe import module_lines, plan_lines
-from headrace.specs import Preprocessing, Resize
+from headrace.specs import BF16, FP32, Preprocessing, Resize
 
 
 class Block(nn.Module):
@@ -57,16 +57,16 @@ def test_neighbours_of_one_look_and_other_contents_have_lines_of_their_own():
 
 
 def test_the_plan_tells_times_beside_eagers_and_why_it_is_portable():
-    won = Measurement(backend="openvino", precision="bf16", bucket=4, status="won", median_ms=0.5, why="")
-    lost = Measurement(backend="eager", precision="fp32", bucket=4, status="lost", median_ms=2.25, why="slower")
-    choices = {1: Choice(backend="eager", precision="fp32"), 4: Choice(backend="openvino", precision="bf16")}
+    won = Measurement(choice=Choice(backend="openvino", precision=BF16), bucket=4, status="won", median_ms=0.5, why="")
+    lost = Measurement(choice=Choice(backend="eager", precision=FP32), bucket=4, status="lost", median_ms=2.25, why="slower")
+    choices = {1: Choice(backend="eager", precision=FP32), 4: Choice(backend="openvino", precision=BF16)}
     plan = Plan(fingerprint={}, choices=choices, threads=2, measurements=(won, lost))
     assert plan_lines(plan) == [
         "plan for cpu (threads: 2)",
         "  batch 1: eager fp32",
         "  batch 4: openvino bf16, 0.5 ms (eager 2.25 ms)",
     ]
-    portable = Plan(fingerprint={}, choices={1: Choice(backend="eager", precision="fp32")}, portable=True, reason="no plan")
+    portable = Plan(fingerprint={}, choices={1: Choice(backend="eager", precision=FP32)}, portable=True, reason="no plan")
     assert plan_lines(portable)[0] == "plan for cpu, not measured here: no plan"
 
 

@@ -123,6 +123,10 @@ class Transformer(nn.Module):
         return self.head(self.norm(x)[:, 0])
 
 
+def lowered(program):
+    return in_fp8(in_precision(program, "bf16"))
+
+
 def program_of(module, *shape):
     return run_passes(capture(module.eval(), torch.randn(2, *shape)))[0].program
 
@@ -150,7 +154,7 @@ def test_what_fp8_holds_is_multiplied_exactly(run, bias, inner):
         module.wide.weight.copy_(of_fp8(272, 256, powers=[0, -30, 7]))
         if bias:
             module.wide.bias.copy_(torch.randint(-50, 50, (272,)))
-    program = in_fp8(program_of(module, *inner, 256))
+    program = lowered(program_of(module, *inner, 256))
     (product,) = named(program, PRODUCT)
     for batch in (1, 2, 5):
         rows = of_fp8(batch, *inner, 256, powers=[0, -40, 90, 3])
@@ -172,7 +176,7 @@ def test_rounding_stays_within_its_bound(run):
     """Three bits after the point: each factor is off by a sixteenth of itself, or by half of the least step of its row."""
     torch.manual_seed(1)
     module, rows = Layers(), torch.randn(5, 9, 256) * torch.rand(5, 9, 256) ** 6
-    wide, _ = run(in_fp8(program_of(module, 9, 256)), rows)
+    wide, _ = run(lowered(program_of(module, 9, 256)), rows)
     x, weight, bias = (item.detach().double() for item in (rows, module.wide.weight, module.wide.bias))
 
     def off(value):
@@ -188,7 +192,7 @@ def test_rounding_stays_within_its_bound(run):
 def test_zeros_give_the_bias_and_what_is_no_number_stays_in_its_row(run):
     torch.manual_seed(2)
     module = Layers()
-    program, rows = in_fp8(program_of(module, 6, 256)), torch.randn(5, 6, 256)
+    program, rows = lowered(program_of(module, 6, 256)), torch.randn(5, 6, 256)
     rows[0, 1], rows[0, 2] = 0.0, 1e-38
     before, _ = run(program, rows)
     bias = module.wide.bias.detach().to(torch.bfloat16).float()
@@ -232,10 +236,10 @@ def test_a_row_that_is_no_number_has_a_scale_that_is_none():
     assert scales.isnan().flatten().tolist() == [True, True, True, False, False]
 
 
-def test_which_layers_are_in_fp8():
+def test_which_layers_are_lowered():
     torch.manual_seed(0)
     module, before = Several(), program_of(Several(), 9, 64)
-    program = in_fp8(before)
+    program = lowered(before)
     products, linears = named(program, PRODUCT), named(program, torch.ops.aten.linear.default)
     assert len(products) == 5  # q, k, v, and one layer twice
     assert len(named(program, torch.ops.aten.amax.default)) == 3  # q, k and v share theirs
@@ -249,7 +253,7 @@ def test_which_layers_are_in_fp8():
     assert rest == {torch.bfloat16, torch.float32}  # the float32 are scales
     assert sum(value.numel() for value in program.state_dict.values() if value.dtype is torch.float32) == 4 * 256
     module = module.eval()
-    assert len(by_definition(in_fp8(program_of(module, 9, 64)), torch.randn(3, 9, 64))) == 2
+    assert len(by_definition(lowered(program_of(module, 9, 64)), torch.randn(3, 9, 64))) == 2
 
 
 def test_rows_that_are_written_to_are_scaled_anew():
@@ -257,7 +261,7 @@ def test_rows_that_are_written_to_are_scaled_anew():
     module, rows = Written().eval(), torch.randn(5, 256)
     with torch.no_grad():
         expected = copy.deepcopy(module).double()(rows.double())
-    (actual,) = by_definition(in_fp8(capture(module, rows).program), rows)
+    (actual,) = by_definition(lowered(capture(module, rows).program), rows)
     assert (actual - expected).abs().max() < 0.06 * expected.abs().max()
 
 
@@ -267,7 +271,7 @@ def test_a_transformer_keeps_its_classes(run):
     images = torch.randn(64, 3, 16, 16) + 2 * torch.randn(64, 3, 1, 1)
     with torch.no_grad():
         exact = copy.deepcopy(module).double()(images.double())
-    program = in_fp8(program_of(module, 3, 16, 16))
+    program = lowered(program_of(module, 3, 16, 16))
     assert len(named(program, PRODUCT)) == 8  # four in each layer
     (scores,) = run(program, images)
     error = (scores - exact).square().mean().sqrt() / exact.std()
@@ -282,23 +286,23 @@ def test_a_transformer_keeps_its_classes(run):
 def test_the_batch_stays_symbolic_and_the_program_given_is_left_alone():
     program = program_of(Transformer(), 3, 16, 16)
     graph, state = str(program.graph), {name: value.clone() for name, value in program.state_dict.items()}
-    lowered = in_fp8(program)
+    in_eight = lowered(program)
     assert str(program.graph) == graph
     assert all(torch.equal(value, state[name]) for name, value in program.state_dict.items())
     assert {name: value.dtype for name, value in program.state_dict.items()} == {name: state[name].dtype for name in state}
-    assert str(lowered.range_constraints) == str(program.range_constraints)
+    assert str(in_eight.range_constraints) == str(program.range_constraints)
     *wide, _ = named(in_precision(program, "bf16"), torch.ops.aten.linear.default)
-    for one, other in zip(named(lowered, PRODUCT), wide, strict=True):
+    for one, other in zip(named(in_eight, PRODUCT), wide, strict=True):
         rows = one.args[0].meta["val"].shape[0]
         assert isinstance(rows, torch.SymInt)
         assert str(rows) == str(other.args[0].meta["val"].flatten(0, -2).shape[0])
     for batch in (1, 2, 5, 33):
-        assert by_definition(lowered, torch.randn(batch, 3, 16, 16))[0].shape == (batch, 6)
+        assert by_definition(in_eight, torch.randn(batch, 3, 16, 16))[0].shape == (batch, 6)
 
 
 def test_a_program_is_written_and_read(tmp_path):
     torch.manual_seed(0)
-    program, images = in_fp8(program_of(Transformer(), 3, 16, 16)), torch.randn(5, 3, 16, 16)
+    program, images = lowered(program_of(Transformer(), 3, 16, 16)), torch.randn(5, 3, 16, 16)
     write_program(program, tmp_path / "model.pt2")
     again = read_program(tmp_path / "model.pt2", Target())
     for node in named(again, PRODUCT):
@@ -312,7 +316,7 @@ def test_a_program_is_written_and_read(tmp_path):
 )
 def test_torchs_checks_for_gpus_accept_every_product(module, shape):
     """The registration that traces an operator for CUDA: strides, multiples of 16, scales and their layout."""
-    graph = runnable(in_fp8(program_of(module, *shape)))
+    graph = runnable(lowered(program_of(module, *shape)))
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         for name, value in [*graph.named_parameters(), *graph.named_buffers()]:
             holder, _, last = name.rpartition(".")
@@ -329,4 +333,4 @@ def test_torchs_checks_for_gpus_accept_every_product(module, shape):
 def test_where_no_layer_is_wide_enough_it_says_so(conv_net):
     for module, shape in ((conv_net, (3, 8, 8)), (nn.Linear(256, 256), (256,)), (Layers(made=264), (256,))):
         with pytest.raises(BackendError, match="fp8 gains nothing here"):
-            in_fp8(program_of(module, *shape))
+            lowered(program_of(module, *shape))

@@ -19,6 +19,7 @@ from headrace.runtime.lowering.kernel_sites import functional
 from headrace.runtime.lowering.layout import channels_last
 from headrace.runtime.lowering.precision import in_precision
 from headrace.runtime.passes import run_passes
+from headrace.specs import INT8
 
 
 class Bottlenecks(nn.Module):
@@ -166,13 +167,12 @@ def test_relief_keeps_those_that_lose_most_in_floats(floats):
     calibration = Calibration([images(16, channels=32)])
     assert kernels(in_int8(program, layers, calibration))["conv2d_int8"] == 3
     known = dict(calibration.of_program)
-    relieved = calibration.relieved()
-    changed = in_int8(program, layers, relieved)
+    changed = in_int8(program, layers, calibration, INT8.with_more_in_floats)
     assert kernels(changed)["conv2d_int8"] == 2
     left = next(node for node in changed.graph.nodes if "aten.conv2d" in str(node.target))
     assert left.name == [node.name for node in program.graph.nodes if "aten.conv2d" in str(node.target)][1]
-    assert all(relieved.of_program[name] is spread for name, spread in known.items())  # the images ran once
-    assert calibration.statistics == {}
+    assert all(calibration.of_program[name] is spread for name, spread in known.items())  # the images ran once
+    assert calibration.of_portable == {}
 
 
 def test_it_says_why_it_cannot_be(floats):
@@ -188,7 +188,7 @@ def test_it_says_why_it_cannot_be(floats):
     with pytest.raises(BackendError, match="NaN or infinite"):
         in_int8(program, layers, Calibration([broken]))
     with pytest.raises(BackendError, match="every layer of this graph would stay in floats"):
-        in_int8(program, layers, Calibration([images(16, channels=32)]).relieved())
+        in_int8(program, layers, Calibration([images(16, channels=32)]), INT8.with_more_in_floats)
 
 
 def test_nothing_but_zeros_has_levels_too(floats):

@@ -11,6 +11,7 @@ from headrace.runtime.capture.programs import runnable
 from headrace.runtime.lowering.layout import channels_last
 from headrace.runtime.lowering.precision import in_precision
 from headrace.runtime.passes import discover, run_passes
+from headrace.specs import BF16, FP32
 
 
 class Views(nn.Module):
@@ -101,7 +102,7 @@ def test_the_reference_and_the_portable_graph_know_nothing_of_it(conv_net, tmp_p
     captured = run_passes(capture(conv_net, torch.randn(2, 3, 8, 8)))[0]
     assert "channels_last" not in [item.name for item in discover()]
     eager = backends.get("eager")
-    for precision, some in (("fp32", 0), ("bf16", 1)):
+    for precision, some in ((FP32, 0), (BF16, 1)):
         target = Target(precision=precision)
         (name,) = eager.prepare(captured, target, tmp_path)
         assert len(conversions(torch.export.load(tmp_path / name))) == some

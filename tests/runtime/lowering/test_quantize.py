@@ -13,6 +13,7 @@ from headrace.runtime.capture.capture import capture
 from headrace.runtime.lowering.portable import write_onnx
 from headrace.runtime.lowering.quantize import write_int8
 from headrace.runtime.passes import run_passes
+from headrace.specs import INT8
 
 
 class Residual(nn.Module):
@@ -53,10 +54,10 @@ def written(module, rows, directory, level=0):
     torch.manual_seed(0)
     captured = capture(module.eval(), torch.from_numpy(rows[:2]))
     write_onnx(run_passes(captured)[0], directory)
-    calibration = Calibration([rows])
+    precision = INT8
     for _ in range(level):
-        calibration = calibration.relieved()
-    (name,) = write_int8(directory, calibration)
+        precision = precision.with_more_in_floats
+    (name,) = write_int8(directory, Calibration([rows]), precision)
     return onnx.load(directory / name)
 
 
@@ -138,10 +139,10 @@ def test_the_images_run_once_for_all_levels(tmp_path, rows):
     write_onnx(captured, tmp_path)
     calibration = Calibration([rows])
     write_int8(tmp_path, calibration)
-    assert calibration.statistics
-    known = dict(calibration.statistics)
-    write_int8(tmp_path, calibration.relieved())
-    assert all(calibration.statistics[name] is spread for name, spread in known.items())
+    assert calibration.of_portable
+    known = dict(calibration.of_portable)
+    write_int8(tmp_path, calibration, INT8.with_more_in_floats)
+    assert all(calibration.of_portable[name] is spread for name, spread in known.items())
 
 
 def test_a_graph_without_layers_to_quantise_is_refused(tmp_path, rows):

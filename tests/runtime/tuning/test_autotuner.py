@@ -15,10 +15,11 @@ from headrace.runtime.base.session import Target
 from headrace.runtime.capture.capture import capture
 from headrace.runtime.passes import run_passes
 from headrace.runtime.tuning import autotuner as tune
-from headrace.runtime.tuning.candidate import Trial
+from headrace.runtime.tuning.candidate import Candidate
 from headrace.runtime.tuning.source import CapturedSource
+from headrace.specs import BF16, FP8, FP16, FP32, INT8, INT8_BF16
 
-HAVE_BF16 = backends.get("openvino").supports(SimpleNamespace(device="cpu", precision="bf16")) is None
+HAVE_BF16 = backends.get("openvino").supports(SimpleNamespace(device="cpu", precision=BF16)) is None
 
 
 @pytest.fixture
@@ -46,7 +47,9 @@ def images():
 
 
 def statuses(plan, bucket=1):
-    return {(item.backend, item.precision): item.status for item in plan.measurements if item.bucket == bucket}
+    return {
+        (item.choice.backend, item.choice.precision.name): item.status for item in plan.measurements if item.bucket == bucket
+    }
 
 
 def test_every_candidate_is_in_the_plan_with_its_outcome(conv_net, tuned):
@@ -61,7 +64,7 @@ def test_every_candidate_is_in_the_plan_with_its_outcome(conv_net, tuned):
         winner = min(
             (item for item in plan.measurements if item.bucket == bucket and item.median_ms), key=lambda item: item.median_ms
         )
-        assert plan.choice(bucket).backend == winner.backend
+        assert plan.choice(bucket).backend == winner.choice.backend
     for item in plan.measurements:
         assert item.why or item.status == "won"
         if item.status in ("won", "lost"):
@@ -76,15 +79,15 @@ def test_every_candidate_is_in_the_plan_with_its_outcome(conv_net, tuned):
 def test_what_the_time_does_not_allow_is_skipped_and_says_so(conv_net, tuned):
     plan = tuned(conv_net, max_tuning_seconds=1e-3)
     skipped = [item for item in plan.measurements if item.status == "skipped"]
-    assert ("inductor", "fp32") in {(item.backend, item.precision) for item in skipped}
+    assert ("inductor", "fp32") in {(item.choice.backend, item.choice.precision.name) for item in skipped}
     assert all("max_tuning_seconds=0.001" in item.why for item in skipped)
-    assert any(item.status in ("won", "lost") and item.backend != "eager" for item in plan.measurements)
+    assert any(item.status in ("won", "lost") and item.choice.backend != "eager" for item in plan.measurements)
     assert plan.choice(4) == plan.choice(1)
 
 
 def test_lossless_candidates_only_without_images(conv_net, tuned):
     plan = tuned(conv_net, max_tuning_seconds=5)
-    assert {item.precision for item in plan.measurements} == {"fp32"}
+    assert {item.choice.precision for item in plan.measurements} == {FP32}
 
 
 def test_a_zero_head_never_passes_and_eager_runs_it(conv_net, tuned, images):
@@ -92,11 +95,13 @@ def test_a_zero_head_never_passes_and_eager_runs_it(conv_net, tuned, images):
     for given in (None, images):
         plan = tuned(conv_net, images=given, max_tuning_seconds=1)
         assert {choice.backend for choice in plan.choices.values()} == {"eager"}
-        assert {choice.precision for choice in plan.choices.values()} == {"fp32"}
+        assert {choice.precision for choice in plan.choices.values()} == {FP32}
         records = [item.parity for item in plan.measurements if item.parity is not None]
         assert records
         assert not any(record.passed for record in records)
-        others = [item for item in plan.measurements if item.backend != "eager" and item.precision != "fp16"]  # for GPUs
+        others = [
+            item for item in plan.measurements if item.choice.backend != "eager" and item.choice.precision != FP16
+        ]  # for GPUs
         tried = [item for item in others if item.status != "skipped"]  # a second is not enough for all of them everywhere
         assert tried
         assert all(item.status == "refused" and "does not depend on its input" in item.why for item in tried)
@@ -177,9 +182,9 @@ def test_bf16_is_judged_on_images_and_labels(conv_net, tuned, images):
 def test_only_a_lossy_candidate_that_would_win_is_judged(conv_net, tuned, images):
     plan = tuned(conv_net, images=images, max_tuning_seconds=8)
     for item in plan.measurements:
-        if item.precision == "bf16" and item.status in ("won", "refused"):
+        if item.choice.precision == BF16 and item.status in ("won", "refused"):
             assert item.parity.rows == 72  # the others set the ranges of int8
-        if item.precision == "bf16" and item.parity is None:
+        if item.choice.precision == BF16 and item.parity is None:
             assert item.why
 
 
@@ -198,8 +203,8 @@ def test_too_few_images_refuse_a_lossy_precision(conv_net, tuned, images):
 
 def test_fp8_is_tried_on_gpus_alone(conv_net, tuned, images):
     plan = tuned(conv_net, images=images, max_tuning_seconds=1)
-    (item,) = (item for item in plan.measurements if item.bucket == 1 and item.precision == "fp8")
-    assert (item.backend, item.status, item.why) == ("inductor", "skipped", "fp8 is for GPUs; on a CPU use int8")
+    (item,) = (item for item in plan.measurements if item.bucket == 1 and item.choice.precision == FP8)
+    assert (item.choice.backend, item.status, item.why) == ("inductor", "skipped", "fp8 is for GPUs; on a CPU use int8")
     with pytest.raises(BackendError, match="no backend here can run fp8 on cpu: fp8 is for GPUs"):
         tuned(conv_net, precision="fp8")
 
@@ -260,7 +265,7 @@ def test_int8_is_judged_on_images_that_did_not_calibrate(tuned, coloured):
     pinned = {"precision": "int8", "backend": "onnxruntime", "buckets": (2,)}
     plan = tuned(NearestColour(), images=coloured, **pinned)
     (won,) = (item for item in plan.measurements if item.status == "won")
-    assert (won.precision, won.parity.rows) == ("int8", 72)
+    assert (won.choice.precision, won.parity.rows) == (INT8, 72)
     assert won.parity.top1_agreement >= 0.995
     assert plan.choice(2).files == ("model-int8.onnx",)
     given = tuned(NearestColour(), images=coloured, calibration=coloured[:20], **pinned)
@@ -271,7 +276,7 @@ def test_int8_without_images_says_what_it_needs(conv_net, tuned, images):
     with pytest.raises(BackendError, match="calibration images, or at least 80 images"):
         tuned(conv_net, precision="int8")
     plan = tuned(conv_net, images=images[:79], max_tuning_seconds=5, buckets=(1,))
-    assert {item.why for item in plan.measurements if item.precision == "int8"} == {
+    assert {item.why for item in plan.measurements if item.choice.precision == INT8} == {
         "int8 takes its ranges from real images: give calibration images, or at least 80 images (got 79)"
     }
 
@@ -319,13 +324,13 @@ def test_on_a_gpu_what_takes_long_begins_with_what_tensor_cores_compute():
     def order(device):
         names = {"cpu": ("eager", "inductor"), "cuda": ("eager", "inductor", "kernels")}[device]
         found = [backends.get(name) for name in names]
-        trials = [
-            Trial(backend, Target(device=device, precision=precision), Choice(backend=backend.name, precision=precision))
-            for precision in ("fp32", "bf16", "fp16", "int8+bf16")
+        candidates = [
+            Candidate(backend, Target(device=device, precision=precision), Choice(backend=backend.name, precision=precision))
+            for precision in (FP32, BF16, FP16, INT8_BF16)
             for backend in found
             if precision in backend.precisions
         ]
-        return [str(trial.choice) for trial in sorted(trials, key=tune._urgency)]
+        return [str(candidate.choice) for candidate in sorted(candidates, key=tune._urgency)]
 
     assert order("cuda")[:6] == ["eager fp32", "eager bf16", "eager fp16", "inductor bf16", "kernels bf16", "kernels int8+bf16"]
     assert order("cuda")[-2:] == ["inductor fp32", "kernels fp32"]

@@ -17,7 +17,7 @@ from headrace.runtime.artifact.plan import Plan
 from headrace.runtime.images.image_folder import read_images
 from headrace.runtime.inspect.plan_table import plan_table
 from headrace.runtime.tuning.retune import retune
-from headrace.specs import Labels, Preprocessing, Resize
+from headrace.specs import FP32, INT8, Labels, Preprocessing, Resize
 
 LABELS = ["ant", "bee", "cat", "dog", "elk"]
 STEPS = Preprocessing(geometry=(Resize(size=(16, 16)),), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
@@ -52,7 +52,7 @@ def test_a_plan_for_this_machine_is_added_and_the_answers_stay(folder, conv_net)
     assert [item.to_json() for item in artifact.plans] == [plan.to_json()]  # the one of this machine is replaced
     assert (folder / "config.pbtxt").read_text() == config
     assert seen == sorted(seen)
-    names = {item.backend: item for item in plan.measurements}
+    names = {item.choice.backend: item for item in plan.measurements}
     assert names["eager"].status == names["inductor"].status == "skipped"
     assert "needs the model itself" in names["eager"].why
     rows = torch.randn(3, 3, 16, 16)
@@ -83,9 +83,9 @@ def test_plans_of_other_machines_and_their_files_stay(folder, photos):
 
 def test_images_judge_and_calibrate(folder, photos):
     _, plan = retune(folder, GraphConfig(**QUICK), images=photos)
-    judged = [item.parity for item in plan.measurements if item.precision != "fp32" and item.parity is not None]
+    judged = [item.parity for item in plan.measurements if item.choice.precision != FP32 and item.parity is not None]
     assert all(record.rows == 90 for record in judged)
-    assert {item.precision for item in plan.measurements} >= {"fp32", "int8"}
+    assert {item.choice.precision for item in plan.measurements} >= {FP32, INT8}
 
 
 def test_images_are_read_as_the_server_reads_them_with_their_classes(photos):

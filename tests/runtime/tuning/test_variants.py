@@ -25,7 +25,7 @@ from headrace.runtime.lowering.uint8_input import with_preprocessing
 from headrace.runtime.passes import run_passes
 from headrace.runtime.tuning import variants
 from headrace.runtime.tuning.variants import FORMS, _held_to, _why_not, write_variants
-from headrace.specs import Preprocessing, Resize, Signature, TensorSpec
+from headrace.specs import BF16, FP16, FP32, INT8, Precision, Preprocessing, Resize, Signature, TensorSpec
 
 PREPROCESSING = Preprocessing(geometry=(Resize(size=(16, 16)),), mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3))
 
@@ -66,15 +66,17 @@ def int8_wins(module, packaged, pictures):
     files = packaged.parent / "files"
     files.mkdir()
     (files / "model.onnx").write_bytes((artifact.path / "model.onnx").read_bytes())
-    choice = Choice(backend="onnxruntime", precision="int8", files=("model-int8.onnx",))
+    choice = Choice(backend="onnxruntime", precision=INT8, files=("model-int8.onnx",))
 
     def measured(precision, bucket, status, milliseconds, why=""):
-        backend = "eager" if precision == "bf16" else "onnxruntime"
-        return Measurement(backend=backend, precision=precision, bucket=bucket, status=status, median_ms=milliseconds, why=why)
+        backend = "eager" if precision == BF16 else "onnxruntime"
+        return Measurement(
+            choice=Choice(backend=backend, precision=precision), bucket=bucket, status=status, median_ms=milliseconds, why=why
+        )
 
     graph = run_passes(capture(module, torch.zeros(2, 3, 16, 16)))[0]
     ranges = Calibration([rows_of(np.stack([np.asarray(Image.open(path)) for path in pictures]))])
-    target = Target(precision="int8")
+    target = Target(precision=INT8)
     assert backends.get("onnxruntime").prepare(replace(graph, calibration=ranges), target, files) == list(choice.files)
     return write_artifact(
         packaged.parent / "other" / "net",
@@ -112,7 +114,7 @@ def test_every_form_computes_what_the_module_computes(conv_net, packaged, tmp_pa
     rows = rows_of(pixels)
     expected = conv_net(torch.from_numpy(rows)).detach().numpy()
     told = []
-    made = write_variants(conv_net, packaged, tmp_path / "out", tell=lambda fraction, text: told.append(fraction))
+    made = write_variants(conv_net, packaged, tmp_path / "out", report=lambda fraction, text: told.append(fraction))
     assert [variant.form for variant in made] == list(FORMS)
     assert told == sorted(told)
     for variant in made:
@@ -139,7 +141,7 @@ def test_int8_of_pixels_is_calibrated_with_the_given_images(conv_net, packaged, 
     made = {variant.form: variant for variant in write_variants(conv_net, other, tmp_path / "out", images=images(tmp_path))}
     assert made["precision"].runs == "eager bf16"
     assert made["int8"].runs == "onnxruntime int8"
-    assert load_artifact(made["compiled"].models / "net").plan_here().choices[4].precision == "fp32"
+    assert load_artifact(made["compiled"].models / "net").plan_here().choices[4].precision == FP32
     pixels = np.random.default_rng(2).integers(0, 256, (4, 16, 16, 3), dtype=np.uint8)
     rows = rows_of(pixels)
     expected = conv_net(torch.from_numpy(rows)).detach().numpy()
@@ -164,44 +166,37 @@ def test_a_form_that_answers_something_else_is_none(conv_net, packaged, tmp_path
 
 
 def test_a_plan_is_held_to_precisions_by_its_own_measurements():
-    def measured(precision, bucket, status, milliseconds, variant="", why=""):
-        return Measurement(
-            backend="openvino",
-            precision=precision,
-            bucket=bucket,
-            status=status,
-            median_ms=milliseconds,
-            variant=variant,
-            why=why,
-        )
+    def measured(precision, bucket, status, milliseconds, batch=None, why=""):
+        choice = Choice(backend="openvino", precision=precision, batch=batch)
+        return Measurement(choice=choice, bucket=bucket, status=status, median_ms=milliseconds, why=why)
 
-    int8, fp32 = Choice(backend="openvino", precision="int8"), Choice(backend="openvino", precision="fp32")
+    int8, fp32 = Choice(backend="openvino", precision=INT8), Choice(backend="openvino", precision=FP32)
     plan = Plan(
         fingerprint={},
         choices={1: int8, 2: int8, 8: fp32},
         measurements=(
-            measured("fp32", 1, "lost", 5.0),
-            measured("fp32", 1, "lost", 4.0, "fixed batch"),
-            measured("bf16", 1, "refused", 2.0, why="top-1 agreement is 90 %"),
-            measured("int8", 1, "won", 1.0),
-            measured("int8", 2, "won", 1.0),
-            measured("fp32", 8, "won", 1.0),
+            measured(FP32, 1, "lost", 5.0),
+            measured(FP32, 1, "lost", 4.0, 1),
+            measured(BF16, 1, "refused", 2.0, why="top-1 agreement is 90 %"),
+            measured(INT8, 1, "won", 1.0),
+            measured(INT8, 2, "won", 1.0),
+            measured(FP32, 8, "won", 1.0),
         ),
     )
-    fixed = Choice(backend="openvino", precision="fp32", batch=1)
+    fixed = Choice(backend="openvino", precision=FP32, batch=1)
     # Batch 2 was measured in int8 only, and does as its nearest neighbour, which cannot be a session for batch 1 alone.
-    assert _held_to(plan, ("fp32",)) == {1: fixed, 2: fp32, 8: fp32}
-    assert _held_to(plan, ("fp32", "bf16")) == _held_to(plan, ("fp32",))
-    assert _held_to(plan, ("fp32", "int8")) == plan.choices
-    assert "top-1 agreement is 90 %" in _why_not(plan, ("bf16",))
-    assert _held_to(plan, ("fp16",)) is None
+    assert _held_to(plan, (FP32,)) == {1: fixed, 2: fp32, 8: fp32}
+    assert _held_to(plan, (FP32, BF16)) == _held_to(plan, (FP32,))
+    assert _held_to(plan, (FP32, INT8)) == plan.choices
+    assert "top-1 agreement is 90 %" in _why_not(plan, (BF16,))
+    assert _held_to(plan, (FP16,)) is None
 
 
 def test_a_measurement_reads_its_choice_back():
-    choice = Choice(backend="openvino", precision="int8", batch=8, streams=2, variant="25% of layers in floats")
-    name = str(choice).removeprefix("openvino int8, ")
-    one = Measurement(backend="openvino", precision="int8", bucket=8, status="won", variant=name)
-    assert one.as_choice() == choice
+    choice = Choice(backend="openvino", precision=Precision("int8", in_floats=0.25), batch=8, streams=2)
+    one = Measurement(choice=choice, bucket=8, status="won").to_json()
+    assert (one["precision"], one["variant"]) == ("int8", "25% of layers in floats, fixed batch, 2 streams")
+    assert Measurement.from_json(one).choice == choice
 
 
 def test_a_model_of_pixels_is_refused(conv_net, tmp_path):

@@ -24,7 +24,7 @@ from headrace.runtime.base.fingerprint import fingerprint
 from headrace.serving.bench.reporting.caveats import TRIES
 from headrace.serving.bench.run import BenchConfig, bench
 from headrace.serving.bench.servers import Service
-from headrace.specs import Preprocessing, Resize, Signature, TensorSpec
+from headrace.specs import FP32, Preprocessing, Resize, Signature, TensorSpec
 
 WEIGHT = 4 * np.eye(3, dtype=np.float32)
 PREPROCESSING = Preprocessing(
@@ -59,7 +59,7 @@ def write_model(folder, name="colours", *, preprocessing=PREPROCESSING):
     files = folder / f"{name}-files"
     files.mkdir(parents=True)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), files / "model.onnx")
-    choice = Choice(backend="onnxruntime", precision="fp32", files=("model.onnx",))
+    choice = Choice(backend="onnxruntime", precision=FP32, files=("model.onnx",))
     write_artifact(
         folder / "models" / name,
         name=name,

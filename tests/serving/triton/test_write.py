@@ -20,8 +20,9 @@ from headrace.runtime.base.fingerprint import fingerprint
 from headrace.serving.triton.lint import lint
 from headrace.serving.triton.production import Settings
 from headrace.serving.triton.write import write
+from headrace.specs import BF16, FP16, FP32, INT8
 
-ORT = Choice(backend="onnxruntime", precision="fp32", files=("model.onnx",))
+ORT = Choice(backend="onnxruntime", precision=FP32, files=("model.onnx",))
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_it_may_be_written_again(packaged, tmp_path):
 
 
 def test_what_triton_cannot_run_is_said(packaged, tmp_path):
-    openvino = Choice(backend="openvino", precision="bf16", files=("model.onnx",))
+    openvino = Choice(backend="openvino", precision=BF16, files=("model.onnx",))
     written = write(packaged({1: ORT, 8: openvino}), tmp_path / "out", Settings())
     assert "batches of 8 with openvino bf16" in caveats(written)
     assert "runs model.onnx in fp32" in caveats(written)
@@ -110,7 +111,7 @@ def test_what_triton_cannot_run_is_said(packaged, tmp_path):
 
 def test_a_graph_of_the_plans_own(packaged, tmp_path):
     """int8 by ONNX Runtime is a file that Triton can open too, so the answers stay those of the plan."""
-    int8 = Choice(backend="onnxruntime", precision="int8", files=("model.int8.onnx",))
+    int8 = Choice(backend="onnxruntime", precision=INT8, files=("model.int8.onnx",))
     written = write(packaged({1: int8, 8: int8}, extra=["model.int8.onnx"]), tmp_path / "out", Settings())
     assert message(tmp_path / "out").default_model_filename == "model.int8.onnx"
     assert "Triton opens model.int8.onnx, as the plan does" in caveats(written)
@@ -118,7 +119,7 @@ def test_a_graph_of_the_plans_own(packaged, tmp_path):
 
 
 def test_a_graph_for_some_sizes_only_is_not_taken(packaged, tmp_path):
-    int8 = Choice(backend="onnxruntime", precision="int8", files=("model.int8.onnx",))
+    int8 = Choice(backend="onnxruntime", precision=INT8, files=("model.int8.onnx",))
     written = write(packaged({1: ORT, 8: int8}, extra=["model.int8.onnx"]), tmp_path / "out", Settings())
     assert not message(tmp_path / "out").default_model_filename
     assert "batches of 8 with onnxruntime int8" in caveats(written)
@@ -137,7 +138,7 @@ def test_cuda(packaged, tmp_path):
 
 
 def test_tensorrt(packaged, tmp_path):
-    fp16 = Choice(backend="tensorrt", precision="fp16", files=("model.onnx",))
+    fp16 = Choice(backend="tensorrt", precision=FP16, files=("model.onnx",))
     models = packaged({1: fp16, 4: fp16}, device="cuda")
     written = write(models, tmp_path / "out", Settings(device="tensorrt", engine_cache="/var/cache/engines"))
     (accelerator,) = message(tmp_path / "out").optimization.execution_accelerators.gpu_execution_accelerator

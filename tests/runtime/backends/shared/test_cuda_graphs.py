@@ -10,6 +10,7 @@ from headrace.runtime.backends.shared.cuda_graphs import MOST_ROWS, CudaRecorder
 from headrace.runtime.backends.shared.torch_session import TorchSession
 from headrace.runtime.base.session import Target
 from headrace.runtime.capture.capture import capture
+from headrace.specs import Precision
 
 
 class Recorder:
@@ -121,7 +122,7 @@ def test_cuda_graphs_compute_what_the_function_computes():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no usable CUDA device on this machine")
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-3), ("bf16", 5e-2), ("fp16", 1e-2)])
 def test_inductor_replays_its_kernels_on_a_gpu(conv_net, tmp_path, precision, tolerance):
-    backend, target = backends.get("inductor"), Target(device="cuda", precision=precision)
+    backend, target = backends.get("inductor"), Target(device="cuda", precision=Precision(precision))
     session = backend.open(tmp_path, target, backend.prepare(capture(conv_net, torch.randn(2, 3, 20, 12)), target, tmp_path))
     for rows in (1, 2, 5, 9):
         images = torch.randn(rows, 3, 20, 12)

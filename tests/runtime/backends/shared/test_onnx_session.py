@@ -14,6 +14,7 @@ from headrace.runtime.backends.shared.onnx_session import open_onnx
 from headrace.runtime.base.session import Target
 from headrace.runtime.capture.capture import capture
 from headrace.runtime.lowering.portable import write_onnx
+from headrace.specs import FP16
 
 
 class Mixed(nn.Module):
@@ -76,7 +77,7 @@ def test_a_provider_that_is_not_there_is_an_error_and_no_silent_fallback(folder)
     from headrace.runtime import backends
 
     backend = backends.get("tensorrt")
-    assert "pip install onnxruntime-gpu tensorrt" in backend.supports(Target(device="cuda", precision="fp16"))
+    assert "pip install onnxruntime-gpu tensorrt" in backend.supports(Target(device="cuda", precision=FP16))
     assert "does not run on cpu" in backend.supports(Target())
     with pytest.raises(BackendError, match="onnxruntime-gpu"):
         backend.open(folder, Target(device="cuda"), ["model.onnx"])

@@ -14,6 +14,7 @@ from headrace.serving.bench.reporting.caveats import answer_caveats, count_error
 from headrace.serving.bench.reporting.plots import bench_plot
 from headrace.serving.bench.reporting.report import bench_report, summary_table
 from headrace.serving.bench.reporting.result import Agreement, BenchResult, Measurement, Spread
+from headrace.specs import FP32
 
 
 def load(rate=100.0, *, p50=10.0, p99=20.0, errors=None, answers=(0, 1, 2), samples=500, cpu=20.0):
@@ -150,7 +151,7 @@ def test_the_plot_and_the_table_stand_a_service_that_answered_nothing():
 def plan(*, portable=False):
     return Plan(
         fingerprint={},
-        choices={1: Choice(backend="onnxruntime", precision="fp32")},
+        choices={1: Choice(backend="onnxruntime", precision=FP32)},
         portable=portable,
         reason="no plan was measured",
     )
