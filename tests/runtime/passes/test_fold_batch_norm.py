@@ -174,3 +174,10 @@ def test_passes_are_found_by_file_name():
     names = [item.name for item in discover()]
     assert "fold_batch_norm" in names
     assert len(set(names)) == len(names)
+
+
+def test_a_disabled_pass_leaves_the_graph_alone_and_says_so(conv_net):
+    captured = dataclasses.replace(capture(conv_net, torch.randn(2, 3, 8, 8)), disabled=("fold_batch_norm",))
+    result, records = run_passes(captured, [PASS])
+    assert result is captured
+    assert [(record.name, record.status) for record in records] == [("fold_batch_norm", "disabled")]

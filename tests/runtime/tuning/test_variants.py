@@ -92,7 +92,7 @@ def int8_wins(module, packaged, pictures):
                 measurements=tuple(
                     measured(precision, bucket, status, time)
                     for bucket in (1, 4)
-                    for precision, status, time in (("fp32", "lost", 3.0), ("bf16", "lost", 2.0), ("int8", "won", 1.0))
+                    for precision, status, time in ((FP32, "lost", 3.0), (BF16, "lost", 2.0), (INT8, "won", 1.0))
                 ),
             )
         ],
