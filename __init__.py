@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from ._version import __version__
+
 __all__ = ["Graph", "GraphConfig", "__version__", "compile", "evaluation_step", "load", "migrate", "training_step"]
 
 if TYPE_CHECKING:

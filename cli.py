@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import __version__
+from ._version import __version__
 from .console import print_error
 from .errors import HeadraceError
 from .migrate.cli import compile_, migrate, rules, run, undo

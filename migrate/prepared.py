@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__
+from .._version import __version__
 from ..errors import MigrateError
 from .api import migrate
 from .stages.copy_tree import MARKER, is_environment

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ... import __version__
+from ..._version import __version__
 from ...errors import ArtifactError, BackendError
 from ...specs import FP32, Labels, Preprocessing, Signature
 from .. import backends
@@ -73,12 +73,12 @@ class Artifact:
         for plan in self.plans:
             if matches(plan.fingerprint, here):
                 return plan
-        refusals = []
+        rejections = []
         for choice in _PORTABLE:
             if not set(choice.files) <= set(self.files):
                 continue
-            refusal = backends.get(choice.backend).supports(Target())
-            if refusal is None:
+            rejection = backends.get(choice.backend).supports(Target())
+            if rejection is None:
                 buckets = self.plans[0].buckets if self.plans else (1,)
                 return Plan(
                     fingerprint=here,
@@ -86,8 +86,8 @@ class Artifact:
                     portable=True,
                     reason=f"{self._why_not_measured(here)}; {choice} is the portable choice, measure here for a faster one",
                 )
-            refusals.append(refusal)
-        raise BackendError(f"nothing here can run {self.name}: {'; '.join(refusals) or 'it has no portable graph'}")
+            rejections.append(rejection)
+        raise BackendError(f"nothing here can run {self.name}: {'; '.join(rejections) or 'the model has no portable graph'}")
 
     def open(self, batch: int | None = None, *, threads: int | None = None, ordinal: int | None = None) -> Session:
         """A session of the plan's choice for batches of that many rows (None: for its largest bucket).

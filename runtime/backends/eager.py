@@ -67,7 +67,7 @@ class EagerBackend:
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
         import torch
 
-        from ..base.silence import quiet
+        from ..base.silence import silence
         from ..capture.programs import read_program
         from .shared.torch_session import open_session
 
@@ -75,7 +75,7 @@ class EagerBackend:
             raise BackendError(why)
         path = directory / files[0]
         try:
-            with quiet("torch"):
+            with silence("torch"):
                 module: Any = read_program(path, target).module(check_guards=False)
         except Exception as error:
             raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error

@@ -57,7 +57,7 @@ class InductorBackend:
         import torch
         from torch._inductor import aoti_compile_and_package
 
-        from ..base.silence import quiet
+        from ..base.silence import silence
         from ..capture.capture import MAX_BATCH
         from ..capture.programs import at_batch, isolated, on_device
         from ..lowering.fp8 import FP8 as FP8_PASS
@@ -70,7 +70,7 @@ class InductorBackend:
             return [name]
         aside = directory / f".{os.getpid()}-{name}"
         try:
-            with quiet("torch"), torch.no_grad():
+            with silence("torch"), torch.no_grad():
                 program = isolated(on_device(graph.program, target.device))
                 if target.precision.lossy:
                     passes = [half_precision(target.precision.rest), CHANNELS_LAST]
@@ -95,7 +95,7 @@ class InductorBackend:
         import torch
         from torch._inductor import aoti_load_package
 
-        from ..base.silence import quiet
+        from ..base.silence import silence
         from .shared.torch_session import open_session
 
         path = directory / files[0]
@@ -103,7 +103,7 @@ class InductorBackend:
         # Loading onto another device makes that the current one.
         kept = contextlib.nullcontext() if target.ordinal is None else torch.cuda.device(target.ordinal)
         try:
-            with quiet("torch"), kept:
+            with silence("torch"), kept:
                 # The package's own bookkeeping between threads cannot be recorded; a session has one thread anyway.
                 alone = target.device == "cuda"
                 function: Any = aoti_load_package(str(path), run_single_threaded=alone, device_index=ordinal)

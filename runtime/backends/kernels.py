@@ -125,7 +125,7 @@ class KernelsBackend:
         import torch
 
         from ... import kernels
-        from ..base.silence import quiet
+        from ..base.silence import silence
         from ..capture.programs import read_program
         from .shared.torch_session import open_session
 
@@ -133,7 +133,7 @@ class KernelsBackend:
         wanted = _kernels_in(directory, files)
         kernels.discover()  # registers the operators that the program names
         try:
-            with quiet("torch"):
+            with silence("torch"):
                 program = read_program(path, target)
                 function: Any = program.module(check_guards=False).forward
         except Exception as error:

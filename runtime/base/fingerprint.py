@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ... import __version__
+from ..._version import __version__
 
 # The instruction sets that decide which kernels and precisions are fast, by their names in /proc/cpuinfo.
 _FLAGS = (

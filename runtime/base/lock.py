@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-ALONE = threading.RLock()
+LOCK = threading.RLock()
 """Held while modules are not themselves, because they are captured (evaluation mode, tensors without memory in place of
 parameters), and while candidates are measured, which beside another would measure both."""
 
 
 @contextlib.contextmanager
-def alone(inputs: Sequence[object]) -> Iterator[None]:
+def locked(inputs: Sequence[object]) -> Iterator[None]:
     """Alone in the process, and without an autocast of the caller's: precisions are the plan's to choose."""
     devices = {value.device.type for value in inputs if isinstance(value, torch.Tensor)}
-    with ALONE, contextlib.ExitStack() as stack:
+    with LOCK, contextlib.ExitStack() as stack:
         for device in devices:
             stack.enter_context(torch.autocast(device, enabled=False))
         yield

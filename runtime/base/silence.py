@@ -12,7 +12,7 @@ _LOCK = threading.RLock()
 
 
 @contextlib.contextmanager
-def quiet(*prefixes: str) -> Iterator[None]:
+def silence(*prefixes: str) -> Iterator[None]:
     """Within the block, loggers under the prefixes say only errors, and Python warnings are dropped.
 
     Levels are restored after. Logger levels belong to the process, so blocks on different threads take turns.

@@ -16,15 +16,15 @@ from torch.export import Dim, ExportedProgram
 from ...errors import CaptureError, Obstacle
 from ...specs import Signature, TensorSpec
 from ..base.calibration import Calibration
-from ..base.silence import quiet
+from ..base.silence import silence
 from ..base.structure import LEAF, Structure, flatten
 from . import obstacles
 from .behavior import in_behaviour
 from .diagnosis import diagnose, printing_suppressed
 from .graph_obstacles import in_program, written_inputs
-from .no_grad_mode import plainly
+from .no_grad_mode import no_grad_mode
 from .source_locations import of_forward
-from .state_guard import undisturbed
+from .state_guard import state_guard
 
 MAX_BATCH = 1024
 """Rows that one run of a graph accepts; torch's indexing stays in 32 bits for the usual images. Sessions split more."""
@@ -100,7 +100,7 @@ def capture(
     refuse("the module or its example inputs cannot be used", obstacles.in_arguments(module, inputs, _DTYPES))
     title = getattr(module, "captured_as", type(module).__name__)
     refuse(f"{title} cannot be captured", obstacles.in_module(module, inputs[0].device))
-    with plainly(), undisturbed(module):
+    with no_grad_mode(), state_guard(module):
         given = tuple(value.detach().clone() for value in inputs)
         example = tuple(_two_rows(value) for value in given)
         before = {name: value.detach().clone() for name, value in module.named_parameters()}
@@ -166,7 +166,7 @@ def _export(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> tuple
     shapes = (tuple({0: Dim("batch", min=1, max=MAX_BATCH)} for _ in example),)
     flat = _Flat(module)
     try:
-        with quiet("torch"), printing_suppressed():
+        with silence("torch"), printing_suppressed():
             program = torch.export.export(flat, example, dynamic_shapes=shapes, strict=False)
             if written := written_inputs(program):
                 flat = _Flat(module, written)

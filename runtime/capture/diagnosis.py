@@ -11,7 +11,7 @@ import torch
 from torch.export import draft_export
 
 from ...errors import Obstacle
-from ..base.silence import quiet
+from ..base.silence import silence
 from . import source_locations
 from .obstacles import fixed_batch, from_exception, value_needed
 from .rehearsal import rehearse
@@ -34,7 +34,7 @@ def diagnose(
 
     What draft_export found comes together with what was heard in a rehearsal. Each line is named once.
     """
-    with quiet("torch"), printing_suppressed():
+    with silence("torch"), printing_suppressed():
         drafted, errors = _drafted(flat, example, shapes)
         heard = rehearse(flat, example)
     values = [value_needed(*place) for kind, place in heard if kind == "value"]

@@ -9,7 +9,7 @@ import torch
 
 
 @contextlib.contextmanager
-def plainly() -> Iterator[None]:
+def no_grad_mode() -> Iterator[None]:
     """No gradients, no inference mode, no autocast within the block: the precision is the plan's."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))

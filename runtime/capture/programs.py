@@ -13,14 +13,14 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from ..base.session import Target
-from ..base.silence import quiet
+from ..base.silence import silence
 
 _TRACES = ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node", "torch_fn")
 
 
 def runnable(program: ExportedProgram) -> Callable[..., Sequence[torch.Tensor]]:
     """The program as a function of tensors. It shares the program's weights."""
-    with quiet("torch"):
+    with silence("torch"):
         return program.module(check_guards=False)
 
 
@@ -74,7 +74,7 @@ def on_device(program: ExportedProgram, device: str) -> ExportedProgram:
         return program
     from torch.export.passes import move_to_device_pass
 
-    with quiet("torch"):
+    with silence("torch"):
         return move_to_device_pass(copy.deepcopy(program), device)
 
 
@@ -91,7 +91,7 @@ def anonymous(program: ExportedProgram) -> ExportedProgram:
 def write_program(program: ExportedProgram, path: Path) -> None:
     """Write a program to a file. Through memory: where torch itself finds the disk full, it ends the process."""
     buffer = io.BytesIO()
-    with quiet("torch"):
+    with silence("torch"):
         torch.export.save(program, buffer)
     path.write_bytes(buffer.getbuffer())
 
@@ -106,7 +106,7 @@ def isolated(program: ExportedProgram) -> ExportedProgram:
     """The program with a shape environment of its own. Copies share one, and compiling a copy may add guards to it
     (inductor was seen to add `batch < 16`) that the original would then be held to."""
     buffer = io.BytesIO()
-    with quiet("torch"):
+    with silence("torch"):
         torch.export.save(anonymous(program), buffer)
         buffer.seek(0)
         return torch.export.load(buffer)
@@ -118,5 +118,5 @@ def at_batch(program: ExportedProgram, rows: int, most: int) -> ExportedProgram:
     given, _ = program.example_inputs
     example = tuple(value.new_zeros((rows, *value.shape[1:])) for value in given)
     batch = torch.export.Dim("batch", min=1, max=most)
-    with quiet("torch"):
+    with silence("torch"):
         return torch.export.export(runnable(program), example, dynamic_shapes=tuple({0: batch} for _ in example))

@@ -16,7 +16,7 @@ _CONTAINERS = (list, dict, set, collections.deque)
 
 
 @contextlib.contextmanager
-def undisturbed(module: torch.nn.Module) -> Iterator[None]:
+def state_guard(module: torch.nn.Module) -> Iterator[None]:
     """Evaluation mode within the block; after it, whatever happened, the module and all random generators are as they were.
 
     Put back are modes, attributes, lists and dicts in attributes (hooks are such), submodules, and the values of parameters,

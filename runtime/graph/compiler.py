@@ -16,7 +16,7 @@ from ...errors import BackendError, ParityError
 from ...specs import Preprocessing
 from ..artifact.plan import Plan
 from ..base.config import GraphConfig
-from ..base.lock import alone
+from ..base.lock import locked
 from ..base.passes import PassRecord
 from ..capture.capture import CapturedGraph, capture, input_names
 from ..inspect.journal import Journal, measurements_text, operations_text, passes_text, plan_text
@@ -24,7 +24,7 @@ from ..lowering.uint8_input import as_rows, with_preprocessing
 from ..tuning.autotuner import Progress, tune
 from ..tuning.cache import Cached, cache_key, look_up, store
 from ..tuning.source import CapturedSource
-from .judging_data import GivenImages
+from .judging_data import JudgingData
 from .runner import Runner
 from .watch import Watch
 
@@ -85,7 +85,7 @@ class Compiler:
     """
 
     config: GraphConfig
-    given: GivenImages
+    judging: JudgingData
     preprocessing: Preprocessing | None
     journal: Journal
 
@@ -93,15 +93,15 @@ class Compiler:
         """Capture for inputs like these. Raises CaptureError."""
         names, inside = input_names(computation.source_of_forward, len(inputs)), self.preprocessing
         begin = time.perf_counter()
-        with alone(inputs):
+        with locked(inputs):
             if inside is None:
                 captured = capture(computation, inputs, names=names)
             else:
                 rows = [as_rows(value, inside) for value in inputs]
                 captured = with_preprocessing(capture(computation, rows, names=names), inside)
-        self.journal.say(1, f"captured in {time.perf_counter() - begin:.2f} s")
+        self.journal.report(1, f"captured in {time.perf_counter() - begin:.2f} s")
         if self.journal.level >= 3:
-            self.journal.say(3, f"operations captured:\n{operations_text(captured.program.graph.nodes)}")
+            self.journal.report(3, f"operations captured:\n{operations_text(captured.program.graph.nodes)}")
         return replace(captured, disabled=self.config.disable_passes)
 
     def compile(
@@ -124,15 +124,15 @@ class Compiler:
         folder = tempfile.TemporaryDirectory(prefix="headrace-")
         directory = Path(folder.name)
         # A call may use what an earlier process measured; whoever compiles ahead asks for a measurement.
-        key = cache_key(captured, config) if not ahead and stale is None and not self.given.images else None
+        key = cache_key(captured, config) if not ahead and stale is None and not self.judging.images else None
         try:
             cached = look_up(key, directory) if key is not None else None
             if cached is not None and (self.config.buckets is None or set(self.config.buckets) <= set(cached.plan.choices)):
                 plan, records, how = cached.plan, cached.passes, "as an earlier process measured"
             else:
-                with alone(captured.example):
+                with locked(captured.example):
                     source = CapturedSource.of(captured)
-                self.journal.say(1, f"passes: {passes_text(source.passes)}")
+                self.journal.report(1, f"passes: {passes_text(source.passes)}")
                 keep = stale.plan if stale else None
                 plan, how = self._tuned(source, config, directory, device, progress, keep)
                 records = source.records(plan)
@@ -141,7 +141,7 @@ class Compiler:
         except BaseException:
             folder.cleanup()
             raise
-        self._tell(plan, plan.buckets, how, begin)
+        self._report(plan, plan.buckets, how, begin)
         return Compiled(captured, records, plan, Runner(captured.signature, plan, directory), folder, watch, key)
 
     def extend_for_call(self, compiled: Compiled, rows: int) -> None:
@@ -173,12 +173,12 @@ class Compiler:
         )
         if compiled.key is not None:
             store(compiled.key, Cached(compiled.plan, compiled.passes), runner.directory)
-        self._tell(more, lacking, how, begin)
+        self._report(more, lacking, how, begin)
 
-    def _tell(self, plan: Plan, buckets: Sequence[int], how: str, begin: float) -> None:
-        self.journal.say(1, f"planned in {time.perf_counter() - begin:.2f} s, {how}: {plan_text(plan, buckets)}")
+    def _report(self, plan: Plan, buckets: Sequence[int], how: str, begin: float) -> None:
+        self.journal.report(1, f"planned in {time.perf_counter() - begin:.2f} s, {how}: {plan_text(plan, buckets)}")
         if self.journal.level >= 2:
-            self.journal.say(2, f"candidates:\n{measurements_text(plan)}")
+            self.journal.report(2, f"candidates:\n{measurements_text(plan)}")
 
     def _for_a_call(self, buckets: tuple[int, ...], device: str) -> GraphConfig:
         return replace(self.config, buckets=buckets, max_tuning_seconds=min(_MOST_SECONDS, self.config.seconds(device)))
@@ -193,15 +193,15 @@ class Compiler:
         keep: Plan | None = None,
     ) -> tuple[Plan, str]:
         """The plan, and in words how it was come by."""
-        given = self.given.for_graph(source.signature)
+        judging = self.judging.for_graph(source.signature)
 
         def run(keep: Plan | None) -> Plan:
             return tune(
-                source, config, directory=directory, device=device, images=given.images,
-                labels=given.labels, calibration=given.calibration, progress=progress, keep=keep,
+                source, config, directory=directory, device=device, images=judging.images,
+                labels=judging.labels, calibration=judging.calibration, progress=progress, keep=keep,
             )  # fmt: skip
 
-        with alone(source.captured.example):
+        with locked(source.captured.example):
             if keep is None:
                 return run(None), "measured now"
             try:

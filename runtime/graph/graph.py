@@ -28,8 +28,8 @@ from ..training.trainer import Trainer
 from ..tuning.autotuner import Progress
 from .checks import check_tensors
 from .compiler import Compiled, Compiler, Computation
-from .judging_data import GivenImages, first_rows
-from .lru_cache import Kept
+from .judging_data import JudgingData, first_rows
+from .lru_cache import LRUCache
 from .watch import Watch, modules_in
 
 _SHOWN = 3  # of the recompiles, the latest
@@ -52,11 +52,11 @@ class Graph:
         self._journal = Journal(type(self).__name__)
         self._lock = threading.RLock()
         self._trainer: Trainer | None = None
-        self._kept = Kept(self.config.max_captures)
+        self._kept = LRUCache(self.config.max_captures)
         self._warned = False
         self._latest: Compiled | None = None
         self._latest_key: tuple[InputKind, ...] | None = None
-        self._given = GivenImages()
+        self._judging = JudgingData()
         self._preprocessing: Preprocessing | None = None
 
     def add_optimizer(
@@ -161,7 +161,7 @@ class Graph:
 
     def ready(self, *inputs: torch.Tensor) -> bool:
         """Whether a call with such inputs would be answered at once, with nothing captured or measured."""
-        self._refuse_training("be asked")
+        self._reject_training("be asked")
         check_tensors(inputs)
         with self._lock:
             compiled = self._kept.get(kinds_of(inputs))
@@ -187,13 +187,13 @@ class Graph:
         [n, height, width, channels].
         `progress(fraction, text)` is told how far it is.
         """
-        self._refuse_training("compile")
+        self._reject_training("compile")
         check_tensors(example_inputs)
         with self._lock:
             examples = example_inputs or first_rows(images)
             if not examples:
                 raise InputError("compile needs example inputs, or images whose first rows can be taken")
-            self._given = GivenImages.of(images, labels, calibration)
+            self._judging = JudgingData.of(images, labels, calibration)
             self._preprocessing = preprocessing
             self._kept.clear()
             self._latest = None
@@ -236,7 +236,7 @@ class Graph:
         beside it take encoded images. An existing model is replaced in one step; on any failure it stays.
         Raises ArtifactError, also before the first call.
         """
-        self._refuse_training("save")
+        self._reject_training("save")
         with self._lock:
             if self._latest is None:
                 raise ArtifactError("there is nothing to save yet; call the graph or compile it with example inputs first")
@@ -270,7 +270,7 @@ class Graph:
         latest = self._latest
         if self._trainer is not None:
             trainer = self._trainer
-            lines += optimizer_lines(trainer.optimizer, trainer.options.told(), trainer.updates)
+            lines += optimizer_lines(trainer.optimizer, trainer.options.settings(), trainer.updates)
             lines += [f"  {record}" for record in self.steps]
         elif latest is not None:
             signature, plan = latest.captured.signature, latest.plan
@@ -288,7 +288,7 @@ class Graph:
             lines += [f"  {recompile}" for recompile in self.recompiles[-_SHOWN:]]
         return framed(type(self).__name__, lines)
 
-    def _refuse_training(self, what: str) -> None:
+    def _reject_training(self, what: str) -> None:
         if self._trainer is not None:
             raise ArtifactError(f"a training graph cannot {what} for inference; use headrace.compile(model) on its model")
 
@@ -300,7 +300,7 @@ class Graph:
         return self._latest
 
     def _compiler(self) -> Compiler:
-        return Compiler(self.config, self._given, self._preprocessing, self._journal)
+        return Compiler(self.config, self._judging, self._preprocessing, self._journal)
 
     def _ready(
         self,
@@ -345,7 +345,7 @@ class Graph:
         modules, compiler = _modules(self), self._compiler()
         if self._journal.level:
             names = described_inputs(input_names(self._described(), len(inputs)), kinds_of(inputs))
-            self._journal.say(1, f"capture {self._captures + 1}, for {names}" + (f": {why}" if self._captures else ""))
+            self._journal.report(1, f"capture {self._captures + 1}, for {names}" + (f": {why}" if self._captures else ""))
         watch = Watch(self)
         captured = compiler.capture(Computation(self.build, modules, title=self._title(), described=self._described()), inputs)
         self._captures += 1

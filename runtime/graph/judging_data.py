@@ -15,7 +15,7 @@ from ..tuning.reference import checked_inputs
 
 
 @dataclass(frozen=True, eq=False)
-class GivenImages:
+class JudgingData:
     """`images` (one array [n, ...] per input) with `labels` [n] judge, `calibration` gives int8 its ranges. All may be none."""
 
     images: tuple[Array, ...] = ()
@@ -23,7 +23,7 @@ class GivenImages:
     calibration: tuple[Array, ...] = ()
 
     @classmethod
-    def of(cls, images: Any, labels: Any, calibration: Any) -> GivenImages:
+    def of(cls, images: Any, labels: Any, calibration: Any) -> JudgingData:
         """Tensors or arrays as they come from a user. Raises InputError when images and labels differ in number."""
         ranges = () if calibration is None else _arrays(calibration)
         if images is None:
@@ -38,13 +38,13 @@ class GivenImages:
             raise InputError(f"labels have shape {classes.shape} for {len(arrays[0])} images; give one class number per image")
         return cls(arrays, classes, ranges)
 
-    def for_graph(self, signature: Signature) -> GivenImages:
+    def for_graph(self, signature: Signature) -> JudgingData:
         """Themselves where they are inputs of that graph, none where they have another row shape.
 
         Raises InputError when they have the row shape and are wrong otherwise.
         """
         if not self.images or tuple(self.images[0].shape[1:]) != signature.inputs[0].row_shape:
-            return GivenImages()
+            return JudgingData()
         checked_inputs(signature, self.images, "images")
         return self
 

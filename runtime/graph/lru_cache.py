@@ -11,7 +11,7 @@ _SOON = 16  # calls
 _OFTEN = 3  # drops, each soon after the one before
 
 
-class Kept:
+class LRUCache:
     """At most `most` compiled graphs by key; what is replaced or dropped is closed. The caller holds a lock."""
 
     def __init__(self, most: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..base.lock import ALONE
+from ..base.lock import LOCK
 
 _NAMED = 3  # names that an explanation lists
 
@@ -41,7 +41,7 @@ class Watch:
 
     def __init__(self, owner: object) -> None:
         self._owner = weakref.ref(owner)
-        with ALONE:  # another graph may have these modules under capture
+        with LOCK:  # another graph may have these modules under capture
             self._remember(owner)
 
     def _remember(self, owner: object) -> None:
@@ -68,7 +68,7 @@ class Watch:
         with contextlib.suppress(RuntimeError):  # of tensors that stand in for the parameters while they are captured
             if self._look() == self._state:
                 return False
-        with ALONE:
+        with LOCK:
             return self._look() != self._state
 
     def why(self) -> str:

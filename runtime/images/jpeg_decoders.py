@@ -114,15 +114,16 @@ def open_decoder(device: str = "cuda", ordinal: int | None = None) -> JpegDecode
     """
     if why := no_torch_target(Target(device=device)):
         raise BackendError(f"JPEGs cannot be decoded on a GPU here: {why}. --decoding fast decodes on the CPU")
-    refusals = []
+    rejections = []
     for name in LIBRARIES:
         try:
             return open_library(name, device, ordinal)
         except BackendError as error:
-            refusals.append(str(error))
+            rejections.append(str(error))
     cuda = (torch.version.cuda or "13").partition(".")[0]
     raise BackendError(
-        f"no library here decodes JPEGs on {device} ({'; '.join(refusals)}): pip install 'nvidia-nvimgcodec-cu{cuda}[nvjpeg]', "
+        f"no library here decodes JPEGs on {device} ({'; '.join(rejections)}): "
+        f"pip install 'nvidia-nvimgcodec-cu{cuda}[nvjpeg]', "
         "or the torchvision of this torch. --decoding fast decodes on the CPU"
     )
 

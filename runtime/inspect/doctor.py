@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ... import __version__
+from ..._version import __version__
 from ...specs import BF16, FP8, FP16, FP32
 from .. import backends
 from ..base.fingerprint import fingerprint
@@ -107,7 +107,7 @@ def _backend(backend: backends.Backend) -> Row:
     version = _version(_DISTRIBUTIONS.get(backend.name, backend.name))
     if missing := backend.missing():
         return Row(present=False, name=backend.name, version=version, remark=missing)
-    usable, refusals = [], []
+    usable, rejections = [], []
     for device in _DEVICES:
         if device not in backend.devices:
             continue
@@ -116,8 +116,8 @@ def _backend(backend: backends.Backend) -> Row:
         if precisions:
             usable.append(f"{device}: {', '.join(precisions)}")
         else:
-            refusals.append(f"{device}: {answers['fp32']}")
-    return Row(present=bool(usable), name=backend.name, version=version, remark="; ".join(usable + refusals))
+            rejections.append(f"{device}: {answers['fp32']}")
+    return Row(present=bool(usable), name=backend.name, version=version, remark="; ".join(usable + rejections))
 
 
 def _tool(name: str, remedy: str) -> Row:

@@ -44,7 +44,7 @@ class Journal:
         self._own = logging.StreamHandler() if level else logging.NullHandler()
         self._own.setFormatter(logging.Formatter("%(name)s: %(message)s"))
 
-    def say(self, level: int, message: str) -> None:
+    def report(self, level: int, message: str) -> None:
         """Say it if the graph is that loud, whatever the logger's own level: somebody called `debug` to hear it."""
         severity = logging.INFO if level == 1 else logging.DEBUG
         if self.level < level or log.manager.disable >= severity:

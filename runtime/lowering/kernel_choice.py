@@ -114,7 +114,7 @@ def with_faster_kernels(
     kinds: dict[str, list[Site]] = {}
     for site in sites:
         kinds.setdefault(_kind(site, layouts), []).append(site)
-    race = _Race(timer, layouts, inputs[0].device, time.monotonic() + seconds, seconds)
+    race = _Autotuner(timer, layouts, inputs[0].device, time.monotonic() + seconds, seconds)
     measured = race.run(kinds)
     chosen = _without_overlaps(sites, {site: measured[kind] for kind, group in kinds.items() for site in group})
     put_kernels(editor, [(site, measured[_kind(site, layouts)].tile) for site in chosen])
@@ -152,7 +152,7 @@ def _without_overlaps(sites: Sequence[Site], measured: Mapping[Site, Measured]) 
 
 
 @dataclass
-class _Race:
+class _Autotuner:
     """Measures each kind of site. A convolution begins with its usual tile; where it comes near torch, others are tried in what
     time is left, and the best of them serves that convolution with every epilogue."""
 

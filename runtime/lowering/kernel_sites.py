@@ -23,7 +23,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from ... import kernels
-from ..base.silence import quiet
+from ..base.silence import silence
 from ..capture.rewrite import ProgramEditor
 
 __all__ = ["CONVOLUTIONS", "DTYPES", "Site", "find_sites", "functional", "put_kernels"]
@@ -84,7 +84,7 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     """The program without writes to values, and with reshapes for views, so that operators may choose their results' layout."""
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
     if any(getattr(getattr(node.target, "_schema", None), "is_mutable", False) for node in nodes):
-        with quiet("torch"):
+        with silence("torch"):
             program = program.run_decompositions({})
     editor = ProgramEditor(program)
     for node in editor.graph.nodes:

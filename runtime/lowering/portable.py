@@ -43,7 +43,7 @@ def write_onnx(captured: CapturedGraph | PortableGraph, directory: Path) -> list
     import onnx
     import torch
 
-    from ..base.silence import quiet
+    from ..base.silence import silence
 
     weights = sum(value.numel() * value.element_size() for value in captured.program.state_dict.values())
     large = weights + _ROOM > _PROTOBUF_LIMIT
@@ -52,7 +52,7 @@ def write_onnx(captured: CapturedGraph | PortableGraph, directory: Path) -> list
     try:
         # With gradients on, a trainable attention mask makes the exporter choose another kernel than the capture did, whose
         # results lie in memory in another order, so that the graph's views do not fit them.
-        with quiet("torch", "onnxscript", "onnx_ir"), torch.no_grad():
+        with silence("torch", "onnxscript", "onnx_ir"), torch.no_grad():
             exported = torch.onnx.export(
                 _with_plain_means(captured.program),
                 (),

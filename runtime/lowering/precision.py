@@ -17,7 +17,7 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from ..base.silence import quiet
+from ..base.silence import silence
 from ..capture.rewrite import ProgramEditor
 from . import LoweringPass
 
@@ -244,7 +244,7 @@ def _without_shared_writes(program: ExportedProgram) -> ExportedProgram:
         assert isinstance(written, Node)
         apart = written.op == "call_function" and not getattr(written.target, "is_view", False) and _name(written) != "getitem"
         if not apart or len(written.users) > 1:
-            with quiet("torch"):
+            with silence("torch"):
                 return program.run_decompositions({})
     return program
 

@@ -15,7 +15,7 @@ from torch.export import Dim
 
 from ...errors import InputError
 from ...specs import Preprocessing, Signature, TensorSpec
-from ..base.silence import quiet
+from ..base.silence import silence
 from ..capture.capture import MAX_BATCH, CapturedGraph
 from ..capture.programs import runnable
 
@@ -30,7 +30,7 @@ def with_preprocessing(captured: CapturedGraph, preprocessing: Preprocessing) ->
     channels, height, width = spec.row_shape
     generator = torch.Generator().manual_seed(2)
     pixels = torch.randint(0, 256, (2, height, width, channels), generator=generator, dtype=torch.uint8).to(device)
-    with quiet("torch"), torch.no_grad():
+    with silence("torch"), torch.no_grad():
         module = _FromPixels(runnable(captured.program), preprocessing, device)
         shapes = ({0: Dim("batch", min=1, max=MAX_BATCH)},)
         program = torch.export.export(module, (pixels,), dynamic_shapes=shapes, strict=False)

@@ -39,9 +39,9 @@ class TrainingOptions:
         if any(not isinstance(module, nn.Module) for module in self.checkpoint):
             raise ValueError("checkpoint must be modules whose activations are computed again in the backward pass")
 
-    def told(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """What differs from a plain step, for people to read."""
-        told = {
+        settings = {
             "lr_scheduler": None if self.lr_scheduler is None else type(self.lr_scheduler).__name__,
             "clip_grad_norm": self.clip_grad_norm,
             "clip_grad_value": self.clip_grad_value,
@@ -50,7 +50,7 @@ class TrainingOptions:
             "update": None if self.update else "yours",
             "checkpoint": ", ".join(type(module).__name__ for module in self.checkpoint) or None,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in settings.items() if value is not None}
 
 
 @dataclass

@@ -22,7 +22,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn.utils.stateless import _reparametrize_module
 
 from ...errors import BackendError
-from ..base.silence import quiet
+from ..base.silence import silence
 from ..base.structure import Structure, flatten
 from ..capture.obstacles import from_exception
 from .side_effects import SideEffectError, ValuesStayInside, undone, written_constant
@@ -143,7 +143,7 @@ def capture_step(
     # Constants that user code holds (class weights in a closure) may be real tensors; they are read where they lie.
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
     try:
-        with quiet("torch"), undone([*owners, *state.container.modules()], parameters) as changed, mode:
+        with silence("torch"), undone([*owners, *state.container.modules()], parameters) as changed, mode:
             stand_ins = [mode.from_tensor(value, static_shapes=True) for value in real]
             program = make_fx(step, tracing_mode="real", record_stack_traces=traces)(*stand_ins)
         if changed:

@@ -165,7 +165,7 @@ class Trainer:
         if self.captures > 1:
             self.recompiles.append(Recompile(self.captures, why))
         shapes = ", ".join(f"{name} {list(value[0])}" for name, value in zip(names, key.inputs, strict=True))
-        self._journal.say(1, f"capture {self.captures}, of a step for {shapes}" + (f": {why}" if self.captures > 1 else ""))
+        self._journal.report(1, f"capture {self.captures}, of a step for {shapes}" + (f": {why}" if self.captures > 1 else ""))
 
     def _run(self, key: StepKind, inputs: Sequence[torch.Tensor], updates: bool) -> tuple[list[torch.Tensor], Structure]:
         item = self._kind(key)
@@ -183,9 +183,11 @@ class Trainer:
             self._count(key)
             begin = time.perf_counter()
             result = self._capture(item, inputs, updates)
-            self._journal.say(1, f"{item.record}, after {time.perf_counter() - begin:.2f} s with the eager step that proves it")
+            self._journal.report(
+                1, f"{item.record}, after {time.perf_counter() - begin:.2f} s with the eager step that proves it"
+            )
             if item.captured is not None and self._journal.level >= 3:
-                self._journal.say(3, f"operations captured:\n{operations_text(item.captured.program.graph.nodes)}")
+                self._journal.report(3, f"operations captured:\n{operations_text(item.captured.program.graph.nodes)}")
             return result
         if item.captured is None:
             return self._eagerly(inputs, updates, self._build)
@@ -336,7 +338,7 @@ class Trainer:
             )
             if record.captured_ms > _GAIN * record.eager_ms:
                 record.way, record.why = "eager", "; ".join(filter(None, [record.why, "eager is as fast"]))
-            self._journal.say(1, f"timed: {record}")
+            self._journal.report(1, f"timed: {record}")
 
 
 def _refuse(where: str, value: object) -> None:

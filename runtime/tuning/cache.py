@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ... import __version__
+from ..._version import __version__
 from ...errors import ArtifactError
 from ..artifact.manifest import FORMAT, digest, read_manifest, write_manifest
 from ..artifact.plan import Plan

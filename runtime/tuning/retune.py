@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ... import __version__
+from ..._version import __version__
 from ...errors import ArtifactError, BackendError
 from ...specs import Signature
 from .. import backends

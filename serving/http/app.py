@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from ... import __version__
+from ..._version import __version__
 from ...errors import RequestError
 from ..plane.data_plane import DataPlane
 from ..protocol.routes import ROUTES, Cost

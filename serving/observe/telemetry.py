@@ -14,7 +14,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ... import __version__
+from ..._version import __version__
 from ...errors import HeadraceError
 from ..protocol.routes import METHODS, SERVICE, Cost, find_route
 from .logs import request_id

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ... import __version__
+from ..._version import __version__
 from ...errors import ExecutionError, InputError, OverloadedError, RequestError, UnsupportedError
 from ...runtime.artifact.model_config import ConfigTensor
 from ..batching.batcher import Ticket

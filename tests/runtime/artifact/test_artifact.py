@@ -126,7 +126,7 @@ def test_nothing_to_run_it_with_names_what_is_missing(write, files):
     (files / "model.pt2").rename(files / "other.bin")
     path = write(plans=[])
     assert 'backend: "headrace"' in (path / "config.pbtxt").read_text()
-    with pytest.raises(BackendError, match="nothing here can run tiny: it has no portable graph"):
+    with pytest.raises(BackendError, match="nothing here can run tiny: the model has no portable graph"):
         load_artifact(path).plan_here()
 
 

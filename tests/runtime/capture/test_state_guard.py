@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from headrace.runtime.capture.state_guard import undisturbed
+from headrace.runtime.capture.state_guard import state_guard
 
 
 class Restless(nn.Module):
@@ -50,7 +50,7 @@ def test_nothing_is_left_of_it():
     places = {name: value.data_ptr() for name, value in module.state_dict().items() if name != "linear.bias"}
     held = [module.log, module.cache, module.seen, module.queue, module.norm.running_mean]
     drawn = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
-    with undisturbed(module):
+    with state_guard(module):
         assert not any(item.training for item in module.modules())
         with pytest.raises(RuntimeError, match="and fails"):
             module(rows)
@@ -74,7 +74,7 @@ def test_nothing_is_left_of_it():
 
 def test_an_error_passes_through():
     module = nn.Linear(4, 4)
-    with pytest.raises(ValueError, match="boom"), undisturbed(module):
+    with pytest.raises(ValueError, match="boom"), state_guard(module):
         raise ValueError("boom")
     assert module.training
 
@@ -82,6 +82,6 @@ def test_an_error_passes_through():
 def test_what_was_not_changed_keeps_its_versions():
     module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
     versions = [value._version for value in module.state_dict(keep_vars=True).values()]
-    with undisturbed(module), torch.no_grad():
+    with state_guard(module), torch.no_grad():
         module(torch.randn(3, 4))
     assert [value._version for value in module.state_dict(keep_vars=True).values()] == versions

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from headrace.errors import InputError
-from headrace.runtime.graph.judging_data import GivenImages, first_rows
+from headrace.runtime.graph.judging_data import JudgingData, first_rows
 from headrace.specs import Signature, TensorSpec
 
 SIGNATURE = Signature(
@@ -15,7 +15,7 @@ SIGNATURE = Signature(
 def test_tensors_and_arrays_alone_or_in_a_sequence_become_arrays():
     images = torch.randn(5, 3, 4, requires_grad=True)
     for form in (images, images.detach().numpy(), [images], (images,)):
-        given = GivenImages.of(form, torch.arange(5), images[:2])
+        given = JudgingData.of(form, torch.arange(5), images[:2])
         np.testing.assert_array_equal(given.images[0], images.detach().numpy())
         np.testing.assert_array_equal(given.labels, np.arange(5))
         np.testing.assert_array_equal(given.calibration[0], images[:2].detach().numpy())
@@ -26,15 +26,15 @@ def test_tensors_and_arrays_alone_or_in_a_sequence_become_arrays():
 @pytest.mark.parametrize(("images", "labels"), [(None, [1]), (np.zeros((5, 3, 4)), [1, 2]), (np.zeros((2, 3, 4)), [[1], [2]])])
 def test_labels_that_do_not_belong_to_images_are_refused(images, labels):
     with pytest.raises(InputError, match="labels"):
-        GivenImages.of(images, labels, None)
+        JudgingData.of(images, labels, None)
 
 
 def test_they_serve_graphs_of_their_row_shape_only_and_are_refused_where_they_are_wrong_otherwise():
     images = np.zeros((5, 3, 4), np.float32)
-    given = GivenImages.of(images, None, images)
+    given = JudgingData.of(images, None, images)
     assert given.for_graph(SIGNATURE) is given
-    other = GivenImages.of(np.zeros((5, 3, 6), np.float32), None, images).for_graph(SIGNATURE)
+    other = JudgingData.of(np.zeros((5, 3, 6), np.float32), None, images).for_graph(SIGNATURE)
     assert (other.images, other.labels, other.calibration) == ((), None, ())
-    assert GivenImages.of(None, None, images).for_graph(SIGNATURE).calibration == ()
+    assert JudgingData.of(None, None, images).for_graph(SIGNATURE).calibration == ()
     with pytest.raises(InputError, match="images"):
-        GivenImages.of(images.astype(np.float64), None, None).for_graph(SIGNATURE)
+        JudgingData.of(images.astype(np.float64), None, None).for_graph(SIGNATURE)

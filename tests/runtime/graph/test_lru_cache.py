@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from headrace.runtime.graph.lru_cache import Kept
+from headrace.runtime.graph.lru_cache import LRUCache
 
 
 class Item:
@@ -16,7 +16,7 @@ class Item:
 
 
 def test_the_one_longest_unused_is_dropped_and_closed():
-    kept, items = Kept(2), {key: Item() for key in "abc"}
+    kept, items = LRUCache(2), {key: Item() for key in "abc"}
     for key in "abac":
         kept.use(key, items[key])
     assert (items["a"].closed, items["b"].closed, items["c"].closed) == (0, 1, 0)
@@ -27,7 +27,7 @@ def test_the_one_longest_unused_is_dropped_and_closed():
 
 
 def test_a_replaced_one_is_closed_once_and_takes_no_place():
-    kept, old, new = Kept(1), Item(), Item()
+    kept, old, new = LRUCache(1), Item(), Item()
     kept.use("a", old)
     kept.use("a", new)
     kept.use("a", new)
@@ -48,7 +48,7 @@ def test_a_replaced_one_is_closed_once_and_takes_no_place():
     ],
 )
 def test_drops_in_a_row_are_thrashing(calls, thrashing):
-    kept = Kept(2)
+    kept = LRUCache(2)
     for key in calls:
         kept.use(key, kept.get(key) or SimpleNamespace(close=lambda: None))
     assert kept.thrashing == thrashing
