@@ -79,7 +79,7 @@ runtime/capture: behavior diagnosis no_grad_mode obstacles programs rewrite sour
 runtime/graph: loaded runner
 runtime/images: image_folder
 runtime/inspect: operations plan_table
-runtime/passes: _affine fold_preprocessing
+runtime/passes: _affine
 runtime/training: options state step surroundings
 runtime/tuning: candidate source
 serving: cli command_line config ready_file server

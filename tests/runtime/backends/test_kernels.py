@@ -286,7 +286,7 @@ def test_without_triton_it_says_what_to_install(tmp_path):
 def test_kernels_hold_in_tritons_interpreter():
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     environment["TRITON_INTERPRET"] = "1"
-    files = [str(HERE / "test_kernels.py"), str(HERE.parent / "test_kernel_sites.py")]
+    files = [str(HERE / "test_kernels.py"), str(HERE.parent / "lowering/test_kernel_sites.py")]
     chosen = "(test_kernels or computes or together) and not (written or same or two)"  # which are convolutions again
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "200", "-W", "ignore", "-k", chosen]
     done = subprocess.run([*command, *files], env=environment, capture_output=True, text=True, check=False, cwd=HERE.parents[2])
