@@ -81,7 +81,7 @@ runtime/images: image_folder
 runtime/inspect: operations plan_table
 runtime/passes: _affine
 runtime/training: options state step surroundings
-runtime/tuning: candidate source
+runtime/tuning: candidate
 serving: cli command_line config ready_file server
 serving/batching: collate latency_table request_queue
 serving/bench: config frameworks services steps subject
