@@ -47,7 +47,8 @@ def pass_lines(passes: Sequence[PassRecord]) -> list[str]:
     """Which passes were applied, and which not."""
     if not passes:
         return []
-    applied = ", ".join(record.name for record in passes if record.status == "applied") or "none applied"
+    # Several choices may be lowered by one pass, so its name may come more than once.
+    applied = ", ".join(dict.fromkeys(record.name for record in passes if record.status == "applied")) or "none applied"
     rest = ", ".join(
         f"{record.name} {record.status}{f' ({record.why})' if record.why else ''}"
         for record in passes
