@@ -60,8 +60,8 @@ WITHOUT_TESTS = """
 kernels: __main__ _compile _kernel _launch _levels _tiles
 migrate: prepared
 migrate/proving: confine fit_numbers fit_pad record sandbox silent_terminal trace_fit trace_probe
-migrate/reading: arguments calls edits facts finding integers lexer names notebook_json notebook_magics scopes statements
-    text_lines
+migrate/reading: arguments calls edits facts finding integers lexer names notebook_json notebook_magics scopes
+    statements text_lines
 migrate/reporting: cell_locations checkpoint_report render
 migrate/resolving: evaluation input_size labels model_metadata opened resolved settings sources
 migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names model_statements placement rule scalars
@@ -82,23 +82,23 @@ runtime/inspect: operations plan_table
 runtime/passes: _affine
 runtime/training: options state step surroundings
 runtime/tuning: candidate
-serving: cli command_line config ready_file server
+serving: cli config ready_file server
 serving/batching: collate latency_table request_queue
 serving/bench: config frameworks services steps subject
 serving/bench/load: arrivals http_load load
 serving/bench/reporting: capacity_plot caveats plots result waterfall_report waterfall_result
-serving/grpc: codec decode_errors methods service
+serving/grpc: codec methods
 serving/guard: byte_budget
-serving/http: app body connection edge handlers openapi
+serving/http: app body connection edge openapi
 serving/images: decode_pool
 serving/models: loading model_group models repository_protocol scan snapshots
 serving/observe: stages
 serving/offline: clock images parquet_source reading
 serving/plane: data_plane settings
-serving/processes: channel child control description endpoints engine engine_session frontend messages ports remote
-    remote_model single supervisor
-serving/protocol: config_json json_limits messages request_fields results schemas
-serving/ray: config deploy engine ingress message reach resident signals
+serving/processes: channel child control description endpoints engine engine_session frontend ports remote remote_model
+    single supervisor
+serving/protocol: config_json json_limits messages request_fields results
+serving/ray: config deploy engine ingress message multiplexed_model reachable signals
 serving/triton: cases cli documented exchange finding lint_ensemble lint_folder lint_graph lint_scheduling lint_tensors
     onnxruntime_backend production subject
 """
