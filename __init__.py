@@ -36,6 +36,10 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(".migrate", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    if name != "GraphConfig":
+        from .extras import require
+
+        require(f"headrace.{name}", "migrate")
     value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
     globals()[name] = value
     return value

@@ -7,6 +7,7 @@
     ├── ParityError             two computations that must agree do not, or agreement proves nothing
     ├── ArtifactError           a model on disk cannot be read or written
     │   └── DigestError         a file is not the one that was written
+    ├── MissingExtraError       a command's libraries are not installed; names the extra that brings them
     ├── MigrateError            a repository cannot be migrated as asked
     │   ├── NothingToMigrateError   no PyTorch image classification was found
     │   ├── AmbiguousError      several candidates; names them and the flag that chooses
@@ -50,6 +51,7 @@ __all__ = [
     "InputError",
     "KernelError",
     "MigrateError",
+    "MissingExtraError",
     "NotFoundError",
     "NothingToMigrateError",
     "Obstacle",
@@ -109,6 +111,10 @@ class ArtifactError(HeadraceError):
 
 class DigestError(ArtifactError):
     """A file of an artifact is not the one that was written."""
+
+
+class MissingExtraError(HeadraceError):
+    """What was asked for needs libraries that are not installed; the message names the extra that brings them."""
 
 
 class MigrateError(HeadraceError):

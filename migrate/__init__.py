@@ -13,6 +13,9 @@ from typing import Any
 
 class _CallablePackage(types.ModuleType):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from ..extras import require
+
+        require("headrace.migrate", "migrate")
         from .api import migrate
 
         return migrate(*args, **kwargs)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ..console import make_console, print_error
+from ..extras import require
 
 __all__ = ["compile_", "migrate", "rules", "run", "undo"]
 
@@ -64,6 +65,7 @@ def migrate(
         raise typer.BadParameter("give --model or --all-models, not both", param_hint="--model")
     if device not in ("auto", "cpu", "cuda"):
         raise typer.BadParameter("must be auto, cpu or cuda", param_hint="--device")
+    require("headrace migrate", "migrate")
     from ..errors import AmbiguousError
     from ..runtime.base.session import check_device
     from .api import migrate as run
@@ -166,6 +168,7 @@ def run(
     ] = False,
 ) -> None:
     """Run SCRIPT ARGS... with its models as graphs; no file is changed. The exit status is the script's own."""
+    require("headrace run", "migrate")
     from .stages.zero_edit import run_script, verify_script
 
     if verify:
@@ -187,6 +190,7 @@ def compile_(
     trust_checkpoint: Annotated[bool, typer.Option(help="Let checkpoints execute code while they load.")] = False,
 ) -> None:
     """Compile one model into a model repository, with a plan measured on this machine."""
+    require("headrace compile", "migrate")
     from ..runtime.base.session import check_device
     from ..runtime.inspect.plan_table import plan_table
     from .stages.compile_model import CompileConfig, compile_model

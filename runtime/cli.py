@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..console import check_format, make_console
+from ..extras import require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,6 +37,7 @@ def tune(
     """Measure a packaged model on this machine, print every candidate, and keep the plan in the model's folder."""
     import json
 
+    require("headrace tune", "migrate")
     from .base.config import GraphConfig
     from .base.session import check_device
     from .inspect.plan_table import plan_table
@@ -70,6 +72,7 @@ def tune(
 def doctor() -> None:
     """Say what this machine has: devices, backends with versions, and the pip line for what is missing."""
 
+    from rich.markup import escape
     from rich.table import Table
 
     from .inspect.doctor import examine
@@ -80,7 +83,7 @@ def doctor() -> None:
         for column in ("", "what", "version", "remark"):
             table.add_column(column, overflow="fold")
         for row in section.rows:
-            table.add_row("[green]yes[/]" if row.present else "[yellow]no[/]", row.name, row.version, row.remark)
+            table.add_row("[green]yes[/]" if row.present else "[yellow]no[/]", row.name, row.version, escape(row.remark))
         console.print(table, "")
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..extras import require
 from .command_line import takes
 from .config import GROUPS, ServeConfig
 from .options import options_of, values_of
@@ -80,6 +81,7 @@ def serve(
     What is not given here is taken from the environment (--max-queue from HEADRACE_SERVE_MAX_QUEUE), then from the file of
     --config (max-queue = 512).
     """
+    require("headrace serve", "serve")
     given = {name for name in options if getattr(context.get_parameter_source(name), "name", "DEFAULT") != "DEFAULT"}
     try:
         check_options(given, ray=ray)

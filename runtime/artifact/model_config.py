@@ -1,7 +1,6 @@
 """Triton's `config.pbtxt`: written for a signature, read back, and held against it. Torch-free.
 
-The message definition is the one in `tritonclient`; field meanings are those of Triton's
-docs/user_guide/model_configuration.md.
+Field meanings are those of Triton's docs/user_guide/model_configuration.md.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def config_text(
     label_filename: str = "",
 ) -> str:
     """The config of a tensor model; `label_filename` belongs to the first output."""
-    from tritonclient.grpc import model_config_pb2 as schema
+    from .triton_messages import model_config as schema
 
     config = schema.ModelConfig(name=name, backend=backend, max_batch_size=max_batch_size)
     for spec, message in [(spec, config.input.add()) for spec in signature.inputs] + [
@@ -123,7 +122,8 @@ def read_config(path: str | Path) -> ModelConfig:
 def parse_config(text: str, *, where: str = FILE) -> ModelConfig:
     """Read the text format; `where` names the file in errors. Raises ArtifactError with the line."""
     from google.protobuf import text_format
-    from tritonclient.grpc import model_config_pb2 as schema
+
+    from .triton_messages import model_config as schema
 
     try:
         config = text_format.Parse(text, schema.ModelConfig())
@@ -137,7 +137,8 @@ def parse_config(text: str, *, where: str = FILE) -> ModelConfig:
 def parse_config_json(text: str, *, where: str) -> ModelConfig:
     """Read the JSON form, as the protocol's load request carries it. Raises ArtifactError naming the field."""
     from google.protobuf import json_format
-    from tritonclient.grpc import model_config_pb2 as schema
+
+    from .triton_messages import model_config as schema
 
     try:
         config = json_format.Parse(text, schema.ModelConfig(), max_recursion_depth=_MAX_DEPTH)
@@ -148,7 +149,8 @@ def parse_config_json(text: str, *, where: str) -> ModelConfig:
 
 def _of_message(config: Any, where: str) -> ModelConfig:
     from google.protobuf import json_format
-    from tritonclient.grpc import model_config_pb2 as schema
+
+    from .triton_messages import model_config as schema
 
     if config.max_batch_size < 0:
         raise ArtifactError(f"{where}: max_batch_size must not be negative, got {config.max_batch_size}")

@@ -113,7 +113,7 @@ def check_fit(preprocessing: Preprocessing, signature: Signature) -> None:
 
 
 def _write_decode(folder: Path, name: str, signature: Signature, preprocessing: Preprocessing, rows: int) -> None:
-    from tritonclient.grpc import model_config_pb2 as schema
+    from .triton_messages import model_config as schema
 
     spec = signature.inputs[0]
     config = schema.ModelConfig(name=name + DECODE, backend="python", max_batch_size=rows)
@@ -138,13 +138,13 @@ def _write_decode(folder: Path, name: str, signature: Signature, preprocessing: 
 
 
 def _data_type(dtype: str) -> Any:
-    from tritonclient.grpc import model_config_pb2 as schema
+    from .triton_messages import model_config as schema
 
     return schema.DataType.Value(f"TYPE_{DATATYPES[dtype]}")
 
 
 def _write_classify(folder: Path, name: str, signature: Signature, rows: int, *, has_labels: bool) -> None:
-    from tritonclient.grpc import model_config_pb2 as schema
+    from .triton_messages import model_config as schema
 
     spec = signature.inputs[0]
     config = schema.ModelConfig(name=name + CLASSIFY, platform="ensemble", max_batch_size=rows)

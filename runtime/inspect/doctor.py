@@ -23,10 +23,10 @@ _DISTRIBUTIONS = {
     "kernels": "triton",
 }  # whose version counts; else the one with the backend's own name
 _TOOLS = {
-    "tritonclient": "pip install 'tritonclient[http,grpc]'",
-    "fastapi": "pip install fastapi",
-    "uvicorn": "pip install 'uvicorn[standard]'",
-    "onnxscript": "pip install onnx onnxscript",
+    "fastapi": "pip install 'headrace[serve]'",
+    "uvicorn": "pip install 'headrace[serve]'",
+    "onnxscript": "pip install 'headrace[migrate]'",
+    "matplotlib": "pip install 'headrace[bench]'",
 }
 
 # Flags of /proc/cpuinfo that make a number format fast, in words.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...console import make_console
+from ...extras import require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,6 +70,7 @@ def bench(
 
     A PyTorch repository is migrated first, into the cache. The exit status is 1 when a request failed.
     """
+    require("headrace bench", "serve", "bench")
     from .config import BenchConfig
 
     if waterfall + sweep + peers > 1:
@@ -77,6 +79,8 @@ def bench(
         raise typer.BadParameter("is not measured in a sweep", param_hint="--baseline")
     if frontends is not None and not waterfall:
         raise typer.BadParameter("is the waterfall's; give --waterfall too", param_hint="--frontends")
+    if sweep or baseline is not None:
+        require(f"headrace bench {'--sweep' if sweep else '--baseline'}", "migrate")
     console = make_console()
     old = _read_old(compare) if compare is not None else None
     subject = _subject(path, baseline, entry, model, out, console)
@@ -130,6 +134,7 @@ def _subject(path: Path, baseline: Path | None, entry: str | None, model: str | 
 
     if model_names(path):
         return _Subject(path, model, _recipe(baseline, entry) if baseline is not None else None)
+    require(f"headrace bench {path}, which is no model repository,", "migrate")
     from ...migrate.prepared import migrated_from, prepared
     from ...runtime.base.cache_folder import cache_folder
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from tritonclient.grpc import service_pb2 as pb
 
 from ...errors import InputError
+from ...runtime.artifact.triton_messages import service as pb
 from ..protocol.codec import binary_to_tensor, tensor_to_binary
 from ..protocol.messages import DATATYPES, InferenceRequest, InferenceResponse, SharedInput, Tensor, bytes_array
 from ..protocol.request_fields import check_names, read_output, read_parameters, read_place, read_tensor

@@ -15,9 +15,9 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
-from tritonclient.grpc import service_pb2 as pb
 
 from ...errors import InputError, OverloadedError, RequestError
+from ...runtime.artifact.triton_messages import service as pb
 from ..guard.access import Access
 from ..guard.rate_limit import client_of_peer
 from ..observe.logs import log_request, request_id, request_id_of

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from ...errors import HeadraceError
+from ...runtime.artifact.triton_messages import POOL
 from ..guard.access import Access
 from ..guard.tls import Tls
 from ..observe.telemetry import Telemetry
@@ -68,7 +69,9 @@ class GrpcServer:
         server.add_generic_rpc_handlers([Methods(plane, self._telemetry).handler()])
         server.add_registered_method_handlers = _register_nothing
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
+            POOL.AddSerializedFile(file.serialized_pb)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server, POOL)
         return server
 
     def bind(self, host: str, port: int) -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tritonclient.grpc import service_pb2 as pb
-
 from ...errors import RequestError
+from ...runtime.artifact.triton_messages import service as pb
 from ..plane.data_plane import DataPlane
 from ..protocol.config_json import config_message
 from .codec import (

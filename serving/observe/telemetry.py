@@ -15,12 +15,12 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..._version import __version__
-from ...errors import HeadraceError
+from ...extras import require
 from ..protocol.routes import METHODS, SERVICE, Cost, find_route
 from .logs import request_id
 from .stages import stages
 
-__all__ = ["Telemetry", "TracedApplication", "check_installed"]
+__all__ = ["Telemetry", "TracedApplication"]
 
 _SIGNAL_PATH = "/v1/traces"
 _FLUSH_SECONDS = 3.0  # a server that stops does not wait longer for its collector
@@ -28,25 +28,14 @@ _FLUSH_SECONDS = 3.0  # a server that stops does not wait longer for its collect
 _SERVER_ERRORS = {"UNKNOWN": 2, "DEADLINE_EXCEEDED": 4, "UNIMPLEMENTED": 12, "INTERNAL": 13, "UNAVAILABLE": 14, "DATA_LOSS": 15}
 
 
-def check_installed() -> None:
-    """Raise HeadraceError unless the `telemetry` extra is installed."""
-    try:
-        import opentelemetry.exporter.otlp.proto.http
-        import opentelemetry.sdk.trace  # noqa: F401
-    except ImportError as error:
-        raise HeadraceError(
-            f"--trace-otlp needs OpenTelemetry, which is not installed ({error}); pip install 'headrace[telemetry]'"
-        ) from None
-
-
 class Telemetry:
     """A tracer of this process and the thread that exports its spans to `endpoint`, the collector's address.
 
-    Raises HeadraceError when the `telemetry` extra is not installed.
+    Raises MissingExtraError when the `telemetry` extra is not installed.
     """
 
     def __init__(self, endpoint: str) -> None:
-        check_installed()
+        require("headrace serve --trace-otlp", "telemetry")
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.trace import TracerProvider

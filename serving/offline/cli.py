@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...console import check_format, make_console
+from ...extras import require
 from ..command_line import takes
 from ..options import values_of
 from .config import ClassifyConfig
@@ -50,7 +51,7 @@ def classify(
     import json
 
     check_format(format)
-    _check_installed()
+    require("headrace classify", "serve", "classify")
     if ray:
         from .cluster import classify_on_ray as run
     else:
@@ -72,15 +73,6 @@ def classify(
         if format == "json":
             console.print("interrupted; run the same command again to go on", markup=False)
         raise typer.Exit(128 + received[0])
-
-
-def _check_installed() -> None:
-    from importlib.util import find_spec
-
-    from ...errors import ClassifyError
-
-    if missing := [name for name in ("pyarrow", "spdl") if find_spec(name) is None]:
-        raise ClassifyError(f"{' and '.join(missing)} not installed: pip install 'headrace[classify]'")
 
 
 def _described(summary: Summary) -> list[str]:

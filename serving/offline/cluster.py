@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ClassifyError
+from ...extras import require
 from .classifier import Classifier, load
 from .config import ClassifyConfig
 from .job import Job
@@ -123,11 +124,10 @@ class _Cluster:
     """A connection to the cluster, ended with the block unless it was there before."""
 
     def __init__(self) -> None:
-        try:
-            import ray
-            import ray.data
-        except ImportError as error:
-            raise ClassifyError(f"--ray needs Ray Data ({error}): pip install 'headrace[ray]'") from None
+        require("headrace classify --ray", "ray")
+        import ray
+        import ray.data
+
         self._ray: Any = ray
         self._ours = not ray.is_initialized()
         if self._ours:

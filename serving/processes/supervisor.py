@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any
 
 from ...errors import ArtifactError, HeadraceError
+from ...extras import require
 from ..config import ServeConfig
 from ..guard.access import load_access
 from ..guard.tls import load_tls
-from ..observe.telemetry import check_installed
 from ..ready_file import report, serving_line, write_ready
 from .arena import create_memory
 from .control import ControlLink
@@ -61,7 +61,7 @@ class Supervisor:
             load_access(config.security.token_file)
         load_tls(config)
         if config.observe.trace_otlp is not None:
-            check_installed()
+            require("headrace serve --trace-otlp", "telemetry")
         self._config = config
         self._ports = Ports(config)
         self._stop = asyncio.Event()

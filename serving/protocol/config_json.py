@@ -12,7 +12,7 @@ __all__ = ["config_json", "config_message"]
 
 def config_json(config: ModelConfig) -> dict[str, Any]:
     """Triton's JSON: protobuf's own writes 64-bit integers as strings, Triton's clients expect numbers."""
-    from tritonclient.grpc import model_config_pb2 as schema
+    from ...runtime.artifact.triton_messages import model_config as schema
 
     converted: dict[str, Any] = _with_numbers(dict(config.message), schema.ModelConfig.DESCRIPTOR)
     return converted
@@ -21,7 +21,8 @@ def config_json(config: ModelConfig) -> dict[str, Any]:
 def config_message(config: ModelConfig, name: str) -> Any:
     """A `ModelConfig` message."""
     from google.protobuf import json_format
-    from tritonclient.grpc import model_config_pb2 as schema
+
+    from ...runtime.artifact.triton_messages import model_config as schema
 
     message = json_format.ParseDict(dict(config.message), schema.ModelConfig())
     message.name = name

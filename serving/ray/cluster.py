@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import ClusterError
+from ...extras import require
 from .config import RayConfig
 
 __all__ = ["Cluster", "reason_of"]
@@ -20,15 +21,14 @@ _OURS = re.compile(r".*headrace\.errors\.\w+: (.*)", re.DOTALL)
 class Cluster:
     """A connection for a `with` block, ended with it unless it was there before. `ray` and `serve` are the modules.
 
-    Raises ClusterError when Ray Serve is not installed, or no cluster can be reached.
+    Raises MissingExtraError when Ray Serve is not installed, and ClusterError when no cluster can be reached.
     """
 
     def __init__(self, config: RayConfig) -> None:
-        try:
-            import ray
-            from ray import serve
-        except ImportError as error:
-            raise ClusterError(f"--ray needs Ray Serve ({error}): pip install 'headrace[ray]'") from None
+        require("headrace serve --ray", "ray")
+        import ray
+        from ray import serve
+
         self.ray: Any = ray
         self.serve: Any = serve
         self._ours = not ray.is_initialized()

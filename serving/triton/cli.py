@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ...console import check_format, make_console
+from ...extras import require
 
 app = typer.Typer(
     name="triton", no_args_is_help=True, rich_markup_mode=None, help="A models folder and NVIDIA Triton Inference Server."
@@ -28,6 +29,7 @@ def lint(
     """Find what Triton would reject, before Triton does. The exit status adds up: 1 warnings, 2 errors."""
     import json
 
+    require("headrace triton lint", "migrate")
     from .lint import lint as run
     from .lint import status
 
@@ -66,6 +68,7 @@ def write(
     """
     import json
 
+    require("headrace triton write", "migrate")
     from .lint import lint as check
     from .lint import status
     from .production import Settings
@@ -132,6 +135,7 @@ def run(
     import signal
     import tempfile
 
+    require("headrace triton run", "migrate")
     from ...errors import ArtifactError
     from .install import find
     from .lint import lint as check
@@ -182,6 +186,7 @@ def verify(
 
     from rich.table import Table
 
+    require("headrace triton verify", "serve", "migrate")
     from .install import find
     from .verify import verify as run
 

@@ -18,6 +18,7 @@ __all__ = ["Answer", "Case", "Given", "GrpcExchange", "HttpExchange", "exchanges
 
 _TIMEOUT = 60.0
 _ID = "verify"
+_INFER = "/inference.GRPCInferenceService/ModelInfer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,9 +145,10 @@ class GrpcExchange:
 
     def infer(self, case: Case) -> Answer:
         import grpc
-        from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-        message = service_pb2.ModelInferRequest(model_name=case.model, model_version=case.version, id=_ID)
+        from ...runtime.artifact.triton_messages import service as pb
+
+        message = pb.ModelInferRequest(model_name=case.model, model_version=case.version, id=_ID)
         _set(message.parameters, case.parameters)
         for given in case.inputs:
             message.inputs.add(**given.message())
@@ -154,9 +156,9 @@ class GrpcExchange:
         for name, settings in case.outputs:
             _set(message.outputs.add(name=name).parameters, settings)
         with grpc.insecure_channel(self._address) as channel:
-            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            infer = channel.unary_unary(_INFER, pb.ModelInferRequest.SerializeToString, pb.ModelInferResponse.FromString)
             try:
-                answer = stub.ModelInfer(message, timeout=_TIMEOUT)
+                answer = infer(message, timeout=_TIMEOUT)
             except grpc.RpcError as error:
                 return Answer(status=error.code().name, error=error.details() or "")
         outputs = {

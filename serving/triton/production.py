@@ -123,7 +123,7 @@ def _file_of_plan(config: Any, plan: Plan, settings: Settings) -> list[str]:
 
 
 def _instances(config: Any, kind: str, count: int) -> None:
-    from tritonclient.grpc import model_config_pb2 as schema
+    from ...runtime.artifact.triton_messages import model_config as schema
 
     del config.instance_group[:]
     config.instance_group.add(kind=schema.ModelInstanceGroup.Kind.Value(kind), count=count)

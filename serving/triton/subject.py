@@ -84,7 +84,8 @@ def read_repository(root: Path, *, gpus: int) -> Repository:
 def read_message(path: Path) -> Any:
     """The `ModelConfig` message of a file. Raises UnreadableError with the line, and what a misspelt field is near to."""
     from google.protobuf import text_format
-    from tritonclient.grpc import model_config_pb2 as schema
+
+    from ...runtime.artifact.triton_messages import model_config as schema
 
     try:
         with path.open("rb") as file:
@@ -104,7 +105,7 @@ def read_message(path: Path) -> Any:
 
 def datatype_name(value: int) -> str:
     """TYPE_FP32 and the like."""
-    from tritonclient.grpc import model_config_pb2 as schema
+    from ...runtime.artifact.triton_messages import model_config as schema
 
     return str(schema.DataType.Name(value))
 

@@ -100,6 +100,6 @@ def _write_model(model: ModelFolder, folder: Path, settings: Settings) -> list[s
 
 
 def _takes_images(config: Any) -> bool:
-    from tritonclient.grpc import model_config_pb2 as schema
+    from ...runtime.artifact.triton_messages import model_config as schema
 
     return [tensor.data_type for tensor in config.input] == [schema.TYPE_STRING] and config.name.endswith("_decode")

@@ -17,6 +17,7 @@ __all__ = ["prepare", "top1"]
 RECONNECT_SECONDS = 0.25
 RECONNECT_ATTEMPTS = 20
 _INFER = "/inference.GRPCInferenceService/ModelInfer"
+_METADATA = "/inference.GRPCInferenceService/ModelMetadata"
 # UNAVAILABLE is what an overloaded server says, and also what gRPC itself says of a connection that is no more, in such words.
 _BROKEN = re.compile(
     r"socket closed|stream removed|failed to connect|connection (reset|refused|attempt)|broken pipe|goaway|recvmsg|sendmsg"
@@ -31,16 +32,15 @@ def prepare(request: LoadRequest) -> Callable[[float], LoadResult]:
     Raises BenchError when the model cannot be asked or takes no images.
     """
     import grpc
-    from tritonclient.grpc import service_pb2 as pb
-    from tritonclient.grpc import service_pb2_grpc as stubs
+
+    from ....runtime.artifact.triton_messages import service as pb
 
     address, model = f"{request.parts.hostname}:{request.parts.port or 8001}", request.parts.path[1:]
     images = read_images(request)
     with grpc.insecure_channel(address) as channel:
         try:
-            found = stubs.GRPCInferenceServiceStub(channel).ModelMetadata(
-                pb.ModelMetadataRequest(name=model), timeout=request.timeout_seconds, wait_for_ready=True
-            )
+            ask = channel.unary_unary(_METADATA, pb.ModelMetadataRequest.SerializeToString, pb.ModelMetadataResponse.FromString)
+            found = ask(pb.ModelMetadataRequest(name=model), timeout=request.timeout_seconds, wait_for_ready=True)
         except grpc.RpcError as error:
             raise BenchError(f"the server at {address} does not describe model {model}: {error.details()}") from error
     if [tensor.datatype for tensor in found.inputs] != ["BYTES"] or not found.outputs:
@@ -59,7 +59,8 @@ def prepare(request: LoadRequest) -> Callable[[float], LoadResult]:
 def top1(body: bytes) -> int:
     """The index of the first class in an answer. Raises ValueError when there is none."""
     from google.protobuf.message import DecodeError
-    from tritonclient.grpc import service_pb2 as pb
+
+    from ....runtime.artifact.triton_messages import service as pb
 
     try:
         contents = pb.ModelInferResponse.FromString(body).raw_output_contents[0]
