@@ -92,7 +92,7 @@ class Handlers:
         """Tensors in, tensors out: JSON, or JSON followed by binary tensors (Inference-Header-Content-Length)."""
         plane, limits = self._plane, self._limits
         plane.count_request(_client(request))
-        plane.repository.get(model, version)
+        plane.repository.get(model, version, early=True)
         length = header_length(request)
         async with self._bodies.read(request) as sent:
             body, encoding = sent, request.headers.get("content-encoding", "")
@@ -116,7 +116,7 @@ class Handlers:
         """The most probable labels of an image: its bytes as the body, or one file of a multipart form."""
         plane = self._plane
         plane.count_request(_client(request))
-        plane.repository.get(model)
+        plane.repository.get(model, early=True)
         async with self._bodies.read(request) as body:
             form = header(request, b"content-type").lower().startswith(b"multipart/")
             image = await image_of_form(request, body) if form else body

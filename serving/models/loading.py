@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,8 @@ from ...runtime.artifact.model_config import ModelConfig, check_config, read_con
 from ...runtime.artifact.plan import Choice, Plan
 from ...runtime.images.preprocessing import Preprocessor
 from ...specs import Preprocessing, Signature
-from ..batching.batcher import Batcher, Runner, close
+from ..batching.batcher import Batcher, Instance, Runner, close
+from ..batching.latency_table import LatencyTable
 from ..batching.policy import BatchPolicy
 from ..batching.staging import Staging
 from ..batching.statistics import ModelStatistics
@@ -39,12 +40,14 @@ def load_tensor_model(
     override: ModelConfig | None = None,
     before: TensorModel | None = None,
     cache: ResponseCache | None = None,
+    early: Callable[[TensorModel], None] | None = None,
 ) -> TensorModel:
     """Open, warm up, try out and profile one version. Raises ArtifactError or BackendError, leaving nothing open.
 
     `override` is used instead of the folder's config. `before` is the model that serves meanwhile, whose place this one takes:
     its number of instances is kept, since measuring it beside live traffic would disturb both. It has a part of `cache`, unless
-    its config says `response_cache { enable: false }`.
+    its config says `response_cache { enable: false }`. `early` is given a model that answers as soon as the smallest batch has
+    run; it must not be asked any more once this one is returned, or the error is raised, and closed then.
     """
     artifact = load_artifact(folder, version=version)
     if override is not None:
@@ -55,41 +58,51 @@ def load_tensor_model(
     opener = partial(open_instance, artifact, plan, declared.max_batch_size, config.processes.threads)
     openers = each_device(opener, plan, config.processes.devices)
     progress(f"{artifact.name}: loading version {artifact.version} ({_described(plan)})")
-    instances, table = warm_up(
-        openers, artifact.signature, count=config.processes.instances or (before.instances_per_device if before else None)
-    )
-    timings = ", ".join(f"batch {bucket} {milliseconds:.3g} ms" for bucket, milliseconds in table.to_json().items())
-    progress(f"{artifact.name}: version {artifact.version} is ready, {_counted(len(instances), len(openers))}, {timings}")
     # A version that is loaded again goes on counting where it was: to Prometheus it is the same one.
     again = before is not None and before.version == str(artifact.version)
     statistics = before.statistics if before is not None and again else ModelStatistics()
-    return TensorModel(
-        name=artifact.name,
-        version=str(artifact.version),
-        config=declared,
-        labels=tuple(artifact.labels.names) if artifact.labels else (),
-        statistics=statistics,
-        decoding=before.decoding if before is not None else ModelStatistics(),  # the decode model's version is its own
-        batcher=Batcher(
-            instances,
-            table,
+    decoding = before.decoding if before is not None else ModelStatistics()  # the decode model's version is its own
+    preprocessor = preprocessor_of(artifact.preprocessing, artifact.signature, config) if artifact.preprocessing else None
+
+    def model_of(instances: Sequence[Instance], table: LatencyTable, *, devices: int = 1) -> TensorModel:
+        return TensorModel(
             name=artifact.name,
-            policy=BatchPolicy(max_delay=max_delay(declared, config)),
+            version=str(artifact.version),
+            config=declared,
+            labels=tuple(artifact.labels.names) if artifact.labels else (),
             statistics=statistics,
-            max_queue=config.batching.max_queue,
-            staging=_staging(artifact, table.largest),
-            devices=[number % len(openers) for number in range(len(instances))],
-        ),
-        signature=artifact.signature,
-        preprocessing=artifact.preprocessing,
-        preprocessor=preprocessor_of(artifact.preprocessing, artifact.signature, config) if artifact.preprocessing else None,
-        probabilities=artifact.probabilities,
-        instances=len(instances),
-        instances_per_device=len(instances) // len(openers),
-        cache=cache.of_model() if cache is not None and _cacheable(declared) else None,
-        input_names=tuple(spec.name for spec in artifact.signature.inputs),
-        output_names=tuple(spec.name for spec in artifact.signature.outputs),
+            decoding=decoding,
+            batcher=Batcher(
+                instances,
+                table,
+                name=artifact.name,
+                policy=BatchPolicy(max_delay=max_delay(declared, config)),
+                statistics=statistics,
+                max_queue=config.batching.max_queue,
+                staging=_staging(artifact, table.largest),
+                devices=[number % devices for number in range(len(instances))],
+            ),
+            signature=artifact.signature,
+            preprocessing=artifact.preprocessing,
+            preprocessor=preprocessor,
+            probabilities=artifact.probabilities,
+            instances=len(instances),
+            instances_per_device=len(instances) // devices,
+            input_names=tuple(spec.name for spec in artifact.signature.inputs),
+            output_names=tuple(spec.name for spec in artifact.signature.outputs),
+        )
+
+    instances, table = warm_up(
+        openers,
+        artifact.signature,
+        count=config.processes.instances or (before.instances_per_device if before else None),
+        early=None if early is None else lambda instance, guess: early(model_of([instance], guess)),
     )
+    timings = ", ".join(f"batch {bucket} {milliseconds:.3g} ms" for bucket, milliseconds in table.to_json().items())
+    progress(f"{artifact.name}: version {artifact.version} is ready, {_counted(len(instances), len(openers))}, {timings}")
+    model = model_of(instances, table, devices=len(openers))
+    model.cache = cache.of_model() if cache is not None and _cacheable(declared) else None
+    return model
 
 
 def preprocessor_of(preprocessing: Preprocessing, signature: Signature, config: ServeConfig) -> Preprocessor:

@@ -70,6 +70,7 @@ class ModelGroup:
         self._reasons: dict[Key, str] = {}
         self._loading: set[Key] = set()
         self._draining: dict[int, tuple[TensorModel, threading.Thread]] = {}
+        self._early: TensorModel | None = None
 
     def expect(self, members: Members, wanted: set[str]) -> None:
         """List the folders before anything of them is loaded; those that are wanted as being loaded."""
@@ -79,19 +80,25 @@ class ModelGroup:
         self._renew()
 
     def load(
-        self, members: Members, names: set[str], *, configure: bool = True, override: ModelConfig | None = None
+        self,
+        members: Members,
+        names: set[str],
+        *,
+        configure: bool = True,
+        override: ModelConfig | None = None,
+        early: bool = False,
     ) -> dict[Key, str]:
         """Have these names serve as well, from their folders as they are now; reasons for what could not be loaded.
 
         What failed before is tried once more. With `configure` the tensor model's config is `override`, or else its folder's
-        own; without, it is taken from where it was taken last.
+        own; without, it is taken from where it was taken last. With `early` its newest version answers before it is warm.
         """
         with self._turn:
             self._wanted |= names
             self._failed = {}
             if configure:
                 self._override = override
-            return self._update(members)
+            return self._update(members, early=early)
 
     def unload(self, members: Members, names: set[str]) -> None:
         """Have these names serve no longer; what they have accepted is still answered."""
@@ -122,14 +129,16 @@ class ModelGroup:
         for thread in drains:
             thread.join()
 
-    def _update(self, members: Members, *, look: bool = True) -> dict[Key, str]:
+    def _update(self, members: Members, *, look: bool = True, early: bool = False) -> dict[Key, str]:
         """Load what is wanted and not there, and switch. Without `look` folders are left as they are known."""
         with self._guard:
             self._members, self._reasons = members, {}
         ready: dict[int, _Loaded] = {}
         if self.name in self._wanted and members.tensor:
-            ready = self._versions() if look else dict(self._ready)
-        if self._stopping.is_set():  # what serves is closed with the server; what was loaded just now will not serve any more
+            ready = self._versions(early=early) if look else dict(self._ready)
+        if self._stopping.is_set():
+            self._retire_early()
+            # what serves is closed with the server; what was loaded just now will not serve any more
             for number, loaded in ready.items():
                 if self._ready.get(number) is not loaded:
                     loaded.model.close()
@@ -137,7 +146,7 @@ class ModelGroup:
         self._switch(ready, self._over(members, ready))
         return dict(self._reasons)
 
-    def _versions(self) -> dict[int, _Loaded]:
+    def _versions(self, *, early: bool) -> dict[int, _Loaded]:
         """The versions that are to serve, newest first: those that do and are as they were, and those that were loaded now."""
         folder = self._root / self.name
         try:
@@ -158,7 +167,7 @@ class ModelGroup:
             if policy.satisfied(len(ready)) or self._stopping.is_set():
                 break
             try:
-                ready[number] = self._version(folder, number, declared)
+                ready[number] = self._version(folder, number, declared, early=early and not ready)
             except Exception as error:  # whatever a backend raises keeps this version out, and nothing else
                 log.debug("loading %s version %d failed", self.name, number, exc_info=error)
                 self._reject(str(number), error)
@@ -166,7 +175,7 @@ class ModelGroup:
                     ready[number] = self._ready[number]
         return ready or dict(self._ready)
 
-    def _version(self, folder: Path, number: int, declared: ModelConfig) -> _Loaded:
+    def _version(self, folder: Path, number: int, declared: ModelConfig, *, early: bool) -> _Loaded:
         """The version as it serves, if it lies there unchanged, or else loaded now."""
         serving = self._ready.get(number)
         before = serving or next(iter(self._ready.values()), None)
@@ -177,7 +186,7 @@ class ModelGroup:
             if number in self._failed and self._failed[number][0] == signature:
                 raise ArtifactError(self._failed[number][1])
             try:
-                model = self._open(folder, number, before)
+                model = self._open(folder, number, before, early=early)
             except Exception as error:  # it counts only if the folder did not change meanwhile
                 if version_signature(folder, number, declared) == signature:
                     self._failed[number] = (signature, str(error))
@@ -185,6 +194,7 @@ class ModelGroup:
             else:
                 if version_signature(folder, number, declared) == signature:
                     return _Loaded(model, signature)
+                self._retire_early()
                 model.close()
             if self._stopping.wait(_PAUSE_SECONDS):
                 break
@@ -193,7 +203,7 @@ class ModelGroup:
             "write a version into another folder, and rename that folder when it is whole"
         )
 
-    def _open(self, folder: Path, number: int, before: _Loaded | None) -> TensorModel:
+    def _open(self, folder: Path, number: int, before: _Loaded | None, *, early: bool) -> TensorModel:
         key = (self.name, str(number))
         with self._guard:
             self._loading.add(key)
@@ -207,10 +217,28 @@ class ModelGroup:
                 override=self._override,
                 before=before.model if before else None,
                 cache=self._cache,
+                early=self._answer_early if early else None,
             )
+        except BaseException:
+            self._retire_early()
+            raise
         finally:
             with self._guard:
                 self._loading.discard(key)
+
+    def _answer_early(self, model: TensorModel) -> None:
+        with self._guard:
+            self._early = model
+        self._renew()
+
+    def _retire_early(self) -> None:
+        """Once another serves in its place, or none."""
+        with self._guard:
+            model, self._early = self._early, None
+        if model is not None:
+            self._renew()
+            model.leases.retire(self._config.processes.drain_seconds)
+            model.close()
 
     def _over(self, members: Members, ready: Mapping[int, _Loaded]) -> dict[str, Model]:
         """The companions that are to serve, over the newest version of their target."""
@@ -243,6 +271,7 @@ class ModelGroup:
         self._renew()  # from here on no request finds what is retired
         for thread in drains:
             thread.start()
+        self._retire_early()
 
     def _drain(self, model: TensorModel) -> None:
         if not model.leases.retire(self._config.processes.drain_seconds):
@@ -275,7 +304,7 @@ class ModelGroup:
             if self._ready:
                 models[self.name] = {str(number): loaded.model for number, loaded in self._ready.items()}
             draining = [(model.name, model.version) for model, _ in self._draining.values()]
-            entries = []
+            early, entries = self._early, []
             for name in members.names(self.name):
                 entries += rows(
                     name,
@@ -286,5 +315,5 @@ class ModelGroup:
                     reasons=self._reasons,
                     idle="the version policy leaves this version out" if name in self._wanted else "not loaded",
                 )
-            self.snapshot = Snapshot(models=models, entries=tuple(entries))
+            self.snapshot = Snapshot(models=models, entries=tuple(entries), early=early)
         self._on_change()

@@ -85,7 +85,7 @@ class ModelRepository:
             if self._draining.is_set():
                 return
             if names:
-                self._groups[name].load(members[name], names)
+                self._groups[name].load(members[name], names, early=True)
         if self._mode == "poll":
             self._poller = threading.Thread(target=self._poll, args=(watch,), name="headrace-poll", daemon=True)
             self._poller.start()
@@ -120,8 +120,10 @@ class ModelRepository:
         named = {name: group.snapshot.models.get(name, {}) for name, group in sorted(self._by_name.items())}
         return [model for versions in named.values() for model in versions.values()]
 
-    def get(self, name: str, version: str = "") -> Model:
+    def get(self, name: str, version: str = "", *, early: bool = False) -> Model:
         """The model of that name, its newest version that serves unless one is named.
+
+        With `early` also one that can answer, though it is still being measured.
 
         Raises NotFoundError, or OverloadedError while it is still loading.
         """
@@ -131,6 +133,8 @@ class ModelRepository:
         snapshot = group.snapshot
         versions = snapshot.models.get(name, {})
         if model := versions.get(version) if version else next(iter(versions.values()), None):
+            return model
+        if early and (model := snapshot.early) is not None and name == model.name and version in ("", model.version):
             return model
         own = [entry for entry in snapshot.entries if entry.name == name]
         if any(entry.state == "LOADING" and (not version or entry.version in ("", version)) for entry in own):
@@ -142,8 +146,8 @@ class ModelRepository:
         raise NotFoundError(f"model '{name}' is not served: {reasons or 'its folder is gone'}")
 
     def use(self, name: str, version: str = "") -> contextlib.AbstractContextManager[Model]:
-        """The model that `get` gives, which is not closed before the block ends, whatever is loaded or unloaded meanwhile."""
-        return leased(lambda: self.get(name, version))
+        """What `get` gives, early too, which is not closed before the block ends, whatever is loaded or unloaded meanwhile."""
+        return leased(lambda: self.get(name, version, early=True))
 
     def versions(self, name: str) -> list[str]:
         """The versions of a model that serve, newest first."""

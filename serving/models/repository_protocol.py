@@ -41,8 +41,11 @@ class RepositoryProtocol(Protocol):
         """The models that serve."""
         ...
 
-    def get(self, name: str, version: str = "") -> Model:
-        """The model of that name. Raises NotFoundError, or OverloadedError while it cannot serve yet."""
+    def get(self, name: str, version: str = "", *, early: bool = False) -> Model:
+        """The model of that name, with `early` also one that answers though it is not ready yet.
+
+        Raises NotFoundError, or OverloadedError while it cannot serve yet.
+        """
         ...
 
     def versions(self, name: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from .models import Model
+from .models import Model, TensorModel
 
 __all__ = ["Entry", "Members", "Snapshot", "rows"]
 
@@ -40,10 +40,14 @@ class Members:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """`models` has each name's versions that serve, newest first; `entries` are the rows of the index."""
+    """`models` has each name's versions that serve, newest first; `entries` are the rows of the index.
+
+    `early` answers requests for a tensor model that is still being measured, and is not ready.
+    """
 
     models: Mapping[str, Mapping[str, Model]] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
+    early: TensorModel | None = None
 
 
 def rows(

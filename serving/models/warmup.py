@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from ...errors import BackendError
+from ...runtime.base.memory import give_back_memory
 from ...specs import Signature, TensorSpec
 from ..batching.batcher import Instance, Runner, close
 from ..batching.latency_table import LatencyTable
@@ -44,12 +46,20 @@ def sample_inputs(signature: Signature, rows: int) -> list[np.ndarray]:
 
 
 def warm_up(
-    openers: Sequence[Callable[[], Instance]], signature: Signature, *, count: int | None
+    openers: Sequence[Callable[[], Instance]],
+    signature: Signature,
+    *,
+    count: int | None,
+    early: Callable[[Instance, LatencyTable], None] | None = None,
 ) -> tuple[list[Instance], LatencyTable]:
     """Open `count` instances (None: two where two measurably serve more than one) on each device, all hot, and profile a batch.
 
     Each opener makes instances of one device, the CPU or a GPU; the devices are alike, so that the first is measured. The
     first instances of all come before the second ones. How much slower batches are beside others, the table learns from them.
+
+    `early` is called as soon as the first instance has run its smallest batch, with its sessions, which may be used meanwhile
+    and need not be closed, and with a table by which larger batches gain nothing.
+
     Raises BackendError when a session fails or gives outputs that do not fit the signature or are not finite; nothing stays
     open then.
     """
@@ -57,6 +67,9 @@ def warm_up(
 
     def add(opener: Callable[[], Instance]) -> None:
         instances.append(opener())
+        if early is not None and len(instances) == 1:
+            instances[0] = _each_once(instances[0], _InTurns)
+            _answer_early(instances[0], signature, early)
         _heat(instances[-1], signature)
 
     try:
@@ -76,11 +89,71 @@ def warm_up(
             else:
                 for opener in openers[1:]:
                     add(opener)
+        for instance in instances:
+            _shrink(instance, signature)
     except BaseException:
         for instance in instances:
             close(instance)
         raise
+    give_back_memory()
     return instances, table
+
+
+class _InTurns:
+    """A session for two who do not know of each other: warm-up, which measures it, and a batcher that answers already."""
+
+    def __init__(self, session: Runner) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        with self._lock:
+            return self._session.run(inputs)
+
+    def shrink(self, inputs: Sequence[np.ndarray]) -> None:
+        with self._lock:
+            _shrunk(self._session, inputs)
+
+    def close(self) -> None:
+        with self._lock:
+            self._session.close()
+
+
+class _Lent:
+    """A session that somebody else closes."""
+
+    def __init__(self, session: Runner) -> None:
+        self.run = session.run
+
+    def close(self) -> None:
+        """Leave it open."""
+
+
+def _answer_early(instance: Instance, signature: Signature, early: Callable[[Instance, LatencyTable], None]) -> None:
+    smallest = min(instance)
+    _heat({smallest: instance[smallest]}, signature)
+    begin = time.perf_counter()
+    instance[smallest].run(sample_inputs(signature, smallest))
+    seconds = (time.perf_counter() - begin) / smallest
+    give_back_memory()
+    early(_each_once(instance, _Lent), LatencyTable({bucket: bucket * seconds for bucket in instance}))
+
+
+def _each_once(instance: Instance, wrap: Callable[[Runner], Runner]) -> Instance:
+    """The instance with every session wrapped; buckets that share one share it still."""
+    wrapped = {id(session): wrap(session) for session in instance.values()}
+    return {bucket: wrapped[id(session)] for bucket, session in instance.items()}
+
+
+def _shrink(instance: Instance, signature: Signature) -> None:
+    """Have sessions give up the memory that they took for large batches; they take it again when such come."""
+    for session in {id(session): session for session in instance.values()}.values():
+        _shrunk(session, sample_inputs(signature, min(instance)))
+
+
+def _shrunk(session: Runner, inputs: Sequence[np.ndarray]) -> None:
+    if (shrink := getattr(session, "shrink", None)) is not None:
+        shrink(inputs)
 
 
 def _heat(instance: Instance, signature: Signature) -> None:

@@ -98,8 +98,8 @@ class RemoteRepository:
         """The models that serve, every version of them."""
         return [model for versions in self._models.values() for model in versions.values()]
 
-    def get(self, name: str, version: str = "") -> Model:
-        """The model of that name, its newest version that serves unless one is named.
+    def get(self, name: str, version: str = "", *, early: bool = False) -> Model:
+        """The model of that name, its newest version that serves unless one is named; the engine tells of none early.
 
         Raises NotFoundError, or OverloadedError while it is still loading or there is no engine.
         """

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 
 from ..config import ServeConfig
-from ..http.app import create_app
 from ..images.decode_pool import DecodePool
 from ..models.repository import ModelRepository
 from ..observe.logs import LogSettings
@@ -36,12 +36,15 @@ class SingleProcess:
     async def run(self) -> None:
         """Serve until a signal; raises ArtifactError when no model can be served and HeadraceError when a port is taken."""
         loop = asyncio.get_running_loop()
-        endpoints = self._bind()
+        endpoints, bound = self._bind()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        await endpoints.start()
+        # Opening sessions leaves Python alone, which meanwhile imports what takes longest.
+        loading = loop.run_in_executor(None, self._repository.load, report)
         try:
-            await self._load()
+            self._add_http(endpoints, bound)
+            await endpoints.start()
+            await self._load(loading)
             await self._stop.wait()
         finally:
             self._repository.drain()
@@ -51,29 +54,34 @@ class SingleProcess:
             if self._telemetry is not None:
                 await loop.run_in_executor(None, self._telemetry.close)
 
-    def _bind(self) -> Endpoints:
+    def _bind(self) -> tuple[Endpoints, dict[str, socket.socket]]:
+        """Take the ports, so that one in use fails before anything is loaded."""
         config = self._config
         endpoints = Endpoints(config, telemetry=self._telemetry)
+        bound: dict[str, socket.socket] = {}
         try:
-            apps = (
-                ("http", config.addresses.http_port, create_app(self._plane)),
-                ("metrics", config.addresses.metrics_port, metrics_app(self._repository)),
-            )
-            for name, port, app in apps:
+            for name, port in (("http", config.addresses.http_port), ("metrics", config.addresses.metrics_port)):
                 if port is not None:
-                    bound = listen(config.addresses.host, port, name)
-                    self._ports[name] = endpoints.add_http(app, bound, log=config.observe.access_log and name == "http")
+                    bound[name] = listen(config.addresses.host, port, name)
+                    self._ports[name] = int(bound[name].getsockname()[1])
             if config.addresses.grpc_port is not None:
                 self._ports["grpc"] = endpoints.add_grpc(self._plane, config.addresses.host, config.addresses.grpc_port)
         except BaseException:
+            for one in bound.values():
+                one.close()
             endpoints.close()
             self._decoder.close()
             raise
-        return endpoints
+        return endpoints, bound
 
-    async def _load(self) -> None:
-        loop = asyncio.get_running_loop()
-        loading = loop.run_in_executor(None, self._repository.load, report)
+    def _add_http(self, endpoints: Endpoints, bound: dict[str, socket.socket]) -> None:
+        from ..http.app import create_app
+
+        endpoints.add_http(create_app(self._plane), bound["http"], log=self._config.observe.access_log)
+        if "metrics" in bound:
+            endpoints.add_http(metrics_app(self._repository), bound["metrics"])
+
+    async def _load(self, loading: asyncio.Future[None]) -> None:
         stopped = asyncio.ensure_future(self._stop.wait())
         await asyncio.wait((loading, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()

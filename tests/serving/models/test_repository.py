@@ -1,5 +1,6 @@
 """The repository without a server: what is in use is not closed, and what it publishes is whole at any time."""
 
+import contextlib
 import threading
 import time
 
@@ -60,7 +61,7 @@ def test_whoever_comes_between_look_up_and_switch_gets_the_new_one(opened, repos
     models = opened(load_models=("tiny",))
     found, get = [], models.get
 
-    def slow_get(name, version=""):
+    def slow_get(name, version="", **given):
         model = get(name, version)
         if not found:
             found.append(model)
@@ -137,6 +138,27 @@ def test_a_load_from_the_outside_waits_for_the_first(repository, opened):
     models.load()
     assert models.ready
     assert models.index(ready_only=True) == models.index()
+
+
+def test_while_it_is_measured_a_model_answers_and_is_not_ready(repository, opened):
+    repository.package("tiny")
+    models, seen = opened("none", load=False), []
+
+    def look() -> None:
+        with contextlib.suppress(OverloadedError), models.use("tiny") as model:
+            if not seen:
+                with pytest.raises(OverloadedError, match="still loading"):
+                    models.get("tiny")
+                seen.append((model, models.ready, {row["state"] for row in models.index()}))
+
+    with models.changes.listening(look):
+        models.load()
+    model, ready, states = seen[0]
+    assert (ready, states) == (False, {"LOADING"})
+    assert models.ready
+    assert models.get("tiny") is not model
+    assert not model.leases.acquire()  # closed, once the one in its place was there
+    assert models.get("tiny").statistics is model.statistics
 
 
 def test_wrong_set_ups(repository, opened):

@@ -155,3 +155,39 @@ def test_every_instance_ends_when_the_last_request_was_still_on_its_way():
     ending.join(timeout=20)
     assert not ending.is_alive()
     assert ticket.future.done()
+
+
+def test_the_smallest_batch_is_answered_before_the_others_were_run():
+    """By the session that is measured meanwhile, one call at a time, and which the early batcher leaves open."""
+    made, log = devices(1, overlaps=False)
+    seen = {}
+
+    def early(instance, table):
+        seen["runs"], seen["log"] = instance[8].run.__self__._session.runs, list(log)
+        seen["batcher"] = Batcher([instance], table)
+        seen["tickets"] = [seen["batcher"].admit(2, timeout=30) for _ in range(3)]
+        for number, ticket in enumerate(seen["tickets"]):
+            seen["batcher"].submit(ticket, [np.full((2, 3), number, np.float32)])
+
+    instances, table = warm_up([made[0].open], SIGNATURE, count=None, early=early)
+    seen["batcher"].close()
+    assert [ticket.future.result(timeout=30)[0][0, 0] for ticket in seen["tickets"]] == [0, 2, 4]
+    assert (seen["runs"], seen["log"]) == (2, [0])  # both of the smallest bucket, and before a second instance was tried
+    assert instances[0][2].run([np.zeros((2, 3), np.float32)])[0].shape == (2, 3)  # open still
+    for instance in instances:
+        for session in {id(session): session for session in instance.values()}.values():
+            session.close()
+    assert table.buckets == (2, 8)
+
+
+def test_an_early_answer_does_not_keep_what_fails_later():
+    class Small(Session):
+        def run(self, inputs):
+            if len(inputs[0]) > 2:
+                raise RuntimeError("too many rows")
+            return super().run(inputs)
+
+    session, called = Small(Device(0, [])), []
+    with pytest.raises(BackendError, match="warm-up with a batch of 8 failed: too many rows"):
+        warm_up([lambda: {2: session, 8: session}], SIGNATURE, count=1, early=lambda *given: called.append(given))
+    assert (len(called), session.closed) == (1, True)
