@@ -4,7 +4,7 @@
 #   install.sh wheels EXTRA WHEELS    in a checkout: every wheel that headrace[EXTRA] needs, its own included, into the folder WHEELS
 #   install.sh venv EXTRA WHEELS DIR  a virtual environment DIR without pip, from those wheels alone and without the network
 #
-# EXTRA is what pyproject.toml calls it: cpu or cuda, or several, as in cpu,telemetry.
+# EXTRA is what pyproject.toml calls it: serve, cpu or cuda, or several, as in cpu,telemetry.
 # TORCH_INDEX is the index that torch is taken from; without it, torch comes from where pip finds everything else.
 set -eu
 

@@ -9,8 +9,8 @@ import pytest
 HEAVY = ("torch", "fastapi", "numpy", "onnxruntime", "openvino", "matplotlib")
 
 
-def loaded_after(code):
-    program = f"{code}\nimport sys, json\nprint(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))"
+def loaded_after(code, heavy=HEAVY):
+    program = f"{code}\nimport sys, json\nprint(json.dumps([name for name in {heavy!r} if name in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -24,6 +24,20 @@ def test_the_command_line_answers_without_heavy_imports(arguments):
     code = f"import sys; sys.argv = ['headrace', *{arguments!r}]\nfrom headrace.cli import main\n"
     code += "try: main()\nexcept SystemExit: pass"
     assert loaded_after(code) == []
+
+
+def test_a_serving_process_imports_nothing_that_it_does_not_need():
+    """All that one process imports, with its data plane, front ends, and the backend that opens a portable graph."""
+    code = "import headrace.serving.processes.single, headrace.serving.processes.engine, headrace.serving.processes.frontend\n"
+    code += "import headrace.serving.http.app, headrace.runtime.backends.onnxruntime, onnxruntime\n"
+    code += "from headrace.runtime import backends; backends.discover()"
+    heavy = ("torch", "matplotlib", "onnx", "onnxscript", "openvino", "scipy", "pandas", "triton", "tritonclient")
+    assert loaded_after(code, heavy) == []
+
+
+def test_until_the_ports_are_taken_the_web_framework_is_not_imported():
+    """The longest import of all; sessions are opened meanwhile."""
+    assert loaded_after("import headrace.serving.processes.single", ("fastapi", "pydantic", "starlette", "torch")) == []
 
 
 def test_the_public_surface_is_what_is_promised():

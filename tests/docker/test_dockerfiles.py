@@ -12,7 +12,7 @@ import pathspec
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = {"Dockerfile": ["cpu", "cuda"], "triton.Dockerfile": ["triton"]}
+FILES = {"Dockerfile": ["serve", "cpu", "cuda"], "triton.Dockerfile": ["triton"]}
 
 
 def final(stages, name):

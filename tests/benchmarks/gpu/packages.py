@@ -11,7 +11,7 @@ SERVING = {
     "PIL": "pillow", "cachetools": "cachetools", "fastapi": "fastapi", "google.protobuf": "protobuf", "grpc": "grpcio",
     "grpc_health": "grpcio-health-checking", "grpc_reflection": "grpcio-reflection", "httptools": "httptools",
     "prometheus_client": "prometheus-client", "python_multipart": "python-multipart", "rich": "rich",
-    "tritonclient": "tritonclient", "typer": "typer", "uvicorn": "uvicorn", "uvloop": "uvloop",
+    "typer": "typer", "uvicorn": "uvicorn", "uvloop": "uvloop",
 }  # fmt: skip
 # Without these Pillow alone decodes.
 FASTER = {"simplejpeg": "simplejpeg", "cykooz_resizer": "cykooz-resizer"}

@@ -151,7 +151,7 @@ def test_while_it_is_measured_a_model_answers_and_is_not_ready(repository, opene
                     models.get("tiny")
                 seen.append((model, models.ready, {row["state"] for row in models.index()}))
 
-    with models.changes.listening(look):
+    with models.notifications.listening(look):
         models.load()
     model, ready, states = seen[0]
     assert (ready, states) == (False, {"LOADING"})
