@@ -37,7 +37,7 @@ def test_a_serving_process_imports_nothing_that_it_does_not_need():
 
 def test_until_the_ports_are_taken_the_web_framework_is_not_imported():
     """The longest import of all; sessions are opened meanwhile."""
-    assert loaded_after("import headrace.serving.processes.single", ("fastapi", "pydantic", "starlette", "torch")) == []
+    assert loaded_after("import headrace.serving.processes.single", ("fastapi", "pydantic", "torch")) == []
 
 
 def test_the_public_surface_is_what_is_promised():

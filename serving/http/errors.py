@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from ...errors import OverloadedError, RequestError, UnauthorizedError
 
