@@ -163,7 +163,7 @@ class CenterCrop:
 
 @dataclass(frozen=True, kw_only=True)
 class Pad:
-    """Lay the image on a canvas of one colour: a square of its long side, or one of `size` (height, width) pixels, where a
+    """Lay the image on a canvas of one color: a square of its long side, or one of `size` (height, width) pixels, where a
     side that is longer already stays as it is. `fill` has one value per channel of the mode.
 
     `place` says where: in the middle with the odd pixel behind ("floor"), in front ("ceil") or at the even one ("round"), at

@@ -26,7 +26,7 @@ class Operator:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A specialisation that launches ask Triton for, compiled without a GPU to see that it can be and what it takes.
+    """A specialization that launches ask Triton for, compiled without a GPU to see that it can be and what it takes.
 
     `types` are the arguments' types as Triton writes them ("*bf16", "i64", "fp32") and `constants` the other parameters.
     `aligned` names the arguments that are multiples of 16: pointers of whole tensors, and usual strides.

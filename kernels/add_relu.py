@@ -1,4 +1,4 @@
-"""Residual sum and ReLU, and with the result quantised: what ends each block of a ResNet.
+"""Residual sum and ReLU, and with the result quantized: what ends each block of a ResNet.
 
 `headrace::add_relu(a, b) -> max(a + b, 0)` of float32, bfloat16 or float16 tensors of one shape and dtype, computed in float32
 and rounded once. `headrace::add_relu_quantize(a, b, a_scale, a_zero_point, b_scale, b_zero_point, scale, zero_point, dtype)`

@@ -3,7 +3,7 @@
 `headrace::layer_norm(x [..., features], weight?, bias?, eps) -> normed` and
 `headrace::add_layer_norm(x, residual, weight?, bias?, eps) -> (normed, sum)`, where sum = x + residual goes on along the
 residual stream. Values are float32, bfloat16 or float16, weight and bias [features] of any of these; results have x's dtype
-and are contiguous. The sum is rounded to x's dtype before it is normalised, as two separate operators do; mean and variance
+and are contiguous. The sum is rounded to x's dtype before it is normalized, as two separate operators do; mean and variance
 (biased, eps added under the root) are computed in float32. A row with NaN or infinity is NaN throughout, as
 `torch.nn.functional.layer_norm` makes it. float64 is computed by the reference. Raises KernelError on shapes that do not fit.
 
@@ -27,8 +27,8 @@ _MOST_IN_REGISTERS = 16384
 def layer_norm_reference(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """The same in plain torch, in float32, or float64 for float64."""
     values = wide(x)
-    centred = values - values.mean(-1, keepdim=True)
-    normed = centred / torch.sqrt(centred.square().mean(-1, keepdim=True) + eps)
+    centered = values - values.mean(-1, keepdim=True)
+    normed = centered / torch.sqrt(centered.square().mean(-1, keepdim=True) + eps)
     normed = normed if weight is None else normed * weight
     return (normed if bias is None else normed + bias).to(x.dtype).contiguous()
 
@@ -89,8 +89,8 @@ def _row(
     for number in range(1, blocks):
         mean += tl.sum(_loaded(x, residual, number * block + lanes, features, x_stride, residual_stride, adds), 0)
     mean = mean / features
-    centred = tl.where(lanes < features, values - mean, 0.0)
-    variance = tl.sum(centred * centred, 0)
+    centered = tl.where(lanes < features, values - mean, 0.0)
+    variance = tl.sum(centered * centered, 0)
     for number in range(1, blocks):
         more = number * block + lanes
         others = _loaded(x, residual, more, features, x_stride, residual_stride, adds)

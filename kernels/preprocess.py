@@ -1,9 +1,9 @@
-"""Decoded images of varying size to one batch of a model's input: resize, crop, normalise and cast, in one launch.
+"""Decoded images of varying size to one batch of a model's input: resize, crop, normalize and cast, in one launch.
 
 `headrace::preprocess(pixels, offsets, heights, widths, resize, crop, interpolation, rounded, mean, std, dtype)` gives
 [images, 3, *crop] of `dtype` in channels last. `pixels` is uint8 [bytes]: image i is heights[i] x widths[i] x 3 bytes, row by
 row, from offsets[i]; these three are int64 [images]. `resize` is [] for none, [side] for the short side (the long one follows,
-rounded down) or [height, width]; `crop` [height, width] is cut from the centre as torchvision's CenterCrop does, with zeros
+rounded down) or [height, width]; `crop` [height, width] is cut from the center as torchvision's CenterCrop does, with zeros
 where the image is smaller. `interpolation` is "bilinear" or "bicubic" (a = -0.5), both antialiased: the filter grows with the
 scale, as in Pillow and `torch.nn.functional.interpolate(antialias=True)`. The sums are float32; with `rounded` they become
 whole levels from 0 to 255, half upwards, as those of a resized uint8 image are. Then (level / 255 - mean) / std, per channel.
@@ -145,12 +145,12 @@ def _tile(
     scale_x = tl.div_rn(width.to(tl.float32), new_width.to(tl.float32))
     filter_y = tl.maximum(scale_y, 1.0)
     filter_x = tl.maximum(scale_x, 1.0)
-    centre_y = scale_y * (y.to(tl.float32) + 0.5)
-    centre_x = scale_x * (x.to(tl.float32) + 0.5)
-    first_y = tl.maximum((centre_y - radius * filter_y + 0.5).to(tl.int32), 0)
-    first_x = tl.maximum((centre_x - radius * filter_x + 0.5).to(tl.int32), 0)
-    last_y = tl.minimum((centre_y + radius * filter_y + 0.5).to(tl.int32), height)
-    last_x = tl.minimum((centre_x + radius * filter_x + 0.5).to(tl.int32), width)
+    center_y = scale_y * (y.to(tl.float32) + 0.5)
+    center_x = scale_x * (x.to(tl.float32) + 0.5)
+    first_y = tl.maximum((center_y - radius * filter_y + 0.5).to(tl.int32), 0)
+    first_x = tl.maximum((center_x - radius * filter_x + 0.5).to(tl.int32), 0)
+    last_y = tl.minimum((center_y + radius * filter_y + 0.5).to(tl.int32), height)
+    last_x = tl.minimum((center_x + radius * filter_x + 0.5).to(tl.int32), width)
     taps_y = (2.0 * radius * filter_y).to(tl.int32) + 1
     taps_x = (2.0 * radius * filter_x).to(tl.int32) + 1
 
@@ -162,13 +162,13 @@ def _tile(
     down = 0
     while down < taps_y:
         source_y = first_y + down
-        weight_y = tl.where(source_y < last_y, _weight((source_y - centre_y + 0.5) / filter_y, radius == 2.0), 0.0)
+        weight_y = tl.where(source_y < last_y, _weight((source_y - center_y + 0.5) / filter_y, radius == 2.0), 0.0)
         total_y += weight_y
         total_x = tl.zeros([across], tl.float32)
         right = 0
         while right < taps_x:
             source_x = first_x + right
-            weight_x = tl.where(source_x < last_x, _weight((source_x - centre_x + 0.5) / filter_x, radius == 2.0), 0.0)
+            weight_x = tl.where(source_x < last_x, _weight((source_x - center_x + 0.5) / filter_x, radius == 2.0), 0.0)
             total_x += weight_x
             mask = (inside_y & (source_y < last_y))[:, None] & (inside_x & (source_x < last_x))[None, :]
             place = pixels + offset + (source_y.to(tl.int64)[:, None] * width + source_x[None, :]) * 3

@@ -38,7 +38,7 @@ def migrate(
         list[str] | None, typer.Option(help="Only rules with these codes or beginnings of codes, e.g. PS2.")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="No rules with these; comma-separated, may be repeated.")] = None,
-    unsafe: Annotated[bool, typer.Option("--unsafe", help="Also make the changes that may alter behaviour.")] = False,
+    unsafe: Annotated[bool, typer.Option("--unsafe", help="Also make the changes that may alter behavior.")] = False,
     rules: Annotated[list[Path] | None, typer.Option(help="A file with rules of your own; may be repeated.")] = None,
     trust_rules: Annotated[
         bool, typer.Option("--trust-rules", help="Run the rules that the repository's pyproject.toml names.")
@@ -137,7 +137,7 @@ def rules(
     test: Annotated[Path | None, typer.Option(metavar="FILE.py", help="Run the examples of the rules in this file.")] = None,
 ) -> None:
     """List the rules; with a code, show what it does, why, an example, and how safe its fix is."""
-    from .rewriting.catalogue import page, table
+    from .rewriting.catalog import page, table
 
     if test is not None:
         from .rewriting.plugins import load_rules

@@ -1,4 +1,4 @@
-"""Small convolutional networks for 32x32 greyscale digits."""
+"""Small convolutional networks for 32x32 grayscale digits."""
 
 import torch
 import torch.nn as nn

@@ -20,7 +20,7 @@ from dataset import CLASSES, PhotoDataset
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# class -> sample image, and the centre x, y and height of the region in its pixels
+# class -> sample image, and the center x, y and height of the region in its pixels
 REGIONS = {
     "dahlia": ("flower.jpg", 307, 222, 290),
     "gallery": ("china.jpg", 207, 215, 130),

@@ -26,7 +26,7 @@ def fit_numbers(
     planes = 1 if pixels[0].ndim == 2 else pixels[0].shape[2]
     count = outputs[0].shape[0]
     if planes != count:
-        what = "repeats one grey channel" if planes == 1 else f"makes {count} channel(s) out of {planes}"
+        what = "repeats one gray channel" if planes == 1 else f"makes {count} channel(s) out of {planes}"
         raise Rejected(f"it {what} after the image left Pillow, which the served preprocessing has no step for")
     x = np.concatenate([image.reshape(-1, planes) for image in pixels]).astype(np.float64)
     y = np.concatenate([output.reshape(count, -1).T for output in outputs]).astype(np.float64)

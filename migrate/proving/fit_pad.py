@@ -19,7 +19,7 @@ def fit_pad(seen: Sequence[tuple[Size, dict[str, Any]]]) -> Pad:
     """The padding that explains the operations of a journal, each with the size of the image before it. Raises Rejected."""
     fills = {tuple(op["fill"]) for _, op in seen}
     if len(fills) != 1:
-        raise Rejected("the colour it pads with depends on the image")
+        raise Rejected("the color it pads with depends on the image")
     for pad in _pads([(size, tuple(op["after"]), tuple(op["at"])) for size, op in seen]):
         return replace(pad, fill=fills.pop())
     raise Rejected("its padding makes neither a square nor a fixed size, or puts the image neither in the middle nor top left")
@@ -38,7 +38,7 @@ def _pads(seen: Sequence[tuple[Size, Size, Size | None]]) -> Iterator[Pad]:
 
 
 def pad_of_arrays(pixels: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Pad:
-    """A padding of the array or tensor, after Pillow and before or after the numbers; its colour must be one of 8 bits."""
+    """A padding of the array or tensor, after Pillow and before or after the numbers; its color must be one of 8 bits."""
     sizes = [
         ((image.shape[0], image.shape[1]), (output.shape[1], output.shape[2]))
         for image, output in zip(pixels, outputs, strict=True)
@@ -54,7 +54,7 @@ def pad_of_arrays(pixels: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -
         border = np.concatenate([_border(*pair, pad) for pair in zip(outputs, pixels, strict=True)]).astype(np.float64)
         fill = np.rint((border[0] - offset) / gain)
         if np.abs(fill * gain + offset - border).max() > tolerance(border):
-            raise Rejected("it pads with a colour that is not one of 8 bits, as padding after the normalisation does")
+            raise Rejected("it pads with a color that is not one of 8 bits, as padding after the normalization does")
         fill = np.clip(fill, 0, 255)[:: -1 if channels == "BGR" else 1]
         return Pad(size=pad.size, fill=tuple(int(value) for value in fill), place=pad.place)
     raise Rejected(reason)

@@ -173,7 +173,7 @@ def _centered(size: tuple[int, ...], corners: Iterable[tuple[Size, tuple[Any, ..
         crop = CenterCrop(size=(size[0], size[1]), offset=offset)  # type: ignore[arg-type]
         if all(crop.corner(*before) == corner for before, corner in corners):
             return crop
-    raise Rejected("its crop is not centred")
+    raise Rejected("its crop is not centered")
 
 
 _FITS: dict[str, Callable[..., Geometry]] = {"resize": _fit_resize, "crop": _fit_crop, "pad": fit_pad}

@@ -177,7 +177,7 @@ class Journal:
 
     def _history(self, array: Any) -> History | None:
         """What led to an array: it is what was read last, its channels perhaps turned around, or holds it in a border of one
-        colour; else None."""
+        color; else None."""
         if self.read is None or not isinstance(array, np.ndarray) or array.dtype != np.uint8:
             return None
         ops, mode, pixels = self.read
@@ -218,17 +218,17 @@ class Journal:
 
 
 def pasted(canvas: Image.Image, image: Any, box: Any) -> list[Any] | None:
-    """The history of a canvas of one colour after an image with a history was laid on it, whole; None for all else."""
+    """The history of a canvas of one color after an image with a history was laid on it, whole; None for all else."""
     if "_ops" in canvas.__dict__ or canvas.mode not in ("RGB", "L"):
         return None
     if not isinstance(image, Image.Image) or "_ops" not in image.__dict__:
         return None
     left, top = (0, 0) if box is None else (int(box[0]), int(box[1]))
     inside = left >= 0 and top >= 0 and left + image.width <= canvas.width and top + image.height <= canvas.height
-    colours = canvas.getcolors(1)
-    if not inside or colours is None:
+    colors = canvas.getcolors(1)
+    if not inside or colors is None:
         return None
-    fill = colours[0][1]
+    fill = colors[0][1]
     return [*image.__dict__["_ops"], padding((image.height, image.width), (canvas.height, canvas.width), (top, left), fill)]
 
 
@@ -238,7 +238,7 @@ def padding(before: tuple[int, ...], after: tuple[int, ...], at: tuple[int, int]
 
 
 def embedded(pixels: np.ndarray, canvas: np.ndarray) -> dict[str, Any] | None:
-    """The padding that makes `canvas` of `pixels`: in the middle or at a corner, around it one colour. None if none does."""
+    """The padding that makes `canvas` of `pixels`: in the middle or at a corner, around it one color. None if none does."""
     rows, columns = (canvas.shape[axis] - pixels.shape[axis] for axis in (0, 1))
     if rows < 0 or columns < 0:
         return None

@@ -122,7 +122,7 @@ def _fit_mode(probes: list[Probe], mode: Literal["RGB", "L"], source: str) -> Pr
     mine = [probe for probe in probes if probe.mode == mode and not probe.for_proof]
     followed = [probe for probe in mine if probe.found.get("followed")]
     for probe in followed:
-        _reject_grey_detour(probe.found["ops"], mode)
+        _reject_gray_detour(probe.found["ops"], mode)
     if len(followed) < 4:
         if any(probe.found.get("mode") for probe in mine):
             raise Rejected("it rebuilds or pads the image outside of Pillow's resize and crop, so its steps cannot be followed")
@@ -131,8 +131,8 @@ def _fit_mode(probes: list[Probe], mode: Literal["RGB", "L"], source: str) -> Pr
     ends = {probe.found["mode"] for probe in followed}
     if len(ends) != 1:
         raise Rejected("the mode of its result differs from image to image")
-    if mode == "L" and ends == {"RGB"}:  # it converts by itself, so the colour probes say all, and grey ones less
-        raise Rejected("it converts grey images to colour, yet does not work on colour images")
+    if mode == "L" and ends == {"RGB"}:  # it converts by itself, so the color probes say all, and gray ones less
+        raise Rejected("it converts gray images to color, yet does not work on color images")
     observations = [
         Observation(size=probe.size, ops=probe.found["ops"], pixels=probe.pixels, output=probe.output)
         for probe in followed
@@ -141,13 +141,13 @@ def _fit_mode(probes: list[Probe], mode: Literal["RGB", "L"], source: str) -> Pr
     return fit(observations, ends.pop(), source=source)
 
 
-def _reject_grey_detour(ops: Sequence[dict[str, Any]], mode: str) -> None:
+def _reject_gray_detour(ops: Sequence[dict[str, Any]], mode: str) -> None:
     converts = [op for op in ops if op["op"] == "convert"]
     if any(op.get("matrix") for op in converts):
-        raise Rejected("it converts colours with a matrix of its own")
+        raise Rejected("it converts colors with a matrix of its own")
     if mode == "RGB" and "L" in [op["mode"] for op in converts if op.get("mode")][:-1]:
         raise Rejected(
-            "it turns the image grey and then back to three channels, which the served preprocessing has no step for"
+            "it turns the image gray and then back to three channels, which the served preprocessing has no step for"
         )
 
 

@@ -52,7 +52,7 @@ class Package:
     precision: str = "auto"
     device: str = "auto"
     max_tuning_seconds: float | None = None
-    randomise: bool = False
+    randomize: bool = False
     provenance: Mapping[str, Any] = field(default_factory=dict)
     backend: str | None = None
     buckets: tuple[int, ...] | None = None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from .report import ModelReport, Report
 
-_COLOURS = {"passed": "green", "failed": "red", "not-run": "yellow", "error": "red", "warning": "yellow", "note": "dim"}
+_COLORS = {"passed": "green", "failed": "red", "not-run": "yellow", "error": "red", "warning": "yellow", "note": "dim"}
 
 
 def render(report: Report, console: Console) -> None:
@@ -96,7 +96,7 @@ def _models(models: list[ModelReport], console: Console) -> None:
             "x".join(str(side) for side in model.input) if model.input else "?",
             str(model.classes or "?"),
             _yes(model.captured),
-            f"[{_COLOURS[parity.status]}]{parity.status}[/]",
+            f"[{_COLORS[parity.status]}]{parity.status}[/]",
             "" if parity.max_abs is None else f"{parity.max_abs:.2g}",
             "" if parity.top1_agreement is None else f"{parity.top1_agreement:.2%}",
             _yes(model.served),
@@ -118,7 +118,7 @@ def _speed(model: ModelReport) -> str:
 def _scripts(report: Report, console: Console) -> None:
     table = _table("Scripts", "path", "roles", "rules", "original = migrated", "")
     for script in report.scripts:
-        status = f"[{_COLOURS[script.executed]}]{script.executed}[/]"
+        status = f"[{_COLORS[script.executed]}]{script.executed}[/]"
         table.add_row(escape(script.path), ", ".join(script.roles), " ".join(script.rules), status, escape(script.why or ""))
     console.print(table, "")
 
@@ -158,7 +158,7 @@ def _findings(report: Report, console: Console) -> None:
     title = "Findings: " + ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts if count)
     table = _table(title, "where", "code", "", "what", "fix")
     for finding in sorted(report.findings, key=lambda finding: (ranks[finding.severity], finding)):
-        severity = f"[{_COLOURS[finding.severity]}]{finding.severity}[/]"
+        severity = f"[{_COLORS[finding.severity]}]{finding.severity}[/]"
         table.add_row(escape(finding.where), finding.code, severity, escape(finding.message), finding.fix)
     console.print(table, "")
 

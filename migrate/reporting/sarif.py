@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from ..reading.finding import Finding
 from ..reading.source import parse_source, split_lines
-from ..rewriting.catalogue import parts
+from ..rewriting.catalog import parts
 from ..rewriting.codes import explained
 from ..rewriting.rewrite import Change
 from ..rewriting.rule import Rule, all_rules

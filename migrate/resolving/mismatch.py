@@ -1,4 +1,4 @@
-"""Training and evaluation that normalise differently: a model should be served with the numbers it was trained with."""
+"""Training and evaluation that normalize differently: a model should be served with the numbers it was trained with."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def trained_otherwise(evaluation: Numbers, modules: Iterable[Module]) -> tuple[s
     for module in modules:
         for node in module.nodes:
             if isinstance(node, ast.Call) and is_composed(module, node) and is_random(node):
-                stated = [found for inner in ast.walk(node) if (found := _normalisation(module, inner)) is not None]
+                stated = [found for inner in ast.walk(node) if (found := _normalization(module, inner)) is not None]
                 if len(stated) == 1 and not _alike(stated[0], evaluation):
                     return module.path, node.lineno, stated[0]
     return None
 
 
-def _normalisation(module: Module, node: ast.AST) -> Numbers | None:
+def _normalization(module: Module, node: ast.AST) -> Numbers | None:
     if isinstance(node, ast.Name):  # normalize = transforms.Normalize(...), used in both
         values = _bound(module, node.id)
-        return _normalisation(module, values[0]) if len(values) == 1 and isinstance(values[0], ast.Call) else None
+        return _normalization(module, values[0]) if len(values) == 1 and isinstance(values[0], ast.Call) else None
     if not isinstance(node, ast.Call) or last_name(node.func) != "Normalize":
         return None
     given = {keyword.arg: keyword.value for keyword in node.keywords}

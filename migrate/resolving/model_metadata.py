@@ -79,7 +79,7 @@ class ModelMetadata:
 
     def _transform(self) -> tuple[TransformRecipe | None, EvaluationTransform | None]:
         script, site = self.construction.script, self.construction.site
-        for candidate in [site, *rank_sites(self.known, script), *self._neighbours()]:
+        for candidate in [site, *rank_sites(self.known, script), *self._neighbors()]:
             found = Tracer(self.known.calls, self.module).transform(candidate)
             made = self._program(found.point, found.stack, "transform") if found is not None else None
             if found is not None and made is not None:
@@ -90,7 +90,7 @@ class ModelMetadata:
         self.settings.remark(site.fact.path, site.fact.call_line, "PS013", message)
         return None, None
 
-    def _neighbours(self) -> Iterable[CallSite]:
+    def _neighbors(self) -> Iterable[CallSite]:
         """Evaluation and prediction calls of other scripts of the same folder, which may say what this one does not."""
         own = self.construction.script.path
         for script in self.survey.scripts:

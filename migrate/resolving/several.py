@@ -39,15 +39,15 @@ def different_models(known: ProjectIndex, chosen: Construction) -> list[Construc
 
 
 def _trained(known: ProjectIndex, found: list[Construction]) -> list[Construction]:
-    """The only one whose parameters an optimiser gets, or that learns from a teacher, where the script trains; else all."""
+    """The only one whose parameters an optimizer gets, or that learns from a teacher, where the script trains; else all."""
     script = found[0].script
     if "train" not in script.roles:
         return found
     paths = {script.path, *(site.fact.path for site in rank_sites(known, script))}
     text = "\n".join(known.repository.modules[path].file.text or "" for path in paths)
-    optimised = [item for item in found if re.search(rf"(?<![\w.]){re.escape(item.site.fact.model)}\.parameters\(\)", text)]
+    optimized = [item for item in found if re.search(rf"(?<![\w.]){re.escape(item.site.fact.model)}\.parameters\(\)", text)]
     taught = [item for item in found if not _TEACHER.search(item.site.fact.model)]
-    for fewer in (optimised, taught):
+    for fewer in (optimized, taught):
         if len(fewer) == 1:
             return fewer
     return found

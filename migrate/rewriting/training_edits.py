@@ -68,7 +68,7 @@ def _step_edits(context: Context, step: LoopStep, whole: WholeStep | None) -> li
     early = [item for item in step.after if whole is None and any(item is zero for zero in step.zero_grads)]
     gone += [item for item in early if not any(item is one for one in gone)]
     if step.condition is not None:
-        # The graph too is made only there: an optimiser may well be None where nothing trains.
+        # The graph too is made only there: an optimizer may well be None where nothing trains.
         made = _construction(positions, step.call_at, name, parts, deeper=True)
         text = _either(context, step, step.condition, [made, *(_source(context, item) for item in early), text])
     else:

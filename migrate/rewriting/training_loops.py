@@ -132,7 +132,7 @@ def read_step(site: CallSite, sites: Sequence[CallSite]) -> LoopStep:
 
 
 def whole_step(step: LoopStep) -> WholeStep | None:
-    """The step with its update, where zero_grad, clipping and the optimiser's step stand plainly beside it; else None."""
+    """The step with its update, where zero_grad, clipping and the optimizer's step stand plainly beside it; else None."""
     if step.end is not step.backward[0].statement or step.cast is not None or step.backward[0].scaler is not None:
         return None
     zero, update = step.zero_grads, _updates(step)

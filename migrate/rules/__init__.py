@@ -1,1 +1,1 @@
-"""The catalogue of rewrites: one rule, one file."""
+"""The catalog of rewrites: one rule, one file."""

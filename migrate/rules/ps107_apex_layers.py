@@ -38,7 +38,7 @@ class ApexLayers(Renames):
 
     Example: `from apex.normalization import FusedLayerNorm` becomes `from torch.nn import LayerNorm as FusedLayerNorm`.
 
-    Fix safety: unsafe: torch's layers and optimisers compute the same up to rounding, with the same names of weights, but
+    Fix safety: unsafe: torch's layers and optimizers compute the same up to rounding, with the same names of weights, but
     some have other defaults. Imports with a fallback of their own stay.
     """
 

@@ -41,7 +41,7 @@ class ScipyMisc(Rule):
 
     Example: `scipy.misc.imread(path)` becomes `numpy.array(PIL.Image.open(path))`.
 
-    Fix safety: unsafe: SciPy turned palettes into colours; `imresize` rescaled values and is left to you:
+    Fix safety: unsafe: SciPy turned palettes into colors; `imresize` rescaled values and is left to you:
     `PIL.Image.resize` of the uint8 image.
     """
 

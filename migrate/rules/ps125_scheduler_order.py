@@ -24,7 +24,7 @@ for epoch in range(3):
 class SchedulerOrder(Rule):
     """What it does: says where a loop over epochs calls `scheduler.step()` before the training of that epoch.
 
-    Why: since torch 1.1 the scheduler steps after the optimiser; before it, the first learning rate is skipped.
+    Why: since torch 1.1 the scheduler steps after the optimizer; before it, the first learning rate is skipped.
 
     Example: `for epoch in range(n): scheduler.step(); train(...)` is `for epoch in range(n): train(...);
     scheduler.step()`.

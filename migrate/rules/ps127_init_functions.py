@@ -37,7 +37,7 @@ def f(m):
 
 
 class InPlaceNames(Renames):
-    """What it does: uses the names with an underscore of initialisers and gradient clipping.
+    """What it does: uses the names with an underscore of initializers and gradient clipping.
 
     Why: the names without one are deprecated since torch 0.4 and warn at each call.
 

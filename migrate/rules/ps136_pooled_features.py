@@ -59,7 +59,7 @@ class PooledFeatures(Rule):
     """What it does: writes out the `forward` that timm's VisionTransformer had, for a class that relies on it.
 
     Why: until timm 0.5, `forward` was the head on what `forward_features` gave. Today it hands `forward_features` a mask
-    and pools and normalises the result itself, so a class whose own `forward_features` pools fails, or does both twice.
+    and pools and normalizes the result itself, so a class whose own `forward_features` pools fails, or does both twice.
 
     Example: below `def forward_features(self, x)`, which returns `x[:, 0]`, comes
     `def forward(self, x): return self.head(self.forward_features(x))`.

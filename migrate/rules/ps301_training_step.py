@@ -93,9 +93,9 @@ def train(train_loader, model, criterion, optimizer, epoch, args):
 
 
 class TrainingStep(Rule):
-    """What it does: makes a training graph of model, criterion and optimiser before a training loop, and calls it in the loop.
+    """What it does: makes a training graph of model, criterion and optimizer before a training loop, and calls it in the loop.
 
-    Why: forward, backward and update run as one captured step, without autograd's and the optimiser's Python.
+    Why: forward, backward and update run as one captured step, without autograd's and the optimizer's Python.
 
     Example: `optimizer.zero_grad()`, `outputs = model(images)`, `loss = criterion(outputs, labels)`, `loss.backward()` and
     `optimizer.step()` become `loss, outputs = train_step(images, labels)`, after

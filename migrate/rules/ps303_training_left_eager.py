@@ -64,7 +64,7 @@ class TrainingLeftEager(Rule):
     Why: a loop is rewritten whole or not at all; where it back-propagates twice, exchanges gradients between processes, or
     hands its loss to code of its own, one call could not stand for the step.
 
-    Example: a loop with two `backward()` of one batch, as sharpness-aware minimisation has, stays as it is.
+    Example: a loop with two `backward()` of one batch, as sharpness-aware minimization has, stays as it is.
 
     Fix safety: there is no fix; write a `headrace.Graph` with `add_optimizer`, or call `headrace.training_step`, by hand.
     """

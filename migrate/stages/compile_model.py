@@ -68,7 +68,7 @@ class CompileConfig:
 def compile_model(reference: str, config: CompileConfig, *, console: Console | None = None) -> ModelPackaged:
     """Build the model in a confined subprocess, compile it, and write it to `config.out/NAME`.
 
-    Without a checkpoint the weights are as the constructor leaves them, and parity is proved on a randomised copy.
+    Without a checkpoint the weights are as the constructor leaves them, and parity is proved on a randomized copy.
     Raises MigrateError saying what failed, AmbiguousError where `--input-size` must be given.
     """
     if config.checkpoint is not None and not config.checkpoint.is_file():
@@ -92,7 +92,7 @@ def compile_model(reference: str, config: CompileConfig, *, console: Console | N
             precision=config.precision,
             device=config.device,
             max_tuning_seconds=config.max_tuning_seconds,
-            randomise=config.checkpoint is None,
+            randomize=config.checkpoint is None,
             provenance={"reference": reference, "checkpoint": str(config.checkpoint) if config.checkpoint else None},
         )
         made = ask(request, sandbox, stages.start("Capturing, tuning, proving"))

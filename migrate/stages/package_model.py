@@ -115,7 +115,7 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
         precision=migration.options.precision,
         device=migration.options.device,
         max_tuning_seconds=migration.options.tuning_seconds,
-        randomise=not weights,  # freshly built layers can agree trivially
+        randomize=not weights,  # freshly built layers can agree trivially
         provenance=_provenance(migration, resolved),
     )
     made = package(
@@ -247,7 +247,7 @@ def _compare_with_training(migration: Migration, resolved: Resolved, made: Prepr
     if found is not None:
         path, line, (mean, std) = found
         message = (
-            f"training normalises with mean {mean} and std {std}, evaluation ({made.source}) with other numbers; "
+            f"training normalizes with mean {mean} and std {std}, evaluation ({made.source}) with other numbers; "
             "the package does what evaluation does"
         )
         migration.remark("PS530", message, "warning", f"{path}:{line}")

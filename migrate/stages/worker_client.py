@@ -79,7 +79,7 @@ def package(
         arrays: dict[str, np.ndarray] = {"images": recorded.inputs.astype(np.float32)}
         if recorded.targets is not None:
             arrays["labels"] = recorded.targets
-        if own_outputs and not request.randomise:
+        if own_outputs and not request.randomize:
             arrays["outputs"] = recorded.outputs.astype(np.float32)
         np.savez(images, **arrays)  # type: ignore[arg-type]
         request = replace(request, images=str(images))

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ...errors import SandboxError
-from ...runtime.tuning.randomize import device_of, noise, randomised
+from ...runtime.tuning.randomize import device_of, noise, randomized
 from ..proving.worker_protocol import Inspected, Row
 
 # Sides in use for image classification, the commonest first.
@@ -64,7 +64,7 @@ def inspect_model(model: nn.Module, root: Path, *, size: Row | None = None) -> I
         input=chosen,
         candidates=tuple(working),
         classes=_classes(model, probe),
-        output=output_kind(randomised(model, [noise((2, *probe)).to(device_of(model))]), probe),
+        output=output_kind(randomized(model, [noise((2, *probe)).to(device_of(model))]), probe),
     )
 
 

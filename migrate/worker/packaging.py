@@ -24,7 +24,7 @@ from ...runtime.base.session import Session, Target
 from ...runtime.capture.capture import CapturedGraph, capture
 from ...runtime.lowering.portable import write_onnx
 from ...runtime.tuning.autotuner import Progress, tune
-from ...runtime.tuning.randomize import device_of, noise, randomised
+from ...runtime.tuning.randomize import device_of, noise, randomized
 from ...runtime.tuning.reference import make_reference, primary_output
 from ...runtime.tuning.source import CapturedSource
 from ...specs import Preprocessing
@@ -40,7 +40,7 @@ class Order:
     """What to package, as the worker's request says it: see the fields of its "package" task.
 
     `images` are the model's inputs [N, C, H, W], `targets` their classes, `outputs` what the original script computed for them.
-    With `randomise`, tuning and parity use a copy with weights drawn anew, and the artifact gets the model's own.
+    With `randomize`, tuning and parity use a copy with weights drawn anew, and the artifact gets the model's own.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Order:
     outputs: Array | None = None
     labels: Sequence[str] | None = None
     preprocessing: Preprocessing | None = None
-    randomise: bool = False
+    randomize: bool = False
     provenance: Mapping[str, Any]
 
 
@@ -146,7 +146,7 @@ def _tune(
     tell: Progress,
 ) -> tuple[Plan, torch.nn.Module]:
     """The plan, its files for the model's own weights in `directory`, and the module whose outputs mean something."""
-    if not order.randomise:
+    if not order.randomize:
         images = [] if order.images is None else [np.ascontiguousarray(order.images)]
         plan = tune(
             source, order.config, directory=directory, device=device, images=images,
@@ -154,7 +154,7 @@ def _tune(
         )  # fmt: skip
         return plan, model
     # Top-1 agreement of untrained weights says nothing about trained ones, so no images: lossless candidates only.
-    other = randomised(model, source.captured.example)
+    other = randomized(model, source.captured.example)
     drawn = CapturedSource.of(replace(capture(other, source.captured.example), disabled=source.disabled))
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
         plan = tune(drawn, order.config, directory=Path(scratch), device=device, progress=tell)
@@ -232,10 +232,10 @@ def _run(session: Session, images: Array) -> list[Array]:
     return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
 
-def _write_portable(optimised: CapturedGraph, directory: Path) -> str | None:
+def _write_portable(optimized: CapturedGraph, directory: Path) -> str | None:
     """Write the portable graph; return why there is none, or None."""
     try:
-        write_onnx(optimised, directory)
+        write_onnx(optimized, directory)
     except BackendError as error:
         return str(error)
     return None
@@ -249,6 +249,6 @@ def _provenance(
         "outputs": captured.structure.to_json(),
         "passes": [record.to_json() for record in passes],
         "torch": torch.__version__,
-        "randomised_for_parity": order.randomise,
+        "randomised_for_parity": order.randomize,
     }
     return facts if no_portable_graph is None else {**facts, "no_portable_graph": no_portable_graph}

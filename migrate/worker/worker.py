@@ -163,7 +163,7 @@ def _order(request: Package) -> Order:
         outputs=arrays.get("outputs"),
         labels=request.labels,
         preprocessing=request.preprocessing,
-        randomise=request.randomise,
+        randomize=request.randomize,
         provenance=request.provenance,
     )
 

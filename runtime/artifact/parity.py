@@ -148,7 +148,7 @@ def compare_lossy(
     if drop > gate.accuracy_points + 1e-9:
         why = f"accuracy falls by {drop:.2f} points on {rows} images, more than {gate.accuracy_points}"
         return ParityRecord(status="failed", why=why, **facts)
-    return ParityRecord(status="passed", why=f"top-1 agreement and accuracy on {rows} labelled images", **facts)
+    return ParityRecord(status="passed", why=f"top-1 agreement and accuracy on {rows} labeled images", **facts)
 
 
 def compare_relative(
@@ -183,7 +183,7 @@ def unusable_reference(reference: Array, noise: float) -> str | None:
         return "the model itself returns NaN or infinity on these inputs"
     signal, scale = _signal(reference), float(np.abs(reference).max(initial=0.0))
     if signal <= 1e-7 * scale or (signal <= 2 * noise and signal <= _FAINT * scale):
-        return "the model's output does not depend on its input (a zero-initialised head?), so agreement proves nothing"
+        return "the model's output does not depend on its input (a zero-initialized head?), so agreement proves nothing"
     if _NOISE_FACTOR * noise > signal / 2:
         return f"the model amplifies rounding: eager itself varies by {noise:.1e} where rows differ by {signal:.1e}"
     return None

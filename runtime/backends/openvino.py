@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from ..lowering.portable import PortableGraph
     from . import Records
 
-# The hint must be given for fp32 too: on CPUs with bfloat16 instructions OpenVINO chooses bf16 by itself. For a quantised
+# The hint must be given for fp32 too: on CPUs with bfloat16 instructions OpenVINO chooses bf16 by itself. For a quantized
 # graph it is what the operators between the integer ones compute in.
 _HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
 
 
 @dataclass(frozen=True)
 class OpenVinoBackend:
-    """Reads model.onnx, or its quantised form; the floating-point precision is a hint at load, so those share a file."""
+    """Reads model.onnx, or its quantized form; the floating-point precision is a hint at load, so those share a file."""
 
     name: str = "openvino"
     format: str = "onnx"

@@ -1,7 +1,7 @@
 """TensorRT on NVIDIA GPUs, through ONNX Runtime's execution provider; reads the portable graph. Opens without torch.
 
 Engines are built for a range of batch sizes, or for one; building takes a minute, so they are kept in the user's cache.
-int8 is not offered: TensorRT wants signed symmetric activations, and the quantised graph has the unsigned ones of x86.
+int8 is not offered: TensorRT wants signed symmetric activations, and the quantized graph has the unsigned ones of x86.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Observer:
     @property
     def signal_to_noise(self) -> float:
         """Of the median channel in 8 bits: with its variance v and the range r of the tensor, v / ((r / 255)^2 / 12), the noise
-        of uniform quantisation (Bennett 1948). The median, because an outlier is its own signal and drowns all others.
+        of uniform quantization (Bennett 1948). The median, because an outlier is its own signal and drowns all others.
         """
         import numpy as np
 

@@ -29,7 +29,7 @@ _VARIES = (
 )
 
 
-def in_behaviour(
+def in_behavior(
     module: torch.nn.Module, program: ExportedProgram, example: tuple[torch.Tensor, ...], batches: Sequence[int]
 ) -> list[Obstacle]:
     """Run module and graph at every batch; they must agree, and rows must not depend on each other."""

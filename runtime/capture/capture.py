@@ -19,7 +19,7 @@ from ..base.calibration import Calibration
 from ..base.silence import silence
 from ..base.structure import LEAF, Structure, flatten
 from . import obstacles
-from .behavior import in_behaviour
+from .behavior import in_behavior
 from .diagnosis import diagnose, printing_suppressed
 from .graph_obstacles import in_program, written_inputs
 from .no_grad_mode import no_grad_mode
@@ -123,7 +123,7 @@ def capture(
         refuse(f"{title} cannot become one graph", problems)
         assert program is not None
         signature = _signature(module, example, leaves, structure, names)
-        problems = in_behaviour(module, program, example, PROVED_BATCHES)
+        problems = in_behavior(module, program, example, PROVED_BATCHES)
         refuse(f"the graph of {title} does not do what the module does", problems)
     return CapturedGraph(program, signature, structure, example, PROVED_BATCHES)
 

@@ -12,7 +12,7 @@ PG108  a submodule is compiled TorchScript
 PG109  the forward pass is random, or counts its calls
 PG110  a parameter or buffer holds NaN or infinity
 PG111  the graph and the module compute different values
-PG112  weights are quantised already, sparse, nested, or made in inference mode
+PG112  weights are quantized already, sparse, nested, or made in inference mode
 PG120  Python needs a tensor's value
 PG121  the code fixes the batch size
 PG122  an operation cannot be captured
@@ -89,7 +89,7 @@ def in_module(module: nn.Module, device: torch.device) -> list[Obstacle]:
             found.append(Obstacle("PG108", message))
         elif any(isinstance(value, torch.ScriptObject) for value in vars(item).values()):
             title = name.removesuffix("._packed_params") or "the module"
-            found.append(Obstacle("PG112", f"{title} is quantised already; give the float model, the plan quantises it itself"))
+            found.append(Obstacle("PG112", f"{title} is quantized already; give the float model, the plan quantizes it itself"))
     for name, value, exact in _weights(module):
         if torch.nn.parameter.is_lazy(value):
             found.append(Obstacle("PG100", f"{name} has no shape yet; run the module once before it is captured"))
@@ -102,7 +102,7 @@ def in_module(module: nn.Module, device: torch.device) -> list[Obstacle]:
             )
             found.append(Obstacle("PG112", message))
         elif value.is_nested or value.is_quantized or value.layout != torch.strided:
-            kind = "nested" if value.is_nested else "quantised" if value.is_quantized else _short(value.layout)
+            kind = "nested" if value.is_nested else "quantized" if value.is_quantized else _short(value.layout)
             found.append(Obstacle("PG112", f"{name} is {kind}; store it dense, with .to_dense() or .dequantize()"))
         elif value.is_floating_point() and not _is_sound(value, exact):
             found.append(Obstacle("PG110", f"{name} holds NaN or infinity; load weights that are finite"))

@@ -22,7 +22,7 @@ def check_tensors(inputs: Sequence[Any], names: Sequence[str] = (), *, batched: 
             remedy = "torch.as_tensor makes one of an array; a headrace.Graph's build puts tensors together to a dict or list"
             raise InputError(f"a graph takes tensors, got a {type(value).__name__} as {name}; {remedy}")
         if value.is_nested or value.layout != torch.strided or value.is_quantized:
-            kind = "nested" if value.is_nested else "quantised" if value.is_quantized else str(value.layout)
+            kind = "nested" if value.is_nested else "quantized" if value.is_quantized else str(value.layout)
             raise InputError(f"{name} is {kind}; make it dense, with .to_dense(), .dequantize() or padding")
         if value.device != inputs[0].device:
             raise InputError(f"{name} is on {value.device}, {called[0]} on {inputs[0].device}; move one with .to()")

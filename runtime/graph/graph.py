@@ -73,7 +73,7 @@ class Graph:
     ) -> None:
         """Make this a training graph: `build` computes a loss and calls its `backward()`, and a call is a whole step.
 
-        After every `accumulate` calls the summed gradients are clipped by value and by norm, the optimiser updates, gradients
+        After every `accumulate` calls the summed gradients are clipped by value and by norm, the optimizer updates, gradients
         are dropped and `lr_scheduler` steps (once per update; give none to step it per epoch yourself). `grad_scaler` scales
         what `backward()` starts from. `checkpoint` names modules whose activations are computed again instead of kept. Modules
         run in the mode that they are in. With `update` False a call ends after `backward()`: gradients are added to `.grad`;
@@ -81,7 +81,7 @@ class Graph:
         agree, and eager steps may be taken in between. Call it once, after the modules are attributes.
         """
         if self._trainer is not None:
-            raise ValueError("this graph has an optimiser already; one graph is one training step")
+            raise ValueError("this graph has an optimizer already; one graph is one training step")
         options = TrainingOptions(
             lr_scheduler=lr_scheduler,
             clip_grad_norm=clip_grad_norm,
@@ -120,7 +120,7 @@ class Graph:
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of each module attribute by name, and of the optimiser, scheduler and scaler of a training graph.
+        """The state of each module attribute by name, and of the optimizer, scheduler and scaler of a training graph.
 
         The parts are those of torch's own `state_dict`, so eager code loads them one by one.
         """
@@ -135,7 +135,7 @@ class Graph:
             if set(state["modules"]) != set(modules):
                 raise InputError(f"the state is of modules {sorted(state['modules'])}, this graph has {sorted(modules)}")
             if (state["training"] is None) != (self._trainer is None):
-                raise InputError("one of the state and this graph has an optimiser and the other has none")
+                raise InputError("one of the state and this graph has an optimizer and the other has none")
             for name, value in modules.items():
                 value.load_state_dict(state["modules"][name])
             if self._trainer is not None:

@@ -1,4 +1,4 @@
-"""The training graph of an ordinary loop: a model, a loss and an optimiser that are there already."""
+"""The training graph of an ordinary loop: a model, a loss and an optimizer that are there already."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..base.config import GraphConfig
 from .graph import Graph
 
 _HOME = (
-    "_headrace_steps"  # an attribute of the optimiser, so that steps live as long as it; copies and pickles of it leave it out
+    "_headrace_steps"  # an attribute of the optimizer, so that steps live as long as it; copies and pickles of it leave it out
 )
-_KEPT = 4  # steps of one optimiser
+_KEPT = 4  # steps of one optimizer
 _PLAIN = (bool, int, float, str, bytes, type(None))
 
 
@@ -73,12 +73,12 @@ def training_step(
 
     A call does what `optimizer.zero_grad()`, `model(images)`, the criterion, `loss.backward()` and `optimizer.step()` do; see
     `Graph.add_optimizer` for the options. With `update=False` it ends after `backward()`, and `zero_grad`, clipping, the
-    scaler's and the optimiser's steps stay yours: gradients are added to `.grad` as eager adds them. `divide` divides what is
+    scaler's and the optimizer's steps stay yours: gradients are added to `.grad` as eager adds them. `divide` divides what is
     back-propagated, not the loss that comes back. An autocast around the call holds for outputs and loss.
 
     Asked for again with the same objects, as a function that trains one epoch does, it is the same graph, and captured once.
     Where model and loss cannot be captured, or capture is no gain, the same steps run eagerly; `steps` says which and why.
-    Raises ValueError for options that contradict each other or an optimiser that needs a closure.
+    Raises ValueError for options that contradict each other or an optimizer that needs a closure.
     """
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be an nn.Module, got a {type(model).__name__}")

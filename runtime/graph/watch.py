@@ -34,7 +34,7 @@ def modules_in(values: Mapping[str, Any]) -> list[tuple[str, nn.Module]]:
 class Watch:
     """Remembers which modules, parameters, buffers and tensors a graph was captured from, and in which version.
 
-    `owner` is the graph, which is not kept alive by it. Sees in-place updates (optimiser steps, load_state_dict) and whatever
+    `owner` is the graph, which is not kept alive by it. Sees in-place updates (optimizer steps, load_state_dict) and whatever
     was replaced: parameters, submodules, attributes of the graph. It does not see writes through `parameter.data` in place,
     which torch hides from version counters.
     """

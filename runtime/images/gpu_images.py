@@ -1,4 +1,4 @@
-"""JPEGs to rows of a model's input on a GPU: decoded together, resized, cropped and normalised in one launch, copied back once.
+"""JPEGs to rows of a model's input on a GPU: decoded together, resized, cropped and normalized in one launch, copied back once.
 
 The resize is that of `kernels/preprocess.py`: Pillow's filters, rounded once where Pillow rounds after each of two passes.
 """
@@ -133,7 +133,7 @@ def _geometry(steps: Preprocessor) -> tuple[list[int], list[int], str]:
     crop: list[int] = []
     interpolation = "bilinear"
     if steps.mode != "RGB":
-        raise ValueError("grey images")
+        raise ValueError("gray images")
     for number, step in enumerate(steps.geometry):
         if number == 0 and _resized_alike(step):
             resize = [step["size"]] if isinstance(step["size"], int) else list(step["size"])

@@ -122,7 +122,7 @@ class Preprocessor:
         return out
 
     def decode(self, data: bytes) -> np.ndarray:
-        """What stands before the arithmetic: uint8 [H, W, C], or [H, W] of a grey mode. Raises ImageError."""
+        """What stands before the arithmetic: uint8 [H, W, C], or [H, W] of a gray mode. Raises ImageError."""
         return np.asarray(self.shape(self.load(self.open(data)), self.geometry))
 
     def shape(self, image: Image.Image, steps: Sequence[Mapping[str, Any]]) -> Image.Image:
@@ -304,7 +304,7 @@ def _row_size(geometry: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
 
 
 def crop_box(step: Mapping[str, Any], height: int, width: int) -> tuple[int, int, int, int]:
-    """The (left, top, right, bottom) of a centre crop; negative where the image is smaller, which Pillow fills with zero."""
+    """The (left, top, right, bottom) of a center crop; negative where the image is smaller, which Pillow fills with zero."""
     crop_height, crop_width = step["size"]
     corner = []
     for excess in (height - crop_height, width - crop_width):
@@ -352,7 +352,7 @@ def opencv_resize(pixels: np.ndarray, height: int, width: int, interpolation: st
 
 
 def _opencv_weights(size: int, after: int, area: bool, *, clamped: bool) -> tuple[np.ndarray, ...]:
-    """Indices and int32 weights of the two neighbours. Columns outside are clamped before the weights, rows after them."""
+    """Indices and int32 weights of the two neighbors. Columns outside are clamped before the weights, rows after them."""
     if area:
         first = np.floor(np.arange(after) * (1.0 / (after / size))).astype(np.int64)
         part = (np.arange(1, after + 1) - (first + 1) * (after / size)).astype(np.float32)

@@ -23,7 +23,7 @@ def framed(title: str, lines: Iterable[str]) -> str:
 
 
 def module_lines(modules: Sequence[tuple[str, nn.Module]], depth: int = _DEPTH) -> list[str]:
-    """Named modules as a tree, so many levels below them; numbered neighbours that look alike share a line, as in torch."""
+    """Named modules as a tree, so many levels below them; numbered neighbors that look alike share a line, as in torch."""
     lines = []
     for label, count, module in _collapsed(modules):
         times, each = (f"{count} x ", "each ") if count > 1 else ("", "")
@@ -78,7 +78,7 @@ def parity_line(parity: ParityRecord) -> str:
 
 
 def optimizer_lines(optimizer: torch.optim.Optimizer, options: Mapping[str, Any], updates: int) -> list[str]:
-    """The optimiser with the settings of each group, what else belongs to a step, and how many updates there were."""
+    """The optimizer with the settings of each group, what else belongs to a step, and how many updates there were."""
     lines = [f"trained by {type(optimizer).__name__}, updates so far: {updates}"]
     for group in optimizer.param_groups:
         settings = [f"{key} {_number(value)}" for key, value in group.items() if key != "params" and _tells(value)]
@@ -87,7 +87,7 @@ def optimizer_lines(optimizer: torch.optim.Optimizer, options: Mapping[str, Any]
 
 
 def _collapsed(modules: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, int, nn.Module]]:
-    """(label, count, module) with neighbours of equal look counted as one, where they have numbers for names."""
+    """(label, count, module) with neighbors of equal look counted as one, where they have numbers for names."""
     groups: list[tuple[list[str], nn.Module, Any]] = []
     for name, module in modules:
         look = (repr(module), tuple(_sizes(module)))
@@ -125,7 +125,7 @@ def _numel(value: torch.Tensor) -> int:
 
 
 def _tells(value: Any) -> bool:
-    """Whether a setting of an optimiser is worth a word: a number or several, and not zero."""
+    """Whether a setting of an optimizer is worth a word: a number or several, and not zero."""
     if isinstance(value, torch.Tensor):
         return value.numel() == 1
     return isinstance(value, int | float | tuple) and not isinstance(value, bool) and bool(value)

@@ -61,7 +61,7 @@ def in_int8(
     BackendError when no convolution fits, or an image makes a value NaN or infinite.
     """
     editor = ProgramEditor(program)
-    sites = _quantisable(editor, layers)
+    sites = _quantizable(editor, layers)
     if not sites:
         least = f"one group and at least {_LEAST_CHANNELS} input channels"
         raise BackendError(f"the graph has no convolution with stored weights, {least}, so int8 gains nothing")
@@ -74,7 +74,7 @@ def in_int8(
     return editor.finish()
 
 
-def _quantisable(editor: ProgramEditor, layers: Mapping[str, Layer]) -> list[Site]:
+def _quantizable(editor: ProgramEditor, layers: Mapping[str, Layer]) -> list[Site]:
     """Sites of convolutions, each the largest that overlaps none before it, in the order in which they compute."""
     taken: set[Node] = set()
     chosen = []
@@ -151,7 +151,7 @@ class _Rewriting:
         self._levels: dict[Node, _Levels] = {}  # of values by the program's own nodes, also where nothing reads these any more
 
     def put(self, site: Site) -> None:
-        read = [self._quantised(node, site.at) for node in _read(site)]
+        read = [self._quantized(node, site.at) for node in _read(site)]
         x, residual = read[0], read[1] if len(read) == 2 else None
         weight, bias = self._layers[site.nodes[0].name]
         weight = weight.double()
@@ -179,7 +179,7 @@ class _Rewriting:
         floats = self._converted("dequantize", self._levels[result], computed, result.meta["val"].dtype, before=site.at)
         result.replace_all_uses_with(floats)
 
-    def _quantised(self, value: Node, before: Node) -> _Levels:
+    def _quantized(self, value: Node, before: Node) -> _Levels:
         """The levels of a value, which are computed once."""
         if value not in self._levels:
             scale, zero_point = _scale(self._observers[value.name])

@@ -3,7 +3,7 @@
 The lists are those of torch.autocast (ATen/autocast_mode.h of torch 2.13: AT_FORALL_LOWER_PRECISION_FP, AT_FORALL_FP32 and
 AT_FORALL_FP32_SET_OPT_DTYPE), with the reductions added that autocast leaves alone, since a sum over space in fp16 overflows.
 Beyond autocast, weights are converted once and ahead, and whatever is no activation (positions, indices, sampling grids) keeps
-its float32. bf16 has the range of float32, so there values go on in bf16 after a normalisation and beside a weight in float32,
+its float32. bf16 has the range of float32, so there values go on in bf16 after a normalization and beside a weight in float32,
 where autocast would promote the rest of a residual network; in fp16, which could overflow, they are promoted as autocast does.
 """
 

@@ -1,4 +1,4 @@
-"""Static int8: the portable graph with quantise/dequantise pairs around what an integer kernel computes. Torch-free.
+"""Static int8: the portable graph with quantize/dequantize pairs around what an integer kernel computes. Torch-free.
 
 Weights are signed and per output channel, activations unsigned and per tensor (on x86 the unsigned-by-signed instructions are
 the fast ones: measured 3.3 times faster than signed by signed), ranges are the least and largest values that the calibration
@@ -46,9 +46,9 @@ _INTEGER_PRODUCTS = ("avx512_vnni", "avx_vnni", "amx_int8")
 
 
 def write_int8(directory: Path, calibration: Calibration, precision: Precision = INT8) -> list[str]:
-    """Write the quantised graph beside model.onnx, unless it is there, and return the names of its files.
+    """Write the quantized graph beside model.onnx, unless it is there, and return the names of its files.
 
-    Raises BackendError when nothing in the graph can be quantised, a value is not finite, or a library is missing.
+    Raises BackendError when nothing in the graph can be quantized, a value is not finite, or a library is missing.
     """
     name = f"model-int8-{precision.level}.onnx" if precision.level else "model-int8.onnx"
     if (directory / name).exists():
@@ -56,22 +56,22 @@ def write_int8(directory: Path, calibration: Calibration, precision: Precision =
     try:
         import onnxruntime.quantization  # noqa: F401
     except ImportError as error:
-        raise BackendError(f"int8 needs onnxruntime's quantiser: pip install onnxruntime ({error})") from error
+        raise BackendError(f"int8 needs onnxruntime's quantizer: pip install onnxruntime ({error})") from error
     import onnx
 
     if (directory / f"{ONNX_FILE}.data").exists():
-        raise BackendError("graphs of more than 2 GB are not quantised")
+        raise BackendError("graphs of more than 2 GB are not quantized")
     model = _with_shapes(onnx.load(directory / ONNX_FILE))
-    chosen = _quantisable(model)
+    chosen = _quantizable(model)
     if not any(node.op_type in _PRODUCTS or node.op_type == "Conv" for node in chosen):
         raise BackendError("the graph has no convolution or matrix product with constant weights, so int8 gains nothing")
     if not calibration.of_portable:
         calibration.of_portable.update(_statistics(model, chosen, calibration.inputs))
     chosen = _linked(_without_layers_in_floats(chosen, calibration, precision))
-    quantised = _quantise(model, chosen, calibration.of_portable)
-    _drop_idle_pairs(quantised, {node.name for node in chosen})
+    quantized = _quantize(model, chosen, calibration.of_portable)
+    _drop_idle_pairs(quantized, {node.name for node in chosen})
     aside = directory / f".{os.getpid()}-{name}"
-    onnx.save_model(quantised, str(aside))
+    onnx.save_model(quantized, str(aside))
     aside.replace(directory / name)
     return [name]
 
@@ -97,7 +97,7 @@ def write_portable(
 
 
 def _with_shapes(model: Any) -> Any:
-    """The model with value infos, which the quantiser wants, and a name for every node, by which it is told what to do."""
+    """The model with value infos, which the quantizer wants, and a name for every node, by which it is told what to do."""
     import onnx
 
     model = onnx.shape_inference.infer_shapes(model)
@@ -106,8 +106,8 @@ def _with_shapes(model: Any) -> Any:
     return model
 
 
-def _quantisable(model: Any) -> list[Any]:
-    """The nodes to quantise, in graph order."""
+def _quantizable(model: Any) -> list[Any]:
+    """The nodes to quantize, in graph order."""
     constants = {item.name for item in model.graph.initializer}
     matrices = {item.name for item in model.graph.initializer if len(item.dims) == 2}
     floats = _float_tensors(model)
@@ -188,8 +188,8 @@ def _without_layers_in_floats(chosen: list[Any], calibration: Calibration, preci
 
 
 def _linked(nodes: Sequence[Any]) -> list[Any]:
-    """Without the chain operators that do not lie between quantised convolutions or products: integers would come from
-    nowhere, or go nowhere. The quantiser would even drop a Relu whose work its pair then does, and the pair is idle."""
+    """Without the chain operators that do not lie between quantized convolutions or products: integers would come from
+    nowhere, or go nowhere. The quantizer would even drop a Relu whose work its pair then does, and the pair is idle."""
     fed: set[str] = set()
     forward = []
     for node in nodes:
@@ -206,7 +206,7 @@ def _linked(nodes: Sequence[Any]) -> list[Any]:
     return backward[::-1]
 
 
-def _quantise(model: Any, chosen: Sequence[Any], observers: Mapping[str, Observer]) -> Any:
+def _quantize(model: Any, chosen: Sequence[Any], observers: Mapping[str, Observer]) -> Any:
     import numpy as np
     import onnx
     from onnxruntime.quantization import CalibrationMethod, QuantType
@@ -223,7 +223,7 @@ def _quantise(model: Any, chosen: Sequence[Any], observers: Mapping[str, Observe
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     with _quiet_root_logger():
-        quantiser = QDQQuantizer(
+        quantizer = QDQQuantizer(
             copy,
             True,  # per channel
             _must_reduce_range(),
@@ -236,11 +236,11 @@ def _quantise(model: Any, chosen: Sequence[Any], observers: Mapping[str, Observe
             {"OpTypesToExcludeOutputQuantization": sorted(_PRODUCTS), "MatMulConstBOnly": True},
         )
         try:
-            quantiser.quantize_model()
+            quantizer.quantize_model()
         except Exception as error:
-            raise BackendError(f"onnxruntime's quantiser fails on this graph: {error}") from error
-    quantiser.model.topological_sort()
-    return quantiser.model.model
+            raise BackendError(f"onnxruntime's quantizer fails on this graph: {error}") from error
+    quantizer.model.topological_sort()
+    return quantizer.model.model
 
 
 @functools.cache
@@ -250,7 +250,7 @@ def _must_reduce_range() -> bool:
     return "avx2" in flags and not any(flag in flags for flag in _INTEGER_PRODUCTS)
 
 
-def _drop_idle_pairs(model: Any, quantised: set[str]) -> None:
+def _drop_idle_pairs(model: Any, quantized: set[str]) -> None:
     """Remove the pairs whose result only float operators read, such as a transformer's residual stream after its first
     convolution: they would cost accuracy and save nothing."""
     graph = model.graph
@@ -268,7 +268,7 @@ def _drop_idle_pairs(model: Any, quantised: set[str]) -> None:
         if all(
             pair.op_type == "DequantizeLinear"
             and pair.output[0] not in outputs
-            and not any(reader.name in quantised for reader in readers[pair.output[0]])
+            and not any(reader.name in quantized for reader in readers[pair.output[0]])
             for pair in pairs
         ):
             idle[node.name] = (node, pairs)
@@ -287,7 +287,7 @@ def _drop_idle_pairs(model: Any, quantised: set[str]) -> None:
 
 @contextlib.contextmanager
 def _quiet_root_logger() -> Iterator[None]:
-    """The quantiser advises on the root logger at every call."""
+    """The quantizer advises on the root logger at every call."""
     root = logging.getLogger()
     before = root.level
     root.setLevel(logging.ERROR)

@@ -122,7 +122,7 @@ class AffineLayer:
 
 
 def batch_norm_as_affine(editor: ProgramEditor, norm: Node) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """scale and shift per channel, in float64, of a batch normalisation in evaluation mode; None for any other node.
+    """scale and shift per channel, in float64, of a batch normalization in evaluation mode; None for any other node.
 
     With s = gamma / sqrt(running_var + eps), it computes s x + (beta - running_mean s).
     """

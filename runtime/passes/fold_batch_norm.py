@@ -1,4 +1,4 @@
-"""Merge batch normalisation in evaluation mode into the convolution or linear layer before it.
+"""Merge batch normalization in evaluation mode into the convolution or linear layer before it.
 
 With s = gamma / sqrt(running_var + eps), bn(conv(x, w) + b) = conv(x, w * s) + (b - running_mean) * s + beta
 (Jacob et al. 2018, arXiv:1712.05877, section 3.2). Only where nothing else uses the layer's result. The merged weights
@@ -27,7 +27,7 @@ class FoldBatchNorm:
     order: int = 10
 
     def apply(self, captured: CapturedGraph) -> CapturedGraph:
-        """A graph without the batch normalisations that could be merged; `captured` itself when there are none."""
+        """A graph without the batch normalizations that could be merged; `captured` itself when there are none."""
         editor = ProgramEditor(captured.program)
         norms = [node for node in editor.graph.nodes if node.target is _aten.batch_norm.default]
         folded = sum([_fold(editor, node, index) for index, node in enumerate(norms)])
@@ -37,7 +37,7 @@ class FoldBatchNorm:
 def _fold(editor: ProgramEditor, norm: Node, index: int) -> bool:
     layer = AffineLayer.of(editor, norm.args[0])
     affine = batch_norm_as_affine(editor, norm)
-    # Batch normalisation works on dimension 1, which is a linear layer's output only for [batch, features].
+    # Batch normalization works on dimension 1, which is a linear layer's output only for [batch, features].
     if layer is None or affine is None or len(layer.node.users) != 1 or layer.channel != 1:
         return False
     if not layer.take_after(editor, f"folded_{index}", *affine):

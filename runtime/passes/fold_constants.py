@@ -1,6 +1,6 @@
 """Compute once what depends on weights and constants alone, and store the result.
 
-Position-bias tables gathered from parameters, standardised or normalised weights, interpolated position embeddings, attention
+Position-bias tables gathered from parameters, standardized or normalized weights, interpolated position embeddings, attention
 masks: a module computes them at every call. What is random, depends on an input or its batch size, or would make the graph much
 larger than the tensors that it is made of stays computed.
 """

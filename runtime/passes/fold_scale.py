@@ -1,7 +1,7 @@
 """Merge what scales or shifts channels by constants into the convolution or linear layer before it, or else after it.
 
-A layer scale (ConvNeXt, CaiT: gamma * x), an affine layer (ResMLP), division by a standard deviation, and batch normalisation
-that no layer precedes directly: each is s x + t per channel, which the weights of a neighbour can take over exactly (`affine`).
+A layer scale (ConvNeXt, CaiT: gamma * x), an affine layer (ResMLP), division by a standard deviation, and batch normalization
+that no layer precedes directly: each is s x + t per channel, which the weights of a neighbor can take over exactly (`affine`).
 Between the two may stand what only moves elements. A layer after it cannot take over a shift if it pads with zeros.
 Weights are new tensors, computed in float64; whatever else reads a value in between keeps everything as it is.
 """

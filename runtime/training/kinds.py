@@ -48,7 +48,7 @@ class StepKind:
         if changed := _changed(_by_name(old_buffers), _by_name(buffers)):
             found.append(f"buffers of another shape, dtype or device: {changed}")
         if state != old_state:
-            found.append("the optimiser's state has other tensors")
+            found.append("the optimizer's state has other tensors")
         if self.updates != before.updates:
             found.append(f"this step {'updates' if self.updates else 'only adds to the gradients'}, as the one before did not")
         gradients, old_gradients = (
@@ -79,7 +79,7 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 def _settings(before: Any, now: Any) -> list[str]:
     if len(before) != len(now):
-        return [f"the optimiser has {len(now)} groups of parameters, before {len(before)}"]
+        return [f"the optimizer has {len(now)} groups of parameters, before {len(before)}"]
     found = []
     for old, new in zip(map(dict, before), map(dict, now), strict=True):
         found += [f"{key} is {value}, before {old.get(key)}" for key, value in new.items() if old.get(key) != value]

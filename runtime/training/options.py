@@ -57,7 +57,7 @@ class TrainingOptions:
 class StepRecord:
     """How steps of one kind (inputs, phase of accumulation) run: `way` is "eager", "captured" or "inductor".
 
-    `update` says whether the optimiser's update is part of the captured step ("captured") or runs after it ("after"); `why`
+    `update` says whether the optimizer's update is part of the captured step ("captured") or runs after it ("after"); `why`
     gives the reason for anything less than all. Times are milliseconds, medians of a few steps each; None where not timed.
     """
 

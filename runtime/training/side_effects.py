@@ -72,7 +72,7 @@ def undone(owners: Iterable[object], parameters: Sequence[torch.Tensor]) -> Iter
 
 
 def written_constant(program: GraphModule) -> str | None:
-    """The first operation that writes to a tensor which is neither the state of a module or optimiser nor made in the step."""
+    """The first operation that writes to a tensor which is neither the state of a module or optimizer nor made in the step."""
     aliases: set[Node] = set()
     for node in program.graph.nodes:
         if node.op == "get_attr":

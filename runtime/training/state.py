@@ -1,4 +1,4 @@
-"""Everything that a training step reads and writes: parameters, buffers, gradients, the optimiser's state, learning rates."""
+"""Everything that a training step reads and writes: parameters, buffers, gradients, the optimizer's state, learning rates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TrainingState:
         self.buffers: dict[str, torch.Tensor] = dict(self.container.named_buffers())
 
     def slots(self) -> tuple[tuple[str, str], ...]:
-        """(parameter's name, key) of each tensor in the optimiser's state. Raises BackendError where it keeps anything else:
+        """(parameter's name, key) of each tensor in the optimizer's state. Raises BackendError where it keeps anything else:
         a captured step would take a Python number for a constant."""
         found = []
         for name, parameter in self.parameters.items():
@@ -39,7 +39,7 @@ class TrainingState:
         return tuple(found)
 
     def tensors(self, slots: Sequence[tuple[str, str]]) -> list[torch.Tensor]:
-        """All of them: parameters, buffers, gradients, the optimiser's state, one float64 learning rate per group."""
+        """All of them: parameters, buffers, gradients, the optimizer's state, one float64 learning rate per group."""
         rates = [torch.as_tensor(group["lr"], dtype=torch.float64) for group in self.optimizer.param_groups]
         return [
             *(value.detach() for value in self.parameters.values()),
@@ -50,7 +50,7 @@ class TrainingState:
         ]
 
     def written(self, slots: Sequence[tuple[str, str]]) -> list[torch.Tensor]:
-        """Those that a step writes in place: parameters, buffers, the optimiser's state."""
+        """Those that a step writes in place: parameters, buffers, the optimizer's state."""
         return [
             *(value.detach() for value in self.parameters.values()),
             *self.buffers.values(),
@@ -87,7 +87,7 @@ class TrainingState:
         )
 
     def strangers(self) -> bool:
-        """Whether the optimiser updates a tensor that belongs to none of the modules."""
+        """Whether the optimizer updates a tensor that belongs to none of the modules."""
         known = {id(value) for value in self.parameters.values()}
         return any(id(value) not in known for group in self.optimizer.param_groups for value in group["params"])
 

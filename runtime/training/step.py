@@ -1,9 +1,9 @@
 """One training step as a flat list of tensor operations, traced from the user's own code.
 
 The step runs once on stand-ins for all tensors, with a recorder under autograd: what it writes down are the operations of the
-forward pass, of the backward pass that autograd makes of it, and of the optimiser's update, in their order and in place, as
-eager execution does them. Replayed, they give bit for bit what eager gives, without modules, autograd and the optimiser's
-Python. Numbers that the optimiser computes in Python from a step counter or the learning rate are recorded as such, in
+forward pass, of the backward pass that autograd makes of it, and of the optimizer's update, in their order and in place, as
+eager execution does them. Replayed, they give bit for bit what eager gives, without modules, autograd and the optimizer's
+Python. Numbers that the optimizer computes in Python from a step counter or the learning rate are recorded as such, in
 double precision.
 """
 
@@ -89,7 +89,7 @@ def capture_step(
 
     With `traces`, operations know the line of Python that asked for them. Nothing of the state is changed, nor any attribute
     of `owners`, the objects whose code runs. Raises NotCapturedError when a Python value is read out of a tensor, code changes
-    what is no tensor of the state, the optimiser keeps what is no tensor, or an operation cannot be traced.
+    what is no tensor of the state, the optimizer keeps what is no tensor, or an operation cannot be traced.
     """
     try:
         slots = state.slots() if update else ()
@@ -163,7 +163,7 @@ def capture_step(
 def _shadow(
     optimizer: torch.optim.Optimizer, stand_ins: dict[int, torch.Tensor], rates: Sequence[torch.Tensor]
 ) -> torch.optim.Optimizer:
-    """The optimiser over stand-ins, with settings and state of its own; the learning rate becomes a number of each step."""
+    """The optimizer over stand-ins, with settings and state of its own; the learning rate becomes a number of each step."""
     shadow = object.__new__(type(optimizer))  # copy.copy would leave out what a subclass keeps beside the state
     vars(shadow).update(vars(optimizer))
     shadow.param_groups = [
@@ -191,7 +191,7 @@ def _reason(error: Exception, part: str) -> str:
     if part != "update":
         return str(from_exception(error, code="PG120" if decides else "PG122"))
     if decides:  # the user's own line would be that of the call, and say nothing
-        return "a Python decision of the optimiser depends on a tensor's values"
+        return "a Python decision of the optimizer depends on a tensor's values"
     lines = [line for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 

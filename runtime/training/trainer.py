@@ -1,6 +1,6 @@
-"""Runs a graph that has an optimiser: each call is a step. Captured where that is possible and faster, else eager.
+"""Runs a graph that has an optimizer: each call is a step. Captured where that is possible and faster, else eager.
 
-The first step of a kind always runs eagerly: it lets the optimiser create its state, and proves the captured step, which is run
+The first step of a kind always runs eagerly: it lets the optimizer create its state, and proves the captured step, which is run
 on copies of everything and must give the same. The next ones take turns, timed, until the faster is known; all count.
 """
 
@@ -75,7 +75,7 @@ class Trainer:
                 f"{name} computes the loss several times per step, and a training graph once; train with it eagerly"
             )
         self.optimizer, self.options, self.config = optimizer, options, config
-        # Without the update a step knows nothing of the optimiser: what that keeps or is set to makes no capture anew.
+        # Without the update a step knows nothing of the optimizer: what that keeps or is set to makes no capture anew.
         self.state = TrainingState(modules, optimizer if options.update else _without_settings(modules))
         self._eager_only = exchanging(modules)
         self.updates = 0
@@ -176,7 +176,7 @@ class Trainer:
             item.record.way, item.record.why = self.config.backend, "as configured"
             return self._eagerly(inputs, updates, self._compiled)
         if updates and not self.updates and not self.optimizer.state:
-            item.record.why = "the optimiser makes its state in its first update"
+            item.record.why = "the optimizer makes its state in its first update"
             return self._eagerly(inputs, updates, self._build)
         if not item.tried:
             item.tried = True
@@ -225,7 +225,7 @@ class Trainer:
         return scaler.scale(torch.ones((), device=device))
 
     def _update(self) -> None:
-        """The user's optimiser on the gradients that stand in the parameters, which are then gone."""
+        """The user's optimizer on the gradients that stand in the parameters, which are then gone."""
         scaler = self.options.grad_scaler
         if scaler is not None:
             scaler.unscale_(self.optimizer)
@@ -258,7 +258,7 @@ class Trainer:
         scale = self._scale(inputs[0].device)
         step = None
         if self.state.strangers():
-            record.why = "the optimiser updates a tensor that belongs to none of the graph's modules"
+            record.why = "the optimizer updates a tensor that belongs to none of the graph's modules"
             return self._eagerly(inputs, updates, self._build)
         for update in [self._traced_update, None] if updates and not self._stays_in_python(reasons) else [None]:
             try:
@@ -305,7 +305,7 @@ class Trainer:
             return True
         self._settings.add(self.state.hyperparameters())
         if len(self._settings) > _MOST_SETTINGS:
-            reasons.append("settings of the optimiser beside its learning rate change from step to step")
+            reasons.append("settings of the optimizer beside its learning rate change from step to step")
             return True
         return False
 

@@ -14,7 +14,7 @@ from torch import nn
 _OPENED = 0.2
 
 
-def randomised(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int = 0) -> nn.Module:
+def randomized(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int = 0) -> nn.Module:
     """A copy of the model with every parameter and batch-norm statistic drawn anew; the model itself is not touched.
 
     Weights are scaled by their fan-in (He et al. 2015), so that activations neither vanish nor overflow, and batch-norm
@@ -31,7 +31,7 @@ def randomised(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int =
 
 
 def settled(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int = 0) -> nn.Module:
-    """A copy that keeps what the initialiser drew, while what it left constant and every batch-norm statistic is drawn anew.
+    """A copy that keeps what the initializer drew, while what it left constant and every batch-norm statistic is drawn anew.
 
     A zero head, a zero or tiny scale on a residual branch and empty statistics hide mistakes; the weights' own distribution
     does not, and a deep network stands it better than another.

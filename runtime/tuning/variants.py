@@ -2,7 +2,7 @@
 
     unbatched   the captured module run operator by operator in fp32, one row at a time
     eager       the same for every batch size of the plan
-    graph       after the passes, which fold constants and normalisations
+    graph       after the passes, which fold constants and normalizations
     layout      with convolutions in channels last
     compiled    the plan's fastest fp32 kernels
     precision   the plan's fastest among fp32, bf16, fp16 and fp8

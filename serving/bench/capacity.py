@@ -56,7 +56,7 @@ class Capacity:
     def roof(self) -> tuple[str, float] | None:
         """The highest roof among the plan's precisions, with its precision; None where the operations are not known.
 
-        What is quantised may leave other layers in floats, but nothing can be faster than its fastest precision.
+        What is quantized may leave other layers in floats, but nothing can be faster than its fastest precision.
         """
         used = {Precision.read(batch["precision"]).dtype for batch in self.machine["batches"]}
         roofs = {name: max(found.values()) for name, found in self.machine["roofs"].items() if name in used}

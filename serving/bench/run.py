@@ -171,7 +171,7 @@ class _Run:
 
     def _least_disturbed(self, server: Server, concurrency: int, number: int, task: TaskID) -> Measurement:
         """The first measurement that other programs hardly disturbed, else the least disturbed of `TRIES`. What chooses is
-        their processor time alone, so that no service is favoured."""
+        their processor time alone, so that no service is favored."""
         found: list[Measurement] = []
         begin = self._progress.tasks[task].completed
         while not found or (is_disturbed(found[-1]) and len(found) < TRIES):

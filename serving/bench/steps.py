@@ -45,7 +45,7 @@ class Step:
 _FORMS = {
     "unbatched": ("server", "Headrace's server: images decoded beside the model"),
     "eager": ("batching", "dynamic batching"),
-    "graph": ("graph", "graph captured, constants and normalisations folded"),
+    "graph": ("graph", "graph captured, constants and normalizations folded"),
     "layout": ("layout", "layout: channels last"),
     "compiled": ("compiled", "compiled kernels, fp32"),
     "precision": ("precision", "precision: bf16, fp16 or fp8"),

@@ -68,7 +68,7 @@ class FastPreprocessor(Preprocessor):
         self._scaled = scaled and self._resampler is not None
 
     def decode(self, data: bytes) -> np.ndarray:
-        """As `Preprocessor.decode`: uint8 [H, W, C], or [H, W] of a grey mode. Raises ImageError."""
+        """As `Preprocessor.decode`: uint8 [H, W, C], or [H, W] of a gray mode. Raises ImageError."""
         image = self.open(data)
         scale = self._scale(image) if self._scaled else 1
         pixels = self._turbo(data, image, scale)

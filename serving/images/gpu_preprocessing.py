@@ -1,7 +1,7 @@
 """`--decoding gpu`: usual JPEGs are gathered from all requests of the process, decoded and resized on a GPU together.
 
 Pillow still reads every header, so limits and errors are those of the exact path, and whatever is unusual goes the way of
-`--decoding fast`: other formats, progressive, grey and CMYK files, those that lie on their side, rare subsamplings, files that
+`--decoding fast`: other formats, progressive, gray and CMYK files, those that lie on their side, rare subsamplings, files that
 do not end as a JPEG does, and what the GPU's decoder cannot read.
 """
 
@@ -96,7 +96,7 @@ class GpuPreprocessor(Preprocessor):
 
     def _pixels_of(self, data: bytes) -> int:
         """How many pixels an image has that the GPU may decode; 0 for any other."""
-        # Pillow rejects what was cut off; nvJPEG fills it up with grey.
+        # Pillow rejects what was cut off; nvJPEG fills it up with gray.
         if not data.endswith(_END):
             return 0
         try:

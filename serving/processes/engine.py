@@ -27,7 +27,7 @@ from .description import describe
 from .endpoints import Endpoints
 from .engine_session import EngineSession, NumberedModel
 from .messages import (
-    Catalogue,
+    Catalog,
     Connect,
     Description,
     Loaded,
@@ -128,21 +128,21 @@ class Engine:
         """Send every front end what is served now."""
         self._serial += 1
         self._seen_by_all.clear()
-        catalogue = self._catalogue()
-        self._current = [model.number for model in catalogue.models]
+        catalog = self._catalog()
+        self._current = [model.number for model in catalog.models]
         for session in self._sessions:
-            session.publish(catalogue, self._current)
+            session.publish(catalog, self._current)
         self._tidy()
 
     def _tidy(self) -> None:
-        """Let go of the versions that nobody leases any more, and notice when every front end has seen the last catalogue."""
+        """Let go of the versions that nobody leases any more, and notice when every front end has seen the last catalog."""
         used = {*self._current, *(number for session in self._sessions for number in session.held)}
         for number in self._numbered.keys() - used:
             self._numbered.pop(number).model.leases.release()
         if all(session.seen == self._serial for session in self._sessions):
             self._seen_by_all.set()
 
-    def _catalogue(self) -> Catalogue:
+    def _catalog(self) -> Catalog:
         models: list[Description] = []
         rejected = {}
         for model in self._repository.ready_models():
@@ -156,7 +156,7 @@ class Engine:
             for key in [(entry["name"], entry["version"])]
         )
         ready = self._repository.ready and bool(models or not rejected)
-        return Catalogue(serial=self._serial, loaded=self._loaded, ready=ready, index=tuple(index), models=tuple(models))
+        return Catalog(serial=self._serial, loaded=self._loaded, ready=ready, index=tuple(index), models=tuple(models))
 
     def _number(self, model: Model) -> int:
         """The number by which front ends call a model; ArtifactError when its requests cannot be passed between processes."""
@@ -215,12 +215,12 @@ class Engine:
 
     def _report(self, failure: str) -> None:
         """Report to the supervisor how loading ended, in few enough words for one message."""
-        catalogue = self._catalogue()
-        names = list(dict.fromkeys(model.name for model in catalogue.models))
+        catalog = self._catalog()
+        names = list(dict.fromkeys(model.name for model in catalog.models))
         if len(names) > _NAMED:
             names[_NAMED:] = [f"{len(names) - _NAMED} more"]
-        if not failure and self._repository.ready_models() and not catalogue.models:
-            reasons = "\n".join(f"  {entry['name']}: {entry['reason']}" for entry in catalogue.index)
+        if not failure and self._repository.ready_models() and not catalog.models:
+            reasons = "\n".join(f"  {entry['name']}: {entry['reason']}" for entry in catalog.index)
             failure = f"none of the models in {self._config.models} can be served:\n{reasons}"
         self._control.send(Loaded(tuple(names), failure[:_FAILURE_LENGTH]))
 

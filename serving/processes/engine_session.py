@@ -22,7 +22,7 @@ from .messages import (
     Admit,
     AskStatistics,
     Cancel,
-    Catalogue,
+    Catalog,
     Count,
     Counted,
     Done,
@@ -66,7 +66,7 @@ class EngineSession:
     """Serves one front end until it ends, and then gives up what it had asked for.
 
     `models` is looked up for every request, so that it may change. `held` are the numbers that the front end may still use, and
-    `seen` is the last catalogue it has acknowledged; `on_change` is called when either changes, and `control` for what clients
+    `seen` is the last catalog it has acknowledged; `on_change` is called when either changes, and `control` for what clients
     ask of the repository. All is called on the event loop but `_answered`, which a batcher's thread may call.
     """
 
@@ -92,10 +92,10 @@ class EngineSession:
         self._on_end = on_end
         self.channel = Channel(connected, self._on_message, self._ended)
 
-    def publish(self, catalogue: Catalogue, numbers: Iterable[int]) -> None:
+    def publish(self, catalog: Catalog, numbers: Iterable[int]) -> None:
         """Send the front end what is served now: the models of these numbers."""
         self.held.update(numbers)
-        self.channel.send(catalogue)
+        self.channel.send(catalog)
 
     def _on_message(self, message: Message) -> None:
         match message:

@@ -20,7 +20,7 @@ __all__ = [
     "Admit",
     "AskStatistics",
     "Cancel",
-    "Catalogue",
+    "Catalog",
     "ClassifyDescription",
     "Connect",
     "Count",
@@ -124,7 +124,7 @@ class Failed(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """From here on the front end begins no request to a model that is not in this catalogue."""
+    """From here on the front end begins no request to a model that is not in this catalog."""
 
     serial: int
 
@@ -211,7 +211,7 @@ Description = Annotated[TensorDescription | DecodeDescription | ClassifyDescript
 
 
 @dataclass(frozen=True, kw_only=True)
-class Catalogue:
+class Catalog:
     """Which models there are; to be answered with `Seen`, and with `Released` for each that is not in it any more.
 
     `index` is the list of the repository extension. `loaded` says that every model of the start has been tried.
@@ -317,7 +317,7 @@ Message = (
     | Settled
     | AskStatistics
     | Statistics
-    | Catalogue
+    | Catalog
     | LoadModel
     | UnloadModel
     | StartEngine

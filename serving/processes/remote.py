@@ -23,7 +23,7 @@ from .connection import Connection, engine_gone, error_of
 from .description import model_of
 from .messages import (
     AskStatistics,
-    Catalogue,
+    Catalog,
     LoadModel,
     Message,
     ModelCounts,
@@ -44,7 +44,7 @@ _STATISTICS_SECONDS = 10.0
 
 
 class _Known:
-    """A model that the engine has described: its number, the requests that use it, and whether it is still in the catalogue."""
+    """A model that the engine has described: its number, the requests that use it, and whether it is still in the catalog."""
 
     __slots__ = ("current", "model", "number", "uses")
 
@@ -203,7 +203,7 @@ class RemoteRepository:
 
     def _on_message(self, message: Message) -> None:
         match message:
-            case Catalogue():
+            case Catalog():
                 self._update(message)
                 self._send(Seen(message.serial))
                 self.notifications.notify()
@@ -213,14 +213,14 @@ class RemoteRepository:
             case _:
                 log.error("the engine sent a %s", type(message).__name__)
 
-    def _update(self, catalogue: Catalogue) -> None:
+    def _update(self, catalog: Catalog) -> None:
         connection = self._connection
-        assert connection is not None, "catalogues come over the connection"
+        assert connection is not None, "catalogs come over the connection"
         before = {known.number: known for known in self._known.values()}
         now: dict[int, Model] = {}
         models: dict[str, dict[str, Model]] = {}
         # Tensor models come first, since the others refer to them.
-        for described in sorted(catalogue.models, key=lambda one: not isinstance(one, TensorDescription)):
+        for described in sorted(catalog.models, key=lambda one: not isinstance(one, TensorDescription)):
             number = described.number
             known = before.get(number)
             model = now[number] = (
@@ -239,9 +239,9 @@ class RemoteRepository:
                 self._known[id(model)] = _Known(number, model)
             models.setdefault(described.name, {})[described.version] = model
         self._models = models
-        self._index = list(catalogue.index)
+        self._index = list(catalog.index)
         self._described = True
-        self._loaded, self._serves = catalogue.loaded, catalogue.ready
+        self._loaded, self._serves = catalog.loaded, catalog.ready
         for known in [known for known in self._known.values() if known.number not in now]:
             known.current = False
             self._release(known)

@@ -75,11 +75,11 @@ def decoder_settings(config: Any, settings: Settings, warmup: Path) -> list[str]
     source.dims.extend(tensor.dims)
     source.input_data_file = _IMAGE
     warmup.mkdir(exist_ok=True)
-    (warmup / _IMAGE).write_bytes(_grey_image())
+    (warmup / _IMAGE).write_bytes(_gray_image())
     return []
 
 
-def _grey_image() -> bytes:
+def _gray_image() -> bytes:
     """A PNG in the form of a BYTES tensor's element: its length as little-endian uint32, then the file."""
     from PIL import Image
 

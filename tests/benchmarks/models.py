@@ -105,7 +105,7 @@ def build(name: str, size: int, *, tiny: bool = False) -> nn.Module:
 
 
 def textures(count: int, size: int, *, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Normalised images [count, 3, size, size] and their classes [count]: gratings of an angle, a pitch and a colour each,
+    """Normalized images [count, 3, size, size] and their classes [count]: gratings of an angle, a pitch and a color each,
     of random phase and contrast, under noise."""
     draw = torch.Generator().manual_seed(seed)
     classes = torch.arange(count) % CLASSES

@@ -44,7 +44,7 @@ def main() -> None:
     from headrace.runtime.base.fingerprint import fingerprint
 
     console = Console(soft_wrap=True)
-    table = Table("model", "optimiser", "accumulate", "eager ms", "graph ms", "ratio", "trace", title="one update")
+    table = Table("model", "optimizer", "accumulate", "eager ms", "graph ms", "ratio", "trace", title="one update")
     found = {
         "date": datetime.date.today().isoformat(),
         "command": "make bench-training",
@@ -88,7 +88,7 @@ def batches(size: int) -> list:
 
 
 def measured(name: str, optimizer: str, accumulate: int, data: list, seconds: float) -> dict:
-    """Trace and times of one model, optimiser and accumulation. Times are per update, spreads interquartile ranges."""
+    """Trace and times of one model, optimizer and accumulation. Times are per update, spreads interquartile ranges."""
     import torch
     from torch import nn
 

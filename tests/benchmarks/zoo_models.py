@@ -144,11 +144,11 @@ def _fitted(model: nn.Module, data: dict[str, np.ndarray]) -> nn.Module:
     hook.remove()
     x = torch.cat(features)
     mean = x.mean(0)
-    centred = x - mean
+    centered = x - mean
     target = nn.functional.one_hot(torch.from_numpy(data["fit_labels"])).double() - 1 / head.out_features
-    gram = centred.T @ centred
+    gram = centered.T @ centered
     ridge = 1e-3 * gram.diagonal().mean() * torch.eye(len(gram), dtype=torch.float64)
-    weight = torch.linalg.solve(gram + ridge, centred.T @ target).T
+    weight = torch.linalg.solve(gram + ridge, centered.T @ target).T
     with torch.no_grad():
         head.weight.copy_(10 * weight)
         head.bias.copy_(-10 * weight @ mean)

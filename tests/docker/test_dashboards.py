@@ -127,8 +127,8 @@ def test_the_rule_of_the_autoscaler(docker, exposed):
 def test_a_name_that_nobody_exposes_is_found(exposed):
     with pytest.raises(AssertionError, match="headrace_batch_sizes"):
         check("sum by (model) (rate(headrace_batch_sizes_count[5m])) / up", exposed)
-    with pytest.raises(AssertionError, match="colour"):
-        check("sum by (colour) (up)", exposed)
+    with pytest.raises(AssertionError, match="color"):
+        check("sum by (color) (up)", exposed)
 
 
 @pytest.mark.parametrize("name", ["headrace", "triton"])

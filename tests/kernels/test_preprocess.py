@@ -68,7 +68,7 @@ def test_whole_levels_are_those_of_pillow(resize, crop, interpolation, most, dev
         assert np.abs(row - wanted).mean() <= 0.6
 
 
-def test_normalises_each_channel_and_casts(device):
+def test_normalizes_each_channel_and_casts(device):
     _, batch = ragged([(6, 6), (9, 5)], device)
     pixels = preprocess(*batch, [], [4, 4], "bilinear", True, *PLAIN, torch.float32)
     mean, std = (torch.tensor(item, device=device).reshape(3, 1, 1) for item in IMAGENET)

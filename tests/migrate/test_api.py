@@ -134,8 +134,8 @@ def test_hostile_scripts_are_stopped_and_harm_nothing(tmp_path: Path, case: str,
     code, reason = HOSTILE[case]
     place = tmp_path / "place"
     root = repository(tmp_path, **{where: text.replace("{place!r}", repr(str(place))) for where, text in code.items()})
-    neighbour = place / "thesis.tex"
-    neighbour.write_text("precious")
+    neighbor = place / "thesis.tex"
+    neighbor.write_text("precious")
     running = set(psutil.Process().children(recursive=True))  # servers of other tests in this process
     home = Path("~/.bashrc").expanduser()
     at_home = home.read_bytes() if home.exists() else None
@@ -152,7 +152,7 @@ def test_hostile_scripts_are_stopped_and_harm_nothing(tmp_path: Path, case: str,
     originals = run_originals(migration, None)
     assert originals.runs == {}
     assert time.monotonic() - started < limit + 20
-    assert neighbour.read_text() == "precious"
+    assert neighbor.read_text() == "precious"
     assert {path.name: path.read_bytes() for path in root.iterdir()} == before
     assert reason in originals.why_not["evaluate.py"]
     assert Report(repository=str(root), findings=migration.findings).exit_status == 1

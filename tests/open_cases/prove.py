@@ -60,7 +60,7 @@ def _child(job: dict[str, Any], pipe: Any) -> None:
 
 
 def prove(job: dict[str, Any]) -> dict[str, Any]:
-    """Build, run, randomise, capture. Whatever the user's code raises is the answer's "why"."""
+    """Build, run, randomize, capture. Whatever the user's code raises is the answer's "why"."""
     why: list[str] = []
     for index, recipe in enumerate(job["recipes"]):
         for row in job["rows"] or [None]:

@@ -70,7 +70,7 @@ def judge(choice: dict[str, Any], root: Path, data: Path, out: Path) -> dict[str
 
 
 def image_folder(place: Path) -> Path:
-    """Coloured noise, smooth enough for JPEG: train/ and val/ with four classes."""
+    """Colored noise, smooth enough for JPEG: train/ and val/ with four classes."""
     rng = np.random.default_rng(0)
     for part, count in (("train", 40), ("val", 6)):
         for label in range(4):

@@ -1,4 +1,4 @@
-"""Small models with settled, asymmetric statistics, so that a wrong fold or a skipped normalisation shows."""
+"""Small models with settled, asymmetric statistics, so that a wrong fold or a skipped normalization shows."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from torch import nn
 
 
 class ConvNet(nn.Module):
-    """Convolutions with batch normalisation, a residual sum, and a linear head."""
+    """Convolutions with batch normalization, a residual sum, and a linear head."""
 
     def __init__(self, classes: int = 5) -> None:
         super().__init__()

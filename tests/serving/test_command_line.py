@@ -15,8 +15,8 @@ from headrace.serving.ray.config import RayConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Colours(OptionGroup):
-    title = "Colours"
+class Colors(OptionGroup):
+    title = "Colors"
 
     needed: str
     red_bytes: int = option(1024, "Red.", name="red-kib", unit=1024)
@@ -26,7 +26,7 @@ class Colours(OptionGroup):
 def test_a_command_takes_the_options_of_a_group_before_its_keywords(monkeypatch):
     seen = []
 
-    @takes(Colours, variables="PAINT_")
+    @takes(Colors, variables="PAINT_")
     def paint(wall: str, *, dry: bool = False, **options):
         seen.append((wall, dry, options))
 

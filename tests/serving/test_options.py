@@ -85,7 +85,7 @@ def test_the_command_line_goes_before_the_environment_before_the_file(run, tmp_p
     [
         ("max-que = 1", "max-que is no option of headrace serve; did you mean max-queue?"),
         ("max_queue = 1", "did you mean max-queue?"),
-        ("colour = 1", "options are named as on the command line"),
+        ("color = 1", "options are named as on the command line"),
         ("max-queue = true", "max-queue must be a whole number, got True"),
         ("max-queue = 1.5", "max-queue must be a whole number, got 1.5"),
         ("timeout = '1'", "timeout must be a number, got '1'"),

@@ -1,4 +1,4 @@
-"""One family through the runtime: `python check.py CATALOGUE FAMILY OUT.json PARENT_PID`, a process of its own.
+"""One family through the runtime: `python check.py CATALOG FAMILY OUT.json PARENT_PID`, a process of its own.
 
 Built, settled, captured with a symbolic batch, rewritten, written as a portable graph, opened by every cheap backend, and
 compared with the module itself at each batch. Timing is not its business.
@@ -39,8 +39,8 @@ _MOST_LETTERS = 600
 _PR_SET_PDEATHSIG = 1
 
 
-def load_catalogue(path: Path) -> Any:
-    """The catalogue in that file, which may import what lies beside it."""
+def load_catalog(path: Path) -> Any:
+    """The catalog in that file, which may import what lies beside it."""
     sys.path.insert(0, str(path.resolve().parent))
     specification = importlib.util.spec_from_file_location(path.stem, path)
     assert specification is not None
@@ -51,14 +51,14 @@ def load_catalogue(path: Path) -> Any:
     return module
 
 
-def check(catalogue: Any, family: str) -> dict[str, Any]:
+def check(catalog: Any, family: str) -> dict[str, Any]:
     """What became of the family, ready for JSON: `status`, and where it is not "passed" `stage` and `why`."""
     found: dict[str, Any] = {"family": family, "seconds": {}}
     try:
         with _timed(found, "build"):
-            candidate = catalogue.candidate(family)
+            candidate = catalog.candidate(family)
             model = settled(candidate.model, [candidate.images])
-    except catalogue.NotRun as reason:
+    except catalog.NotRun as reason:
         return found | {"status": "not run", "why": str(reason)}
     except Exception as error:  # noqa: BLE001 - libraries raise anything; it is this family's outcome
         return found | {"status": "failed", "stage": "build", "why": _text(error)}
@@ -70,12 +70,12 @@ def check(catalogue: Any, family: str) -> dict[str, Any]:
         obstacles = [dataclasses.asdict(item) for item in error.obstacles]
         return found | {"status": "failed", "stage": "capture", "why": _text(error), "obstacles": obstacles}
     with _timed(found, "passes"):
-        optimised, records = run_passes(captured)
+        optimized, records = run_passes(captured)
     found["passes"] = {record.name: record.status if not record.why else f"{record.status}: {record.why}" for record in records}
     with _timed(found, "reference"):
         reference = _reference(model, captured)
     with tempfile.TemporaryDirectory(prefix="zoo-") as directory:
-        found["backends"] = {name: _judged(name, optimised, reference, Path(directory), found) for name in BACKENDS}
+        found["backends"] = {name: _judged(name, optimized, reference, Path(directory), found) for name in BACKENDS}
     if any(item["status"] == "passed" for item in found["backends"].values()):
         return found | {"status": "passed"}
     why = "; ".join(dict.fromkeys(item["why"] for item in found["backends"].values()))
@@ -145,10 +145,10 @@ def _die_with(parent: int) -> None:
 
 
 def main() -> None:
-    catalogue, family, out = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+    catalog, family, out = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     _die_with(int(sys.argv[4]))
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    result = check(load_catalogue(catalogue), family)
+    result = check(load_catalog(catalog), family)
     aside = out.with_suffix(".part")
     aside.write_text(json.dumps(result))
     aside.replace(out)

@@ -1,4 +1,4 @@
-"""A catalogue of tiny modules of our own, one for each way a family can end: what the runner is tested with."""
+"""A catalog of tiny modules of our own, one for each way a family can end: what the runner is tested with."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import time
 
 import torch
-from catalogue import Candidate, NotRun
+from catalog import Candidate, NotRun
 from torch import nn
 
 __all__ = ["NotRun", "candidate", "families"]

@@ -1,4 +1,4 @@
-"""`make zoo`: every family of a catalogue through the runtime, each in a process of its own; then the report.
+"""`make zoo`: every family of a catalog through the runtime, each in a process of its own; then the report.
 
     python tests/zoo/run.py [FAMILY ...] [--retry] [--fresh] [--jobs N]
 
@@ -74,7 +74,7 @@ class Results:
             os.fsync(file.fileno())
 
 
-def run_family(catalogue: Path, family: str, limits: Limits, *, threads: int, stop: threading.Event) -> dict[str, Any] | None:
+def run_family(catalog: Path, family: str, limits: Limits, *, threads: int, stop: threading.Event) -> dict[str, Any] | None:
     """The family's outcome, also when its process hangs, grows without bound or crashes; None when `stop` came first."""
     if stop.is_set():
         return None
@@ -85,7 +85,7 @@ def run_family(catalogue: Path, family: str, limits: Limits, *, threads: int, st
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TMPDIR": folder, "HEADRACE_CACHE": "off"}
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, str(HERE / "check.py"), str(catalogue), family, str(out), str(os.getpid())],
+                [sys.executable, str(HERE / "check.py"), str(catalog), family, str(out), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -139,7 +139,7 @@ def _last_words(status: int | None, log: Path) -> str:
 
 
 def run(
-    catalogue: Path, families: list[str], results: Results, limits: Limits, *, jobs: int, retry: bool, console: Console
+    catalog: Path, families: list[str], results: Results, limits: Limits, *, jobs: int, retry: bool, console: Console
 ) -> None:
     """Every family without a result, `jobs` at a time; with `retry` also those that failed."""
     known = results.read()
@@ -154,7 +154,7 @@ def run(
         task = progress.add_task("zoo", total=len(families), completed=len(families) - len(wanted))
         try:  # whatever ends this, from the first submission on, must stop the threads: the pool waits for them
             # A process dies with the thread that started it, and these threads live as long as the pool does.
-            running = [pool.submit(run_family, catalogue, family, limits, threads=threads, stop=stop) for family in wanted]
+            running = [pool.submit(run_family, catalog, family, limits, threads=threads, stop=stop) for family in wanted]
             for done in concurrent.futures.as_completed(running):
                 outcome = done.result()
                 assert outcome is not None, "only the way out sets `stop`"
@@ -172,8 +172,8 @@ def _today() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("families", nargs="*", help="all of the catalogue without any")
-    parser.add_argument("--catalogue", type=Path, default=HERE / "catalogue.py")
+    parser.add_argument("families", nargs="*", help="all of the catalog without any")
+    parser.add_argument("--catalog", type=Path, default=HERE / "catalog.py")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "zoo", help="where results are kept")
     parser.add_argument("--out", type=Path, default=ROOT / "docs", help="where zoo.md and zoo.json are written")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="families at a time")
@@ -182,7 +182,7 @@ def main() -> int:
     parser.add_argument("--retry", action="store_true", help="run those again that failed")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     arguments = parser.parse_args()
-    known = names_in(arguments.catalogue)
+    known = names_in(arguments.catalog)
     if unknown := sorted(set(arguments.families) - set(known)):
         parser.error(f"no such family: {', '.join(unknown)}; the families are {', '.join(known)}")
     path = arguments.build / "results.jsonl"
@@ -190,7 +190,7 @@ def main() -> int:
         path.unlink(missing_ok=True)
     results, console = Results(path), Console()
     run(
-        arguments.catalogue,
+        arguments.catalog,
         arguments.families or known,
         results,
         Limits(arguments.seconds, arguments.gigabytes),
@@ -204,14 +204,14 @@ def main() -> int:
     return 0
 
 
-def names_in(catalogue: Path) -> list[str]:
-    """The catalogue's families, listed in another process: a library that breaks at import must not take the runner along."""
-    code = "import sys, check, pathlib; print(*check.load_catalogue(pathlib.Path(sys.argv[1])).families())"
+def names_in(catalog: Path) -> list[str]:
+    """The catalog's families, listed in another process: a library that breaks at import must not take the runner along."""
+    code = "import sys, check, pathlib; print(*check.load_catalog(pathlib.Path(sys.argv[1])).families())"
     done = subprocess.run(
-        [sys.executable, "-c", code, str(catalogue.resolve())], cwd=HERE, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, str(catalog.resolve())], cwd=HERE, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise SystemExit(f"{catalogue} cannot be read; `make zoo` installs what it needs\n{done.stderr}")
+        raise SystemExit(f"{catalog} cannot be read; `make zoo` installs what it needs\n{done.stderr}")
     return done.stdout.split()
 
 

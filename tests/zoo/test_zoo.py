@@ -18,7 +18,7 @@ ZOO = Path(__file__).parent
 
 def command(folder, *families, **options):
     named = [f"--{name}={value}" for name, value in options.items()]
-    places = ["--catalogue", str(ZOO / "own_families.py"), "--build", str(folder / "build"), "--out", str(folder / "docs")]
+    places = ["--catalog", str(ZOO / "own_families.py"), "--build", str(folder / "build"), "--out", str(folder / "docs")]
     return [sys.executable, str(ZOO / "run.py"), *families, *places, *named]
 
 

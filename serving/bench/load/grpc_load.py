@@ -1,4 +1,4 @@
-"""gRPC load: a channel and a thread per connection, messages serialised once and answers read after the clock has stopped."""
+"""gRPC load: a channel and a thread per connection, messages serialized once and answers read after the clock has stopped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BROKEN = re.compile(
 
 
 def prepare(request: LoadRequest) -> Callable[[float], LoadResult]:
-    """Ask what the model takes, and serialise everything; what is returned sends it, beginning at that monotonic moment.
+    """Ask what the model takes, and serialize everything; what is returned sends it, beginning at that monotonic moment.
 
     Raises BenchError when the model cannot be asked or takes no images.
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..subject import HEADRACE
-from .plots import COLOURS, GREY, MARKERS, new_figure, png_of, whiskers
+from .plots import COLORS, GREY, MARKERS, new_figure, png_of, whiskers
 from .result import BenchResult, Spread
 
 __all__ = ["capacity_plot"]
@@ -59,7 +59,7 @@ def _line(axes: Any, points: list[tuple[int, Spread]], style: int, label: str) -
         [spread.median for _, spread in points],
         yerr=whiskers([spread for _, spread in points]),
         capsize=3,
-        color=COLOURS[style],
+        color=COLORS[style],
         marker=MARKERS[style],
         markeredgecolor="black",
         label=label,

@@ -1,4 +1,4 @@
-"""Plots of benchmarks, as PNG: spreads drawn in, told apart by all kinds of colour vision, and in grey."""
+"""Plots of benchmarks, as PNG: spreads drawn in, told apart by all kinds of color vision, and in gray."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 __all__ = ["bench_plot", "new_figure", "png_of", "waterfall_plot", "whiskers"]
 
-# Okabe and Ito's colours, told apart by all kinds of colour vision; hatches and markers tell them apart in grey.
-COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+# Okabe and Ito's colors, told apart by all kinds of color vision; hatches and markers tell them apart in gray.
+COLORS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 HATCHES = ("//", "", "..", "xx", "\\\\", "--")
 MARKERS = ("s", "o", "^", "D", "v", "P")
 GREY = "#666666"
 
 
 def bench_plot(result: BenchResult) -> bytes:
-    """Requests per second and latencies over concurrency, the spread drawn in. Readable in grey."""
+    """Requests per second and latencies over concurrency, the spread drawn in. Readable in gray."""
     figure = new_figure(10, 4.5)
     rates, times = figure.subplots(1, 2)
     places = range(len(result.concurrency))
     width = 0.8 / len(result.services)
     for index, name in enumerate(result.services):
-        colour, hatch, marker = (kinds[index % len(kinds)] for kinds in (COLOURS, HATCHES, MARKERS))
+        color, hatch, marker = (kinds[index % len(kinds)] for kinds in (COLORS, HATCHES, MARKERS))
         shift = (index - (len(result.services) - 1) / 2) * width
         found = [result.requests_per_second(name, concurrency) for concurrency in result.concurrency]
         bars = [(place + shift, spread) for place, spread in zip(places, found, strict=True) if spread is not None]
@@ -39,7 +39,7 @@ def bench_plot(result: BenchResult) -> bytes:
             width,
             yerr=whiskers([spread for _, spread in bars]),
             capsize=3,
-            color=colour,
+            color=color,
             hatch=hatch,
             edgecolor="black",
             linewidth=0.8,
@@ -57,7 +57,7 @@ def bench_plot(result: BenchResult) -> bytes:
                 [spread.median for _, spread in points],
                 yerr=whiskers([spread for _, spread in points]),
                 capsize=3,
-                color=colour,
+                color=color,
                 linestyle=line,
                 marker=marker,
                 markeredgecolor="black",
@@ -105,16 +105,16 @@ def waterfall_plot(found: Waterfall) -> bytes:
     before = [rates[0].median, *(rate.median for rate in rates[:-1])]
     for place, rate, last in zip(places, rates, before, strict=True):
         low = min(rate.median, last)
-        axes.barh(place, low, 0.7, color=COLOURS[1], edgecolor="black", linewidth=0.6)
+        axes.barh(place, low, 0.7, color=COLORS[1], edgecolor="black", linewidth=0.6)
         gained = rate.median >= last
         axes.barh(
             place,
             abs(rate.median - last),
             0.7,
             left=low,
-            color=COLOURS[2] if gained else "white",
+            color=COLORS[2] if gained else "white",
             hatch="//" if gained else "..",
-            edgecolor="black" if gained else COLOURS[4],
+            edgecolor="black" if gained else COLORS[4],
             linewidth=0.6,
         )
     axes.errorbar([rate.median for rate in rates], places, xerr=whiskers(rates), fmt="none", ecolor="black", capsize=3)

@@ -1,4 +1,4 @@
-// Small plots in SVG: lines over two minutes, and bars. Colours come from the style sheet; dashes tell lines apart too.
+// Small plots in SVG: lines over two minutes, and bars. Colors come from the style sheet; dashes tell lines apart too.
 
 import { roundUp } from "./history.js";
 

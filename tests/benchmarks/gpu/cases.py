@@ -130,7 +130,7 @@ def _add_relu_quantize(shape: tuple[int, ...]) -> Case:
             *(levels(shape, device), levels(shape, device, 1)), *(0.02, 3, 0.013, -5, 0.017, -128), torch.int8,
         ),
         peer=by_operators,
-        peer_is="dequantise, add, relu, quantise in plain torch",
+        peer_is="dequantize, add, relu, quantize in plain torch",
         expected=lambda reference, given, got: reference(given[0].double(), given[1].double(), *given[2:]),
         bounds=(LEVELS,),
     )  # fmt: skip
@@ -196,7 +196,7 @@ def _add_layer_norm(batch: int, tokens: int, features: int) -> Case:
         return normal(shape, device), normal(shape, device, seed=1), *_affine(features, device), 1e-6
 
     def expected(reference: Callable[..., Any], given: Arguments, got: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """What is normalised is the rounded sum, which must itself be right."""
+        """What is normalized is the rounded sum, which must itself be right."""
         total = got[1].double()
         normed, _ = reference(total, torch.zeros_like(total), *in_float64(given[2:]))
         return normed, given[0].double() + given[1].double()
@@ -266,7 +266,7 @@ def _preprocess(batch: int, size: tuple[int, int], interpolation: str, short: in
         make=make,
         peer=peer,
         peer_arguments=peer_arguments,
-        peer_is="F.interpolate(antialias=True) of one batch, crop, normalise",
+        peer_is="F.interpolate(antialias=True) of one batch, crop, normalize",
         # A level on the other side of a tie is 1/255 of the range, divided by the least deviation.
         bounds=(Bound(relative=2**-7, absolute=1e-3, share=1e-2, most=1 / 255 / min(_STD) + 0.03),),
     )

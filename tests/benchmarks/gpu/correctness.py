@@ -29,20 +29,20 @@ def section(bench: Bench, name: str) -> None:
     from headrace.runtime.capture.capture import capture
     from headrace.runtime.capture.programs import in_float64, runnable
     from headrace.runtime.passes import run_passes
-    from headrace.runtime.tuning.randomize import randomised
+    from headrace.runtime.tuning.randomize import randomized
     from headrace.specs import FP8
 
     for model_name in ("resnet50", "vit_small_patch16_224", WIDE):
         example = torch.randn(2, 3, 64, 64)
         wide = model_name == WIDE
         model = ViT(64, depth=2, width=256, heads=4).eval() if wide else build(model_name, 64, tiny=True)
-        model = randomised(model, [example])
+        model = randomized(model, [example])
         exact = copy.deepcopy(model).double()
         rows = [torch.randn(batch, 64, 64, 3).permute(0, 3, 1, 2) for batch in BATCHES]
         with torch.no_grad():
             expected = [exact(images.double()) for images in rows]
         captured = capture(model.to(bench.device), example.to(bench.device))
-        optimised, records = run_passes(captured)
+        optimized, records = run_passes(captured)
         for record in records:
             status = {"rejected": "wrong"}.get(record.status, "right")
             check(bench, f"pass {record.name} on a small {model_name}", status, was=record.status, why=record.why)
@@ -68,7 +68,7 @@ def section(bench: Bench, name: str) -> None:
                 elif bench.here < backend.preparation_seconds / 2:  # of a usual model, and these are small
                     check(bench, what, "skipped", why="no time left")
                 else:
-                    held(bench, what, backend, optimised, target, rows, expected)
+                    held(bench, what, backend, optimized, target, rows, expected)
 
 
 def held(bench: Bench, what: str, backend: Any, captured: Any, target: Any, rows: list, expected: list) -> None:

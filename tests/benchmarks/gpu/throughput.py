@@ -53,13 +53,13 @@ def prepared(bench: Bench, name: str) -> tuple[Contenders, torch.Tensor, dict[st
     import torch
     from models import build, fitted, textures
 
-    from headrace.runtime.tuning.randomize import randomised
+    from headrace.runtime.tuning.randomize import randomized
 
     result: dict[str, Any] = {"contenders": {}, "batches": {}}
     bench.found["models"][name] = result
     size = bench.size
     example = torch.randn(2, 3, size, size)
-    model = randomised(build(name, size, tiny=bench.quick), [example])
+    model = randomized(build(name, size, tiny=bench.quick), [example])
     model = fitted(model.to(bench.device), size, count=96 if bench.quick else 240)
     images, labels = textures(64 if bench.quick else 192, size, seed=2)
     with torch.no_grad():

@@ -34,7 +34,7 @@ def gpus(recorded: Recorded, predicted: Mapping[str, Any], gpu: GpuFigures, dema
     node = gpu_node(recorded, gpu)
     rows = []
     for what, one in (("", node), (", GPUs decode too", gpu_node(recorded, gpu, gpu_decoding=JPEG_DECODING))):
-        busy = one.utilisation(demand.peak_rate, size)
+        busy = one.utilization(demand.peak_rate, size)
         rows += [
             [f"{stage}{what}", about(limit), f"{busy[stage]:.2%}"]
             for stage, limit in one.limits(size).items()

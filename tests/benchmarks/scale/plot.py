@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.serving.bench.reporting.plots import COLOURS
+from headrace.serving.bench.reporting.plots import COLORS
 
 from .validate import Comparison
 
@@ -16,7 +16,7 @@ _MARKERS = "os^Dv"
 
 
 def plot(compared: Sequence[Comparison], episodes: Sequence[Mapping[str, Any]]) -> bytes:
-    """A PNG of two panels, readable in grey."""
+    """A PNG of two panels, readable in gray."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -31,7 +31,7 @@ def plot(compared: Sequence[Comparison], episodes: Sequence[Mapping[str, Any]]) 
             [one.simulated for one in chosen],
             linestyle="none",
             marker=_MARKERS[number % len(_MARKERS)],
-            color=COLOURS[number % len(COLOURS)],
+            color=COLORS[number % len(COLORS)],
             label=name,
         )
     ends = [min(one.measured for one in compared) / 1.5, max(one.measured for one in compared) * 1.5]
@@ -47,7 +47,7 @@ def plot(compared: Sequence[Comparison], episodes: Sequence[Mapping[str, Any]]) 
             [value for _, value in points],
             marker=_MARKERS[number % len(_MARKERS)],
             markersize=3,
-            color=COLOURS[number % len(COLOURS)],
+            color=COLORS[number % len(COLORS)],
             label=f"{episode['what']} ({episode['servers']})",
         )
     right.axvspan(5, 10, color="0.9")

@@ -86,7 +86,7 @@ def predict(recorded: Recorded, gpu: GpuFigures, demand: Demand, *, requests: in
     alone = Cluster(spec=recorded.spec)
     best = max(run["requests_per_second"]["median"] for run in recorded.closed)
     carried = sustainable(alone, limit=CPU_LIMIT, requests=requests, start=best / 2, seed=seed)
-    tight = machines(peak, carried, utilisation=1.0, spare=0)
+    tight = machines(peak, carried, utilization=1.0, spare=0)
     roomy = machines(peak, carried)
     server = gpu_server(recorded, gpu)
     host_rate = gpu_node(recorded, gpu).host_rate() / HOST["gpus"]

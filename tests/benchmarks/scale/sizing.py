@@ -53,7 +53,7 @@ class Node:
     def limits(self, image_bytes: float) -> dict[str, float]:
         """Images per second that each stage can do by itself; what is least limits the machine.
 
-        Utilisation law: a stage with c servers that take S seconds per image is full at c / S images per second (Lazowska,
+        Utilization law: a stage with c servers that take S seconds per image is full at c / S images per second (Lazowska,
         Zahorjan, Graham and Sevcik, "Quantitative System Performance", 1984, chapter 3).
         """
         return {
@@ -81,8 +81,8 @@ class Node:
         limits = self.limits(image_bytes)
         return min(limits, key=limits.__getitem__)
 
-    def utilisation(self, rate: float, image_bytes: float) -> dict[str, float]:
-        """How busy each stage is at so many images per second: U = X / X_max, by the utilisation law."""
+    def utilization(self, rate: float, image_bytes: float) -> dict[str, float]:
+        """How busy each stage is at so many images per second: U = X / X_max, by the utilization law."""
         return {stage: rate / limit for stage, limit in self.limits(image_bytes).items()}
 
     def cores_per_gpu(self) -> float:
@@ -90,12 +90,12 @@ class Node:
         return self.gpu_rate * (self.decode + self.handling)
 
 
-def machines(rate: float, per_machine: float, *, utilisation: float = 0.7, spare: int = 1) -> int:
-    """Machines that carry `rate` at no more than `utilisation` each while `spare` of them are down: ceil(rate / (u * x)) + k.
+def machines(rate: float, per_machine: float, *, utilization: float = 0.7, spare: int = 1) -> int:
+    """Machines that carry `rate` at no more than `utilization` each while `spare` of them are down: ceil(rate / (u * x)) + k.
 
     Below full use since waiting grows as 1 / (1 - u) (Pollaczek and Khinchine); one to spare since one is always being
     replaced, whether it failed or is given a new version.
     """
-    if not (rate >= 0 and per_machine > 0 and 0 < utilisation <= 1 and spare >= 0):
-        raise ValueError("rate and spare must not be negative, per_machine positive, utilisation above 0 and at most 1")
-    return max(1, math.ceil(rate / (utilisation * per_machine) - 1e-9)) + spare
+    if not (rate >= 0 and per_machine > 0 and 0 < utilization <= 1 and spare >= 0):
+        raise ValueError("rate and spare must not be negative, per_machine positive, utilization above 0 and at most 1")
+    return max(1, math.ceil(rate / (utilization * per_machine) - 1e-9)) + spare

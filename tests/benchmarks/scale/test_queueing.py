@@ -38,7 +38,7 @@ def mean_wait(spec, rate, service):
 
 
 def second_moment(distribution):
-    """Of a value that is uniform between neighbouring quantiles."""
+    """Of a value that is uniform between neighboring quantiles."""
     total = 0.0
     for place in range(len(SHARES) - 1):
         low, high = distribution.quantiles[place : place + 2]

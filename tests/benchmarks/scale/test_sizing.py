@@ -21,7 +21,7 @@ def test_the_least_stage_limits():
     assert NODE.rate(100_000) == pytest.approx(40_000)
     assert NODE.bottleneck(100_000) == "JPEG decoding and HTTP on the cores"
     assert NODE.bottleneck(1_000_000) == "network"
-    assert NODE.utilisation(20_000, 100_000) == {
+    assert NODE.utilization(20_000, 100_000) == {
         "GPUs": 0.25,
         "JPEG decoding and HTTP on the cores": pytest.approx(0.5),
         "network": 0.2,
@@ -39,9 +39,9 @@ def test_gpus_that_decode_relieve_the_cores(by_gpu, rate):
 
 
 def test_machines_with_some_to_spare():
-    assert machines(3472, 200, utilisation=1.0, spare=0) == 18
+    assert machines(3472, 200, utilization=1.0, spare=0) == 18
     assert machines(3472, 200) == 26  # 24.8 at 70 %, rounded up, and one
-    assert machines(1000, 100, utilisation=1.0, spare=0) == 10
+    assert machines(1000, 100, utilization=1.0, spare=0) == 10
     assert machines(0, 100, spare=2) == 3
     with pytest.raises(ValueError, match="positive"):
         machines(1.0, 0.0)

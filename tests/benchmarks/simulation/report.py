@@ -1,4 +1,4 @@
-"""A comparison for people: a Markdown table, and a plot that is readable in grey and by all kinds of colour vision."""
+"""A comparison for people: a Markdown table, and a plot that is readable in gray and by all kinds of color vision."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.serving.bench.reporting.plots import COLOURS, HATCHES
+from headrace.serving.bench.reporting.plots import COLORS, HATCHES
 
 from .compare import MACHINES, Outcome
 
@@ -56,7 +56,7 @@ def plot(outcomes: Sequence[Outcome], *, target_ms: float) -> bytes:
                         for kind in kinds
                     ],
                     width,
-                    color=COLOURS[number % len(COLOURS)],
+                    color=COLORS[number % len(COLORS)],
                     hatch=HATCHES[number % len(HATCHES)],
                     edgecolor="black",
                     linewidth=0.8,

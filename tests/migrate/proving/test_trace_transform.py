@@ -57,7 +57,7 @@ def traced(
     return trace(recipe, Sandbox(scratch=tmp_path, limits=Limits(timeout=120)))
 
 
-def test_short_side_then_centre_crop_as_torchvision_does(tmp_path: Path) -> None:
+def test_short_side_then_center_crop_as_torchvision_does(tmp_path: Path) -> None:
     found = traced(tmp_path, "transform = lambda image: array(center(short(image.convert('RGB'), 72), 64))")
     assert found.why is None
     (made,) = found.candidates
@@ -117,7 +117,7 @@ def test_path_function_with_caffe_numbers_in_bgr_and_a_floor_crop_on_the_array(t
     assert (made.channels, made.scale, made.mean, made.std) == ("BGR", 1.0, (123.68, 116.779, 103.939), (1.0, 1.0, 1.0))
 
 
-def test_grey_decode_and_minus_one_to_one(tmp_path: Path) -> None:
+def test_gray_decode_and_minus_one_to_one(tmp_path: Path) -> None:
     found = traced(tmp_path, "transform = lambda image: array(image.convert('L').resize((30, 30), 2), (0.5,), (0.5,))")
     (made,) = found.candidates
     assert (made.mode, made.channels, made.mean, made.std) == ("L", "L", (0.5,), (0.5,))
@@ -135,9 +135,9 @@ def test_the_mode_that_the_script_converts_to_before_it_calls_the_transform(tmp_
         ("array(image.resize((32, 32))) if random.random() < 0.5 else array(image.resize((32, 32)))[:, :, ::-1]", "random"),
         ("array(image.resize((32, 32)).rotate(3))", "Image.rotate"),
         ("array(image.resize((32, 32), reducing_gap=2.0))", "reducing_gap"),
-        ("array(image.convert('L').convert('RGB').resize((32, 32)))", "grey"),
-        ("np.repeat(array(image.convert('L').resize((32, 32))), 3, axis=0)", "grey channel"),
-        ("array(image.convert('RGB').crop((1, 2, 31, 30)))", "centred"),
+        ("array(image.convert('L').convert('RGB').resize((32, 32)))", "gray"),
+        ("np.repeat(array(image.convert('L').resize((32, 32))), 3, axis=0)", "gray channel"),
+        ("array(image.convert('RGB').crop((1, 2, 31, 30)))", "centered"),
         ("array(image.convert('RGB').resize((32, 32))) ** 2", "scale and shift"),
         ("(lambda a: (a - a.mean()) / a.std())(array(image.convert('RGB').resize((32, 32))))", "scale and shift"),
         ("array(image.convert('RGB').resize((32, 32)))[:, ::2, ::2]", "scale and shift"),
@@ -310,7 +310,7 @@ def test_padding(tmp_path: Path, body: str, geometry: tuple[Geometry, ...]) -> N
     [
         ("floats(array(rgb(image).resize((31, 20))), 32, 0)", "8 bits"),
         ("np.pad(array(rgb(image).resize((31, 20))), ((0, 0), (6, 6), (0, 1)), 'edge')", ""),
-        ("array(square(rgb(image), image.size[0] % 200).resize((32, 32)))", "colour"),
+        ("array(square(rgb(image), image.size[0] % 200).resize((32, 32)))", "color"),
         ("array(square(fitted(rgb(image), 50)).rotate(90))", "Image.rotate"),
         ("array(ImageOps.expand(rgb(image), (3, 1, 4, 1)).resize((32, 32)))", "neither a square"),
     ],

@@ -18,7 +18,7 @@ def module(tmp_path, text):
     "text",
     [
         "train = T.Compose([T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))])",
-        "normalise = T.Normalize((0.5,), (0.5,))\ntrain = T.Compose([T.RandomCrop(32), T.ToTensor(), normalise])",
+        "normalize = T.Normalize((0.5,), (0.5,))\ntrain = T.Compose([T.RandomCrop(32), T.ToTensor(), normalize])",
         "M = (0.5, 0.5, 0.5)\nS = M\ntrain = T.Compose([T.ColorJitter(), T.ToTensor(), T.Normalize(mean=M, std=S)])",
     ],
 )

@@ -58,7 +58,7 @@ with torch.no_grad():
 """
 TRAINED = """
 {made}
-optimizer = torch.optim.SGD({optimised}.parameters(), 0.1)
+optimizer = torch.optim.SGD({optimized}.parameters(), 0.1)
 for x, y in loader:
     loss = loss_of({one}(x), {two}(x), y)
     loss.backward()
@@ -102,7 +102,7 @@ def test_a_part_is_no_other_model(tmp_path: Path) -> None:
 def test_the_model_that_is_trained_is_meant(tmp_path: Path, one: str, two: str) -> None:
     learner = next(name for name in (one, two) if name in ("student", "little"))
     made = "\n".join(f"{name} = {'Small(4)' if name == learner else 'Large()'}" for name in (one, two))
-    found = resolved(tmp_path, TRAINED.format(made=made, optimised=learner, one=one, two=two))
+    found = resolved(tmp_path, TRAINED.format(made=made, optimized=learner, one=one, two=two))
     assert found.loop.model == learner
     assert found.factory == "nets.py:6"
 

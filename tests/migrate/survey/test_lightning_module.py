@@ -107,8 +107,8 @@ class Pictures(pl.LightningDataModule):
 
     def setup(self, stage=None):
         train = transforms.Compose([transforms.RandomHorizontalFlip(), transforms.ToTensor()])
-        normalise = transforms.Normalize(self.mean, self.mean)
-        tf = transforms.Compose([transforms.Resize((24, 24)), transforms.ToTensor(), normalise])
+        normalize = transforms.Normalize(self.mean, self.mean)
+        tf = transforms.Compose([transforms.Resize((24, 24)), transforms.ToTensor(), normalize])
         self.train = datasets.ImageFolder(self.root, transform=train)
         self.test = datasets.ImageFolder(self.root, transform=tf)
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from headrace.errors import SandboxError
 from headrace.migrate.worker.inspection import inspect_model, output_kind, scores
-from headrace.runtime.tuning.randomize import noise, randomised
+from headrace.runtime.tuning.randomize import noise, randomized
 
 HERE = Path(__file__).parent
 
@@ -106,7 +106,7 @@ def test_nothing_works():
 )
 def test_kinds_of_output_even_behind_a_zero_head(head, kind):
     model = Convolutional(head=head).eval()
-    assert output_kind(randomised(model, [noise((2, 3, 16, 16))]), (3, 16, 16)) == kind
+    assert output_kind(randomized(model, [noise((2, 3, 16, 16))]), (3, 16, 16)) == kind
 
 
 def test_scores_are_found_in_what_models_return():
@@ -121,10 +121,10 @@ def test_scores_are_found_in_what_models_return():
             scores(wrong)
 
 
-def test_randomising_leaves_the_model_alone_and_makes_outputs_that_vary():
+def test_randomizing_leaves_the_model_alone_and_makes_outputs_that_vary():
     model = Convolutional().eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    other = randomised(model, [noise((2, 3, 16, 16))], seed=1)
+    other = randomized(model, [noise((2, 3, 16, 16))], seed=1)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert not any(module.training for module in other.modules())
     rows = other(noise((16, 3, 16, 16), seed=2))
@@ -139,9 +139,9 @@ def test_randomising_leaves_the_model_alone_and_makes_outputs_that_vary():
     assert (other.scale.abs() > 1e-4).any()
 
 
-def test_randomising_is_repeatable():
+def test_randomizing_is_repeatable():
     model = Convolutional().eval()
-    one, same, other = (randomised(model, [noise((2, 3, 16, 16))], seed=seed) for seed in (3, 3, 4))
+    one, same, other = (randomized(model, [noise((2, 3, 16, 16))], seed=seed) for seed in (3, 3, 4))
     assert all(torch.equal(value, same.state_dict()[name]) for name, value in one.state_dict().items())
     assert not torch.equal(one.fc.weight, other.fc.weight)
 
@@ -158,6 +158,6 @@ def test_deep_residual_networks_stay_finite():
                 x = torch.relu(x + block(x))
             return self.fc(x.mean((2, 3)))
 
-    rows = randomised(Deep().eval(), [noise((2, 4, 8, 8))])(noise((8, 4, 8, 8), seed=5))
+    rows = randomized(Deep().eval(), [noise((2, 4, 8, 8))])(noise((8, 4, 8, 8), seed=5))
     assert torch.isfinite(rows).all()
     assert 1e-3 < rows.abs().max() < 1e5

@@ -112,7 +112,7 @@ def ask(repository, tmp_path, answered, warm_python):
                 "precision": "fp32",
                 "backend": "eager",  # no export to wait for, except where a test asks for it
                 "threads": 1,
-                "randomise": False,
+                "randomize": False,
                 "buckets": [1, 4],
                 "max_tuning_seconds": 1,
                 "provenance": {"a": 1},
@@ -256,7 +256,7 @@ def test_outputs_that_differ_from_the_scripts_are_refused(ask, repository, tmp_p
 
 def test_fresh_weights_are_randomised_for_parity_only(ask, tmp_path):
     """A zero head agrees with anything: proved on drawn weights, packaged with its own."""
-    answer = ask("Package", "from model import ZeroHead\nnet = ZeroHead()\n", randomise=True)
+    answer = ask("Package", "from model import ZeroHead\nnet = ZeroHead()\n", randomize=True)
     assert isinstance(answer, ModelPackaged), answer
     assert answer.parity.status == "passed"
     artifact = load_artifact(answer.artifact)
@@ -270,7 +270,7 @@ def test_a_fully_convolutional_networks_scores_are_classes(ask):
     """Its rows are [classes, 1, 1]: they keep that shape, and have labels and a top-1 class."""
     source = "from model import FullyConvolutional\nnet = FullyConvolutional()\n"
     assert ask("Inspect", source).classes == 5
-    answer = ask("Package", source, randomise=True, labels=list("abcde"))
+    answer = ask("Package", source, randomize=True, labels=list("abcde"))
     assert isinstance(answer, ModelPackaged), answer
     assert (answer.parity.status, answer.parity.top1_agreement) == ("passed", 1.0)
     artifact = load_artifact(answer.artifact)
@@ -288,7 +288,7 @@ def test_a_trained_model_with_constant_outputs_never_passes(ask):
 
 
 def test_a_failed_capture_lists_its_obstacles(ask, tmp_path):
-    answer = ask("Package", "from model import Branches\nnet = Branches()\n", randomise=True)
+    answer = ask("Package", "from model import Branches\nnet = Branches()\n", randomize=True)
     assert isinstance(answer, Failed)
     assert answer.stage == "capture"
     assert answer.obstacles

@@ -46,7 +46,7 @@ def in_tests(timer=all_faster):
 
 
 class ResNet(nn.Module):
-    """A stem and a block, with batch normalisation and in-place operators, as torchvision writes them."""
+    """A stem and a block, with batch normalization and in-place operators, as torchvision writes them."""
 
     def __init__(self):
         super().__init__()
@@ -222,7 +222,7 @@ def test_in_int8_the_kernels_compute_and_their_tiles_are_chosen(tmp_path):
     assert files == ["kernels-cpu-int8+bf16.pt2", "kernels-cpu-int8+bf16.json"]
     record = json.loads((tmp_path / files[1]).read_text())
     convolutions = [site for site in record["sites"] if site["operator"] == "conv2d_int8"]
-    assert record["integer"] == 4  # with one quantise and one dequantise
+    assert record["integer"] == 4  # with one quantize and one dequantize
     assert len(convolutions) == 2
     assert all(site["chosen"] == 1 and site["tile"] for site in convolutions)
     session, held = backend.open(tmp_path, target, files), copy.deepcopy(module).double()

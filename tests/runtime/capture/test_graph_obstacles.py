@@ -353,7 +353,7 @@ def test_the_message_lists_all_in_the_order_of_their_lines():
     assert [CODE.search(f"# {line.split(': ')[1]}")[1] for line in lines] == ["PG120", "PG121", "PG122"]
 
 
-def quantised():
+def quantized():
     return torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), {nn.Linear}, dtype=torch.qint8)
 
 
@@ -372,10 +372,10 @@ def made_in_inference_mode():
 @pytest.mark.parametrize(
     ("make", "code", "text"),
     [
-        (quantised, "PG112", "0 is quantised already; give the float model"),
+        (quantized, "PG112", "0 is quantized already; give the float model"),
         (lambda: with_weight(torch.eye(4).to_sparse()), "PG112", "weight is sparse_coo; store it dense"),
         (lambda: with_weight(torch.eye(4).to_sparse_csr()), "PG112", "weight is sparse_csr; store it dense"),
-        (lambda: with_weight(torch.quantize_per_tensor(torch.eye(4), 0.1, 0, torch.quint8)), "PG112", "weight is quantised"),
+        (lambda: with_weight(torch.quantize_per_tensor(torch.eye(4), 0.1, 0, torch.quint8)), "PG112", "weight is quantized"),
         (made_in_inference_mode, "PG112", "weight was made in inference mode"),
         (lambda: torch.jit.trace(nn.Linear(4, 4), torch.randn(2, 4)), "PG108", "the module is compiled TorchScript"),
         (lambda: nn.Linear(4, 4).half(), "PG100", "fails on inputs of float32 [2, 4], so mend that first: RuntimeError"),

@@ -37,7 +37,7 @@ WRONG = {
     "other device": (lambda: ROWS.to("meta"), "input 1 is on meta, input 0 on cpu; move one"),
     "sparse": (ROWS.to_sparse, "input 1 is torch.sparse_coo; make it dense"),
     "nested": (lambda: torch.nested.nested_tensor([ROWS[0], ROWS[1]]), "input 1 is nested; make it dense"),
-    "quantised": (lambda: torch.quantize_per_tensor(ROWS, 0.1, 0, torch.quint8), "input 1 is quantised; make it dense"),
+    "quantized": (lambda: torch.quantize_per_tensor(ROWS, 0.1, 0, torch.quint8), "input 1 is quantized; make it dense"),
 }
 
 

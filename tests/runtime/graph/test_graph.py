@@ -87,14 +87,14 @@ def test_changed_parameters_are_seen_at_the_next_call(graph, conv_net, change):
     assert graph.captures == 2
 
 
-def test_after_an_optimiser_step_the_plan_is_kept_and_the_weights_are_new(graph, conv_net):
+def test_after_an_optimizer_step_the_plan_is_kept_and_the_weights_are_new(graph, conv_net):
     images = torch.randn(4, 3, 16, 16)
     graph(images)
     plan = graph.plan
-    optimiser = torch.optim.SGD(conv_net.parameters(), lr=0.5)
+    optimizer = torch.optim.SGD(conv_net.parameters(), lr=0.5)
     conv_net.train()
     conv_net(images).square().mean().backward()
-    optimiser.step()
+    optimizer.step()
     result = graph(images)
     assert conv_net.training
     assert {item.median_ms for item in graph.plan.measurements} == {item.median_ms for item in plan.measurements}

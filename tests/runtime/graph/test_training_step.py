@@ -184,7 +184,7 @@ def test_asked_for_again_it_is_the_same_graph_until_something_differs():
     assert len(vars(optimizer)["_headrace_steps"]) <= 4
 
 
-def test_it_leaves_no_trace_in_what_is_saved_or_copied_and_dies_with_the_optimiser():
+def test_it_leaves_no_trace_in_what_is_saved_or_copied_and_dies_with_the_optimizer():
     model = Net()
     optimizer = torch.optim.Adam(model.parameters())
     step = headrace.training_step(model, nn.CrossEntropyLoss(), optimizer)

@@ -173,7 +173,7 @@ def test_after_an_error_nothing_is_under_way(pillow_decoder):
         ((Resize(size=48), CenterCrop(size=(40, 40)), CenterCrop(size=(20, 20))), {}, "step 3"),
         ((Resize(size=48),), {}, "size follows from the image"),
         ((), {}, "size follows from the image"),
-        ((Resize(size=(8, 8)),), {"mode": "L", "channels": "L", "mean": (0.5,), "std": (0.5,)}, "grey"),
+        ((Resize(size=(8, 8)),), {"mode": "L", "channels": "L", "mean": (0.5,), "std": (0.5,)}, "gray"),
     ],
 )
 def test_other_steps_are_refused(geometry, options, why, pillow_decoder):

@@ -64,7 +64,7 @@ def torchvision_v1(data, size, crop, interpolation, mode="RGB", mean=MEAN, std=S
     interpolation=st.sampled_from(sorted(INTERPOLATIONS)),
     kind=st.sampled_from(["PNG", "JPEG", "BMP"]),
 )
-def test_short_side_resize_and_centre_crop_are_torchvisions(height, width, size, crop, interpolation, kind):
+def test_short_side_resize_and_center_crop_are_torchvisions(height, width, size, crop, interpolation, kind):
     data = encode(photo(height, width, seed=height * 91 + width), kind)
     steps = Preprocessing(
         geometry=(Resize(size=size, interpolation=interpolation), CenterCrop(size=(crop, crop))), mean=MEAN, std=STD
@@ -424,7 +424,7 @@ def by_hand(pixels, pad):
 @pytest.mark.parametrize("canvas", [None, (40, 61)])
 @pytest.mark.parametrize(("height", "width"), [(37, 60), (60, 37), (1, 1), (40, 40), (3, 200), (201, 2)])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_padding_lays_the_pixels_on_one_colour(place, canvas, height, width, mode):
+def test_padding_lays_the_pixels_on_one_color(place, canvas, height, width, mode):
     image = photo(height, width, mode=mode)
     count = len(mode)
     pad = Pad(size=canvas, fill=(200, 3, 90)[:count], place=place)
@@ -439,16 +439,16 @@ def test_padding_lays_the_pixels_on_one_colour(place, canvas, height, width, mod
 def test_square_paddings_are_those_of_pillow(height, width, size):
     assume(round(size * min(height, width) / max(height, width)) >= 1)  # below, Pillow's canvas stays empty
     image = photo(height, width, seed=height * 131 + width)
-    colour = (12, 200, 77)
+    color = (12, 200, 77)
     raw = {"scale": 1.0, "mean": (0.0,) * 3, "std": (1.0,) * 3}
-    padded = ImageOps.pad(image, (size, size), Image.Resampling.BICUBIC, colour)
+    padded = ImageOps.pad(image, (size, size), Image.Resampling.BICUBIC, color)
     resize = Resize(size=size, side="long", long_side="round", interpolation="bicubic")
-    made = Preprocessing(geometry=(resize, Pad(size=(size, size), fill=colour, place="round")), **raw)
+    made = Preprocessing(geometry=(resize, Pad(size=(size, size), fill=color, place="round")), **raw)
     assert made.row_size == (size, size)
     np.testing.assert_array_equal(image_to_row(encode(image), made.to_json()["steps"]), np.array(padded).transpose(2, 0, 1))
     margins = [(max(height, width) - length) // 2 for length in (width, height)]
-    expanded = ImageOps.expand(image, (*margins, *margins), colour).resize((size, size), Image.Resampling.BILINEAR)
-    made = Preprocessing(geometry=(Pad(fill=colour, place="symmetric"), Resize(size=(size, size))), **raw)
+    expanded = ImageOps.expand(image, (*margins, *margins), color).resize((size, size), Image.Resampling.BILINEAR)
+    made = Preprocessing(geometry=(Pad(fill=color, place="symmetric"), Resize(size=(size, size))), **raw)
     np.testing.assert_array_equal(image_to_row(encode(image), made.to_json()["steps"]), np.array(expanded).transpose(2, 0, 1))
 
 

@@ -29,7 +29,7 @@ class Net(nn.Module):
         return x
 
 
-def test_the_tree_is_limited_in_depth_and_numbered_neighbours_that_are_alike_share_a_line():
+def test_the_tree_is_limited_in_depth_and_numbered_neighbors_that_are_alike_share_a_line():
     assert module_lines([("model", Net())], 2) == [
         "(model): Net, 132 float32 parameters, 36 float32 + 4 int64 in buffers",
         "  (stages): Sequential, 120 float32 parameters, 36 float32 + 4 int64 in buffers",
@@ -51,7 +51,7 @@ def test_dtypes_frozen_parameters_and_those_without_a_shape_are_told():
     assert "some of no shape yet" in lines[3]
 
 
-def test_neighbours_of_one_look_and_other_contents_have_lines_of_their_own():
+def test_neighbors_of_one_look_and_other_contents_have_lines_of_their_own():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())
     assert [line.partition(":")[0].strip() for line in module_lines([("model", model)])] == ["(model)", "(0)", "(1)"]
 
@@ -117,7 +117,7 @@ class Train(headrace.Graph):
         return loss
 
 
-def test_a_training_graph_shows_its_optimiser_its_options_and_its_steps():
+def test_a_training_graph_shows_its_optimizer_its_options_and_its_steps():
     model = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3))
     groups = [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[1].parameters(), "weight_decay": 0.1}]
     optimizer = torch.optim.SGD(groups, lr=0.25, momentum=0.9)
@@ -139,7 +139,7 @@ def test_a_training_graph_shows_its_optimiser_its_options_and_its_steps():
 
 
 @pytest.mark.parametrize("rate", [1e-3, torch.tensor(1e-3)])
-def test_an_optimiser_whose_settings_are_tensors_or_pairs_is_shown(rate):
+def test_an_optimizer_whose_settings_are_tensors_or_pairs_is_shown(rate):
     model = nn.Linear(6, 3)
     graph = Train(model, torch.optim.Adam(model.parameters(), lr=rate))
     assert "2 parameters: lr 0.001, betas (0.9, 0.999), eps 1e-08" in str(graph)

@@ -96,7 +96,7 @@ def kernels(program):
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
-        # One quantise after the pooling; two convolutions give levels to each other only, and the last one gives floats.
+        # One quantize after the pooling; two convolutions give levels to each other only, and the last one gives floats.
         (Bottlenecks, {"conv2d_int8": 7, "quantize": 1, "dequantize": 1}),
         (Mixed, {"conv2d_int8": 3, "quantize": 2, "dequantize": 3}),
     ],

@@ -13,7 +13,7 @@ from headrace.runtime.passes import run_passes
 
 
 class Mlp(nn.Module):
-    """Residual blocks with layer normalisation before and a layer scale after."""
+    """Residual blocks with layer normalization before and a layer scale after."""
 
     def __init__(self, width=24, depth=4, classes=7):
         super().__init__()
@@ -56,9 +56,9 @@ class Attention(nn.Module):
         return self.head(x[:, 0])
 
 
-def program_of(module, *shape, optimised=True):
+def program_of(module, *shape, optimized=True):
     captured = capture(module, torch.randn(2, *shape))
-    return (run_passes(captured)[0] if optimised else captured).program
+    return (run_passes(captured)[0] if optimized else captured).program
 
 
 def worst(expected, actual):
@@ -99,14 +99,14 @@ def test_about_as_accurate_as_autocast(settled, conv_net, name):
         "attention": lambda seed: Attention(),
     }
     shape = {"conv": (3, 9, 7), "mlp": (12,), "attention": (3, 16, 16)}[name]
-    found = {(precision, optimised): [] for precision in DTYPES for optimised in (True, False)}
+    found = {(precision, optimized): [] for precision in DTYPES for optimized in (True, False)}
     for seed in range(3):
         torch.manual_seed(seed)
         module = make[name](seed).eval()
         captured, rows = capture(module, torch.randn(2, *shape)), torch.randn((1, 5, 2)[seed], *shape)
         programs = {True: run_passes(captured)[0].program, False: captured.program}
-        for (precision, optimised), pairs in found.items():
-            pairs.append(errors(module, programs[optimised], rows, precision))
+        for (precision, optimized), pairs in found.items():
+            pairs.append(errors(module, programs[optimized], rows, precision))
     for (precision, _), pairs in found.items():
         ours, autocast = (sum(values) for values in zip(*pairs, strict=True))
         assert ours < 3 * (0.03 if precision == "bf16" else 0.003)
@@ -134,7 +134,7 @@ def test_which_operators_compute_in_which_precision(settled, conv_net):
             assert set(found[name]) == {dtype}, name
         assert set(found["layer_norm"] + found["softmax"]) == {torch.float32}
         assert found["add"] == [dtype if precision == "bf16" else torch.float32] * len(found["add"])  # the residual stream
-        found = dtypes(in_precision(program_of(conv_net, 3, 8, 8, optimised=False), precision))
+        found = dtypes(in_precision(program_of(conv_net, 3, 8, 8, optimized=False), precision))
         assert set(found["conv2d"] + found["batch_norm"] + found["relu"]) == {dtype}
         assert found["mean"] == [torch.float32]
 
@@ -207,7 +207,7 @@ NAIVELY_WRONG = ["sum", "rms", "norm", "normalize", "variance", "exp", "masked f
 def test_what_would_overflow_or_vanish_stays_in_float32(kind):
     torch.manual_seed(0)
     module, rows = Overflows(kind).eval(), torch.randn(3, 8)
-    program = program_of(module, 8, optimised=False)
+    program = program_of(module, 8, optimized=False)
     with torch.no_grad():
         exact = copy.deepcopy(module).double()(rows.double())
         for precision, most in (("fp16", 0.005), ("bf16", 0.04)):
@@ -254,8 +254,8 @@ def test_positions_stay_in_float32(precision):
     torch.manual_seed(0)
     module, rows = Positions().eval(), torch.randn(3, 300, 4)
     exact = copy.deepcopy(module).double()(rows.double())
-    for optimised in (True, False):
-        (ours,) = runnable(in_precision(program_of(module, 300, 4, optimised=optimised), precision))(rows)
+    for optimized in (True, False):
+        (ours,) = runnable(in_precision(program_of(module, 300, 4, optimized=optimized), precision))(rows)
         assert worst(exact, ours) < 2e-2
 
 
@@ -294,7 +294,7 @@ def test_values_that_are_written_to(shared, precision):
 
 
 class Integers(nn.Module):
-    """uint8 pixels in, standardised inside; scores, their classes and float64 statistics out."""
+    """uint8 pixels in, standardized inside; scores, their classes and float64 statistics out."""
 
     def __init__(self):
         super().__init__()

@@ -104,9 +104,9 @@ def test_in_a_transformer_only_products_take_integers_and_the_rest_stays_in_floa
             assert "DequantizeLinear" not in kinds
         if node.op_type == "Gemm" or (node.op_type == "MatMul" and producers.get(node.input[1], node).op_type[:2] == "De"):
             assert kinds == {"DequantizeLinear"}
-    quantised = [node for node in model.graph.node if node.op_type == "QuantizeLinear" and node.input[0] not in constant]
+    quantized = [node for node in model.graph.node if node.op_type == "QuantizeLinear" and node.input[0] not in constant]
     readers = Counter(name for node in model.graph.node for name in node.input)
-    assert all(readers[node.output[0]] for node in quantised)
+    assert all(readers[node.output[0]] for node in quantized)
 
 
 def test_levels_keep_more_and_more_layers_in_floats_the_worst_first(tmp_path, rows):
@@ -145,7 +145,7 @@ def test_the_images_run_once_for_all_levels(tmp_path, rows):
     assert all(calibration.of_portable[name] is spread for name, spread in known.items())
 
 
-def test_a_graph_without_layers_to_quantise_is_refused(tmp_path, rows):
+def test_a_graph_without_layers_to_quantize_is_refused(tmp_path, rows):
     class Pool(nn.Module):
         def forward(self, x):
             return x.mean((2, 3))

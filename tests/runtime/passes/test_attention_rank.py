@@ -56,17 +56,17 @@ def ranks(captured):
 def test_attention_of_any_rank_runs_as_a_portable_graph(shape, mask, options, tmp_path):
     module = Attention(shape, mask, **options).eval()
     captured = capture(module, torch.randn(2, 6, 8))
-    optimised, records = run_passes(captured, [PASS])
+    optimized, records = run_passes(captured, [PASS])
     assert [(record.status, record.why) for record in records] == [("applied", "")]
-    assert (ranks(captured), ranks(optimised)) == ([len(shape) + 1], [4])
-    write_onnx(optimised, tmp_path)
+    assert (ranks(captured), ranks(optimized)) == ([len(shape) + 1], [4])
+    write_onnx(optimized, tmp_path)
     session = get("onnxruntime").open(tmp_path, Target(), ["model.onnx"])
     for batch in (1, 2, 7):
         x = torch.randn(batch, 8, 6).transpose(1, 2)
         with torch.no_grad():
             expected = module.double()(x.double()).numpy()
             module.float()
-            (actual,) = optimised.program.module()(x.contiguous())
+            (actual,) = optimized.program.module()(x.contiguous())
         np.testing.assert_allclose(actual, expected, atol=1e-5)
         np.testing.assert_allclose(session.run([x.numpy()])[0], expected, atol=1e-5)
 

@@ -25,7 +25,7 @@ def operators(captured):
     return [str(node.target) for node in captured.program.graph.nodes if node.op == "call_function"]
 
 
-class Standardised(nn.Conv2d):
+class Standardized(nn.Conv2d):
     def forward(self, x):
         weight = self.weight
         mean, std = weight.mean((1, 2, 3), keepdim=True), weight.std((1, 2, 3), keepdim=True)
@@ -100,7 +100,7 @@ def test_views_and_what_depends_on_the_batch_size_stay():
 @pytest.mark.parametrize(
     ("module", "gone"),
     [
-        (Standardised(4, 4, 3), "aten.std"),
+        (Standardized(4, 4, 3), "aten.std"),
         (nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 3)), "norm"),
         (nn.utils.parametrizations.spectral_norm(nn.Linear(6, 5)), "dot"),
         (Bias(), "aten.index"),
@@ -117,7 +117,7 @@ def test_computed_once(module, gone):
 
 
 def test_the_users_weights_are_not_written_to_and_shared_ones_stay_shared():
-    module = nn.Sequential(conv := Standardised(4, 4, 3), conv)
+    module = nn.Sequential(conv := Standardized(4, 4, 3), conv)
     before = copy.deepcopy(module.state_dict())
     _, result, _ = folded(module, 4, 6, 6)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
@@ -143,7 +143,7 @@ def test_what_would_grow_the_graph_too_much_stays_computed():
 
 
 def test_it_lets_batch_norm_fold_into_a_computed_weight(settled, tmp_path):
-    module = settled(nn.Sequential(Standardised(4, 4, 3, bias=False), nn.BatchNorm2d(4))).eval()
+    module = settled(nn.Sequential(Standardized(4, 4, 3, bias=False), nn.BatchNorm2d(4))).eval()
     captured = capture(module, torch.randn(2, 4, 6, 6))
     result, records = run_passes(captured, [PASS, FOLD_BATCH_NORM])
     assert [record.status for record in records] == ["applied", "applied"]

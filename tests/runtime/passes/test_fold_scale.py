@@ -98,12 +98,12 @@ def test_folded_into_a_linear_layer_before():
         ([nn.BatchNorm2d(4), nn.Flatten(2), nn.Conv1d(4, 3, 1)], (4, 7, 5)),
     ],
 )
-def test_batch_normalisation(settled, layers, shape):
+def test_batch_normalization(settled, layers, shape):
     _, result = folded(settled(nn.Sequential(*layers)), *shape)
     assert scales_left(result) == []
 
 
-def test_batch_normalisation_of_tokens(settled):
+def test_batch_normalization_of_tokens(settled):
     class Tokens(nn.Module):
         def __init__(self):
             super().__init__()
@@ -120,7 +120,7 @@ def test_batch_normalisation_of_tokens(settled):
 BEFORE = {
     "affine": (lambda layer, c, x: layer(torch.addcmul(c, c, x)), nn.Linear(4, 6), (4,), (5, 4)),
     "affine, transposed": (lambda layer, c, x: layer((x * c + c).transpose(1, 2)), nn.Linear(5, 6), (5, 1), (5, 4)),
-    "standardised": (lambda layer, c, x: layer((x - c) / c), conv(), (4, 1, 1), (4, 7, 5)),
+    "standardized": (lambda layer, c, x: layer((x - c) / c), conv(), (4, 1, 1), (4, 7, 5)),
     "scaled, with padding": (lambda layer, c, x: layer(x * c), conv(padding=2, groups=2), (4, 1, 1), (4, 7, 5)),
     "scaled, transposed convolution": (
         lambda layer, c, x: layer(x * c), nn.ConvTranspose2d(4, 6, 3, groups=2), (4, 1, 1), (4, 7, 5),
@@ -202,7 +202,7 @@ def test_a_scale_that_overflows_the_weights_stays():
     assert "div" in scales_left(result)
 
 
-def test_it_runs_after_batch_normalisation_is_folded(settled):
+def test_it_runs_after_batch_normalization_is_folded(settled):
     class Block(nn.Module):
         def __init__(self):
             super().__init__()

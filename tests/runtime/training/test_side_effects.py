@@ -139,12 +139,12 @@ class Sums(Net):
 class Replaces(Net):
     def __init__(self):
         super().__init__()
-        self.register_buffer("centre", torch.zeros(5))
+        self.register_buffer("center", torch.zeros(5))
 
     def forward(self, x):
         scores = super().forward(x)
-        self.centre = 0.9 * self.centre + 0.1 * scores.detach().mean(0)
-        return scores - self.centre
+        self.center = 0.9 * self.center + 0.1 * scores.detach().mean(0)
+        return scores - self.center
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ class Replaces(Net):
         (Draws, "random numbers from Python or NumPy"),
         (DrawsFromNumPy, "random numbers from Python or NumPy"),
         (Sums, "writes to a tensor that is no parameter or buffer"),
-        (Replaces, "replaces the buffer centre"),
+        (Replaces, "replaces the buffer center"),
     ],
 )
 def test_steps_with_side_effects_stay_eager_and_say_why(make, why):
@@ -191,7 +191,7 @@ def test_inputs_and_parameters_may_change_their_memory_format():
     assert step.steps[-1].way == "captured"
 
 
-def test_an_optimiser_whose_state_was_cleared_makes_it_anew():
+def test_an_optimizer_whose_state_was_cleared_makes_it_anew():
     def between(index, model, optimizer):
         if index in (3, 6):
             optimizer.state.clear()
@@ -241,7 +241,7 @@ def test_state_between_two_updates_is_whole():
         second.load_state_dict(state)
 
 
-def test_optimisers_that_are_none_for_one_step_are_refused():
+def test_optimizers_that_are_none_for_one_step_are_refused():
     model = Net()
     with pytest.raises(ValueError, match="several times per step"):
         Step(model, torch.optim.LBFGS(model.parameters()))

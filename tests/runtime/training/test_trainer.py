@@ -136,7 +136,7 @@ def test_the_loss_over_a_hundred_steps_is_eagers(digits, name, accumulate):
 
 
 @pytest.mark.parametrize("name", list(OPTIMIZERS))
-def test_each_optimiser_is_captured_whole_and_does_what_it_does_in_eager(digits, name):
+def test_each_optimizer_is_captured_whole_and_does_what_it_does_in_eager(digits, name):
     one, data = Net(), batches(digits, 8)
     two = copy.deepcopy(one)
     torch.manual_seed(3)
@@ -191,7 +191,7 @@ class Stateful(torch.optim.Optimizer):
         (Stateful, "keeps numbers of its own"),
     ],
 )
-def test_an_optimiser_that_cannot_be_captured_runs_after_the_captured_pass_and_says_so(digits, optimizer, why):
+def test_an_optimizer_that_cannot_be_captured_runs_after_the_captured_pass_and_says_so(digits, optimizer, why):
     one, data = Net(), batches(digits, 8)
     two = copy.deepcopy(one)
     torch.manual_seed(3)
@@ -511,5 +511,5 @@ def test_state_of_another_kind_of_graph_is_refused():
     plain = headrace.compile(model)
     with pytest.raises(InputError, match="modules"):
         step.load_state_dict(plain.state_dict())
-    with pytest.raises(InputError, match="optimiser"):
+    with pytest.raises(InputError, match="optimizer"):
         step.load_state_dict({**step.state_dict(), "training": None})

@@ -41,7 +41,7 @@ def tuned(tmp_path):
 
 @pytest.fixture
 def images():
-    """Noise of different colours, so that the classes differ."""
+    """Noise of different colors, so that the classes differ."""
     random = np.random.default_rng(0)
     return (random.normal(size=(96, 3, 16, 16)) + 3 * random.normal(size=(96, 3, 1, 1))).astype(np.float32)
 
@@ -231,11 +231,11 @@ def test_labels_that_do_not_fit_the_images_are_refused(conv_net, images):
         headrace.compile(conv_net, torch.randn(1, 3, 16, 16)).compile(torch.randn(1, 3, 16, 16), labels=np.zeros(3))
 
 
-CENTRES = 4 * np.random.default_rng(5).normal(size=(5, 3)).astype(np.float32)
+CENTERS = 4 * np.random.default_rng(5).normal(size=(5, 3)).astype(np.float32)
 
 
-class NearestColour(nn.Module):
-    """Classifies by the nearest of five colours, with layers that int8 can quantise; margins are wide."""
+class NearestColor(nn.Module):
+    """Classifies by the nearest of five colors, with layers that int8 can quantize; margins are wide."""
 
     def __init__(self, layers=1):
         super().__init__()
@@ -244,8 +244,8 @@ class NearestColour(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(48, 48) for _ in range(layers))
         self.head = nn.Linear(48, 5)
         with torch.no_grad():
-            self.head.weight.zero_()[:, :3] = torch.from_numpy(CENTRES)
-            self.head.bias.copy_(torch.from_numpy(-(CENTRES**2).sum(1) / 2))
+            self.head.weight.zero_()[:, :3] = torch.from_numpy(CENTERS)
+            self.head.bias.copy_(torch.from_numpy(-(CENTERS**2).sum(1) / 2))
 
     def forward(self, x):
         x = self.conv(x).mean((2, 3)).repeat(1, 16)
@@ -255,20 +255,20 @@ class NearestColour(nn.Module):
 
 
 @pytest.fixture
-def coloured():
+def colored():
     random = np.random.default_rng(0)
     noise = 0.3 * random.normal(size=(96, 3, 16, 16)).astype(np.float32)
-    return noise + CENTRES[random.integers(0, 5, 96)][:, :, None, None]
+    return noise + CENTERS[random.integers(0, 5, 96)][:, :, None, None]
 
 
-def test_int8_is_judged_on_images_that_did_not_calibrate(tuned, coloured):
+def test_int8_is_judged_on_images_that_did_not_calibrate(tuned, colored):
     pinned = {"precision": "int8", "backend": "onnxruntime", "buckets": (2,)}
-    plan = tuned(NearestColour(), images=coloured, **pinned)
+    plan = tuned(NearestColor(), images=colored, **pinned)
     (won,) = (item for item in plan.measurements if item.status == "won")
     assert (won.choice.precision, won.parity.rows) == (INT8, 72)
     assert won.parity.top1_agreement >= 0.995
     assert plan.choice(2).files == ("model-int8.onnx",)
-    given = tuned(NearestColour(), images=coloured, calibration=coloured[:20], **pinned)
+    given = tuned(NearestColor(), images=colored, calibration=colored[:20], **pinned)
     assert {item.parity.rows for item in given.measurements if item.status == "won"} == {96}
 
 
@@ -281,7 +281,7 @@ def test_int8_without_images_says_what_it_needs(conv_net, tuned, images):
     }
 
 
-class Loud(NearestColour):
+class Loud(NearestColor):
     """Before its head stands an outlier so large that 8 bits leave nothing of the other values."""
 
     def forward(self, x):
@@ -291,9 +291,9 @@ class Loud(NearestColour):
         return self.head(torch.cat([x[:, :-1], x[:, -1:] * 0 + 3000], 1))
 
 
-def test_a_layer_that_int8_ruins_stays_in_floats(tuned, coloured):
+def test_a_layer_that_int8_ruins_stays_in_floats(tuned, colored):
     pinned = {"precision": "int8", "backend": "onnxruntime", "buckets": (2,), "max_tuning_seconds": 30}
-    plan = tuned(Loud(layers=8), images=coloured, **pinned)
+    plan = tuned(Loud(layers=8), images=colored, **pinned)
     (won,) = (item for item in plan.measurements if item.status == "won")
     (refused,) = (item for item in plan.measurements if item.status == "refused")
     assert refused.candidate == "onnxruntime int8"

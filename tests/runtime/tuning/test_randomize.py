@@ -7,7 +7,7 @@ from headrace.runtime.tuning.randomize import settled
 
 
 class Branch(nn.Module):
-    """A residual branch as initialisers leave it: its last norm closed, its head zero."""
+    """A residual branch as initializers leave it: its last norm closed, its head zero."""
 
     def __init__(self):
         super().__init__()

@@ -36,8 +36,8 @@ def photos(tmp_path):
     for index in range(120):
         path = tmp_path / "photos" / LABELS[index % 5] / f"{index}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        colour = random.integers(0, 255, 3)
-        pixels = np.clip(colour + random.normal(0, 20, (20, 24, 3)), 0, 255).astype(np.uint8)
+        color = random.integers(0, 255, 3)
+        pixels = np.clip(color + random.normal(0, 20, (20, 24, 3)), 0, 255).astype(np.uint8)
         Image.fromarray(pixels).save(path)
     (tmp_path / "photos" / "notes.txt").write_text("no image")
     return tmp_path / "photos"

@@ -184,7 +184,7 @@ def test_a_plan_is_held_to_precisions_by_its_own_measurements():
         ),
     )
     fixed = Choice(backend="openvino", precision=FP32, batch=1)
-    # Batch 2 was measured in int8 only, and does as its nearest neighbour, which cannot be a session for batch 1 alone.
+    # Batch 2 was measured in int8 only, and does as its nearest neighbor, which cannot be a session for batch 1 alone.
     assert _held_to(plan, (FP32,)) == {1: fixed, 2: fp32, 8: fp32}
     assert _held_to(plan, (FP32, BF16)) == _held_to(plan, (FP32,))
     assert _held_to(plan, (FP32, INT8)) == plan.choices

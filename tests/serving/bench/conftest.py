@@ -11,7 +11,7 @@ from headrace.migrate.worker.packaging import Order, package_model
 from headrace.runtime.base.config import GraphConfig
 from headrace.specs import Preprocessing, Resize
 
-COLOURS = ("blue", "green", "red")  # in the order of an ImageFolder; the labels are in the order of the channels
+COLORS = ("blue", "green", "red")  # in the order of an ImageFolder; the labels are in the order of the channels
 LABELS = ("red", "green", "blue")
 SIDE = 24
 SOURCE = """
@@ -30,8 +30,8 @@ with torch.no_grad():
 
 
 @dataclass(frozen=True)
-class Colours:
-    """`models` holds the model "colours"; `recipe` builds it from the repository `root`, which has 24 labelled images."""
+class Colors:
+    """`models` holds the model "colors"; `recipe` builds it from the repository `root`, which has 24 labeled images."""
 
     root: Path
     models: Path
@@ -39,17 +39,17 @@ class Colours:
 
 
 @pytest.fixture(scope="session")
-def colours(once) -> Colours:
-    return once("colours", _colours)
+def colors(once) -> Colors:
+    return once("colors", _colors)
 
 
-def _colours(folder: Path) -> Colours:
+def _colors(folder: Path) -> Colors:
     root = folder / "repository"
-    for number, colour in enumerate(COLOURS):
+    for number, color in enumerate(COLORS):
         for shade in range(8):
             pixels = np.full((30, 40, 3), 20 + shade, np.uint8)
-            pixels[..., LABELS.index(colour)] = 200 + 5 * shade
-            path = root / "data" / "test" / colour / f"{number}{shade}.png"
+            pixels[..., LABELS.index(color)] = 200 + 5 * shade
+            path = root / "data" / "test" / color / f"{number}{shade}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(path)
     space = {}
@@ -57,8 +57,8 @@ def _colours(folder: Path) -> Colours:
     models = folder / "models"
     models.mkdir()
     order = Order(
-        name="colours",
-        out=models / "colours",
+        name="colors",
+        out=models / "colors",
         row=(3, SIDE, SIDE),
         config=GraphConfig(backend="onnxruntime", buckets=(1, 4), max_tuning_seconds=1),
         labels=LABELS,
@@ -67,4 +67,4 @@ def _colours(folder: Path) -> Colours:
     )
     package_model(space["model"].eval(), order, lambda fraction, text: None)
     recipe = {"root": str(root), "directory": ".", "script": "evaluate.py", "argv": [], "source": SOURCE, "expression": "model"}
-    return Colours(root=root, models=models, recipe=recipe)
+    return Colors(root=root, models=models, recipe=recipe)

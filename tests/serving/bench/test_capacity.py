@@ -13,10 +13,10 @@ from headrace.serving.bench.reporting.result import BenchResult, Measurement
 
 
 @pytest.mark.slow
-def test_the_server_is_measured_beside_what_the_machine_can_do(colours, tmp_path):
+def test_the_server_is_measured_beside_what_the_machine_can_do(colors, tmp_path):
     console = Console(file=io.StringIO(), width=140)
     config = BenchConfig(
-        models=colours.models,
+        models=colors.models,
         out=tmp_path / "out",
         concurrency=(1, 3),
         rounds=1,
@@ -34,7 +34,7 @@ def test_the_server_is_measured_beside_what_the_machine_can_do(colours, tmp_path
     assert found.shares["served"] > 0
     data = json.loads((tmp_path / "out" / "sweep.json").read_text())
     assert data["capacity"]["knee"] == found.knee
-    assert "![colours: image bytes in, labels out](sweep.png)" in (tmp_path / "out" / "sweep.md").read_text()
+    assert "![colors: image bytes in, labels out](sweep.png)" in (tmp_path / "out" / "sweep.md").read_text()
     assert (tmp_path / "out" / "sweep.png").read_bytes().startswith(b"\x89PNG")
     text = console.file.getvalue()
     assert "The knee is at" in text

@@ -87,11 +87,11 @@ def repository(tmp_path_factory):
     (root / "model.py").write_text(MODEL)
     (root / "evaluate.py").write_text(EVALUATE)
     torch.save({"conv.weight": 4 * torch.eye(3)[:, :, None, None]}, root / "net.pth")
-    for channel, colour in enumerate(("red", "green", "blue")):
+    for channel, color in enumerate(("red", "green", "blue")):
         for shade in range(6):
             pixels = np.full((30, 40, 3), 20 + shade, np.uint8)
             pixels[..., channel] = 200 + 5 * shade
-            path = root / "data" / "test" / colour / f"{shade}.png"
+            path = root / "data" / "test" / color / f"{shade}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(path)
     return root

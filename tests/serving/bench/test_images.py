@@ -9,9 +9,9 @@ from headrace.errors import BenchError
 from headrace.serving.bench.images import ImageSet, choose_images, data_folder
 
 
-def picture(path, colour=(200, 10, 10)):
+def picture(path, color=(200, 10, 10)):
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (8, 8), colour).save(path)
+    Image.new("RGB", (8, 8), color).save(path)
     return path
 
 

@@ -79,11 +79,11 @@ def test_a_framework_by_hand_computes_the_model(framework):
 
 
 @pytest.mark.slow
-def test_frameworks_are_measured_beside_the_baseline(colours, tmp_path):
+def test_frameworks_are_measured_beside_the_baseline(colors, tmp_path):
     config = BenchConfig(
-        models=colours.models,
+        models=colors.models,
         out=tmp_path / "out",
-        baseline=colours.recipe,
+        baseline=colors.recipe,
         concurrency=(2,),
         rounds=1,
         seconds=0.3,

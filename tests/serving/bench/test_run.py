@@ -30,7 +30,7 @@ WEIGHT = 4 * np.eye(3, dtype=np.float32)
 PREPROCESSING = Preprocessing(
     geometry=(Resize(size=(24, 24)),), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25), source="evaluate.py:1"
 )
-COLOURS = ("blue", "green", "red")  # in the order of an ImageFolder; the labels are in the order of the channels
+COLORS = ("blue", "green", "red")  # in the order of an ImageFolder; the labels are in the order of the channels
 LABELS = ("red", "green", "blue")
 SOURCE = """
 import torch
@@ -47,7 +47,7 @@ with torch.no_grad():
 """
 
 
-def write_model(folder, name="colours", *, preprocessing=PREPROCESSING):
+def write_model(folder, name="colors", *, preprocessing=PREPROCESSING):
     nodes = [
         helper.make_node("GlobalAveragePool", ["images"], ["pooled"]),
         helper.make_node("Flatten", ["pooled"], ["flat"]),
@@ -55,7 +55,7 @@ def write_model(folder, name="colours", *, preprocessing=PREPROCESSING):
     ]
     images = helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, 24, 24])
     scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 3])
-    graph = helper.make_graph(nodes, "colours", [images], [scores], [numpy_helper.from_array(WEIGHT, "weight")])
+    graph = helper.make_graph(nodes, "colors", [images], [scores], [numpy_helper.from_array(WEIGHT, "weight")])
     files = folder / f"{name}-files"
     files.mkdir(parents=True)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), files / "model.onnx")
@@ -79,11 +79,11 @@ def write_model(folder, name="colours", *, preprocessing=PREPROCESSING):
 
 
 def write_repository(root):
-    for number, colour in enumerate(COLOURS):
+    for number, color in enumerate(COLORS):
         for shade in range(6):
             pixels = np.full((30, 40, 3), 20 + shade, np.uint8)
-            pixels[..., LABELS.index(colour)] = 200 + 5 * shade
-            path = root / "data" / "test" / colour / f"{number}{shade}.png"
+            pixels[..., LABELS.index(color)] = 200 + 5 * shade
+            path = root / "data" / "test" / color / f"{number}{shade}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(path)
     return {"root": str(root), "directory": ".", "script": "evaluate.py", "argv": [], "source": SOURCE, "expression": "model"}
@@ -165,7 +165,7 @@ def test_without_a_baseline_only_headrace_is_measured_on_synthetic_photos(tmp_pa
 
 
 def test_grpc_needs_the_companion_that_takes_images(tmp_path):
-    with pytest.raises(BenchError, match="colours_classify"):
+    with pytest.raises(BenchError, match="colors_classify"):
         measure(tmp_path, concurrency=(2,), rounds=1, protocol="grpc")
 
 
@@ -213,12 +213,12 @@ def test_peers_are_measured_too_and_those_that_do_not_start_left_out(tmp_path):
     peer = Service(
         name="peer", command=(sys.executable, "-c", PEER, "{ready}"), path="/predict", encoding="form", field="picture"
     )
-    broken = Service(name="broken", command=(sys.executable, "-c", "raise SystemExit('its licence ran out')"), path="/")
+    broken = Service(name="broken", command=(sys.executable, "-c", "raise SystemExit('its license ran out')"), path="/")
     raising = Service(name="raising", command=(sys.executable, "-c", "import nothing_like_it"), path="/")
     repository = write_repository(tmp_path / "repository")
     result, text = measure(tmp_path, baseline=repository, peers=(peer, broken, raising), concurrency=(2,), rounds=1)
     assert result.services == ("baseline", "peer", "headrace")
-    assert any("broken is left out" in note and "its licence ran out" in note for note in result.warnings)
+    assert any("broken is left out" in note and "its license ran out" in note for note in result.warnings)
     assert "raising is left out: ModuleNotFoundError: No module named 'nothing_like_it'" in result.warnings
     assert result.answers["peer"] == (1,) * 18
     assert "faster" in text

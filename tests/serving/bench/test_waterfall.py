@@ -28,12 +28,12 @@ def processes():
 
 
 @pytest.mark.slow
-def test_every_step_is_a_real_server_and_answers_as_the_first(colours, tmp_path):
+def test_every_step_is_a_real_server_and_answers_as_the_first(colors, tmp_path):
     console = Console(file=io.StringIO(), width=160)
     config = BenchConfig(
-        models=colours.models,
+        models=colors.models,
         out=tmp_path / "out",
-        baseline=colours.recipe,
+        baseline=colors.recipe,
         concurrency=(3,),
         rounds=2,
         restart=False,
@@ -169,14 +169,14 @@ def forms(tmp_path, **absent):
 
 
 def test_a_step_keeps_all_changes_before_it(tmp_path):
-    steps = {step.name: step for step in make_steps(forms(tmp_path, int8="refused", pixels="no colours"), "/x", frontends=3)}
+    steps = {step.name: step for step in make_steps(forms(tmp_path, int8="refused", pixels="no colors"), "/x", frontends=3)}
     commands = {name: " ".join(step.service.command) for name, step in steps.items() if step.service}
     assert "--instances 1" in commands["server"]
     assert "--instances" not in commands["batching"]
     assert all(
         "--decoding exact" in commands[name] for name in ("server", "batching", "graph", "layout", "compiled", "precision")
     )
-    assert (steps["int8"].why, steps["pixels"].why) == ("refused", "no colours")
+    assert (steps["int8"].why, steps["pixels"].why) == ("refused", "no colors")
     # Without int8, what comes after it goes on from the step before.
     assert str(tmp_path / "precision") in commands["fast"]
     assert "--decoding fast" in commands["fast"]
@@ -203,15 +203,15 @@ def test_images_that_set_ranges_are_not_sent():
     assert divided(few) == ([], few)
 
 
-def test_what_it_needs_is_said(colours, tmp_path):
-    config = BenchConfig(models=colours.models, out=tmp_path, concurrency=(4,))
+def test_what_it_needs_is_said(colors, tmp_path):
+    config = BenchConfig(models=colors.models, out=tmp_path, concurrency=(4,))
     with pytest.raises(BenchError, match="--baseline REPO"):
         waterfall(config)
     with pytest.raises(BenchError, match="one concurrency"):
-        waterfall(replace(config, baseline=colours.recipe, concurrency=(1, 4)))
+        waterfall(replace(config, baseline=colors.recipe, concurrency=(1, 4)))
 
 
-def test_a_model_that_cannot_be_built_is_said_with_its_error(colours, tmp_path):
-    recipe = {**colours.recipe, "source": "raise RuntimeError('weights are missing')"}
+def test_a_model_that_cannot_be_built_is_said_with_its_error(colors, tmp_path):
+    recipe = {**colors.recipe, "source": "raise RuntimeError('weights are missing')"}
     with pytest.raises(BenchError, match="weights are missing"):
-        write_forms(recipe, colours.models / "colours", tmp_path / "out", [], logs=tmp_path)
+        write_forms(recipe, colors.models / "colors", tmp_path / "out", [], logs=tmp_path)

@@ -265,14 +265,14 @@ def test_a_server_that_goes_and_comes_back(models, start, visit):
 
 
 def test_light_and_dark_wide_and_narrow(server, visit):
-    colours = set()
+    colors = set()
     for scheme in ("light", "dark"):
         for width in (320, 1400):
             page = visit(server, color_scheme=scheme, viewport={"width": width, "height": 800}).page
             expect(_card(page, "tiny").locator(".pill")).to_be_visible()
             assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), (scheme, width)
-        colours.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-    assert len(colours) == 2
+        colors.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(colors) == 2
 
 
 def test_text_has_the_contrast_that_wcag_asks_for(server, visit):
@@ -303,9 +303,9 @@ def test_text_has_the_contrast_that_wcag_asks_for(server, visit):
             assert contrast(line, "card") >= 3, (scheme, line, contrast(line, "card"))
 
 
-def _luminance(colour: str) -> float:
+def _luminance(color: str) -> float:
     """Relative luminance of #rrggbb by WCAG's definition."""
-    channels = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    channels = np.array([int(color[at : at + 2], 16) for at in (1, 3, 5)]) / 255
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
 

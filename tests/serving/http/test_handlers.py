@@ -107,8 +107,8 @@ def test_ensemble_and_decode_take_image_bytes(client, make_photo, reference):
     np.testing.assert_allclose(decoded, np.stack(rows), atol=1e-5)
     result = client.infer("tiny_classify", [tensor]).as_numpy("scores")
     np.testing.assert_allclose(result, np.stack(scores), rtol=1e-3, atol=1e-4)
-    labelled = client.infer("tiny_classify", [tensor], outputs=[triton.InferRequestedOutput("scores", class_count=1)])
-    assert [int(text.decode().split(":")[1]) for text in labelled.as_numpy("scores").ravel()] == list(np.argmax(scores, 1))
+    labeled = client.infer("tiny_classify", [tensor], outputs=[triton.InferRequestedOutput("scores", class_count=1)])
+    assert [int(text.decode().split(":")[1]) for text in labeled.as_numpy("scores").ravel()] == list(np.argmax(scores, 1))
 
 
 def test_raw_body(server, make_photo, reference, scores_of):

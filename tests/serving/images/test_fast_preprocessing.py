@@ -70,10 +70,10 @@ def corpus():
     files |= {f"quality {quality}": jpeg(image, quality=quality) for quality in (1, 30, 100)}
     files |= {
         "progressive": jpeg(image, progressive=True),
-        "optimised": jpeg(image, optimize=True),
+        "optimized": jpeg(image, optimize=True),
         "restart markers": jpeg(image, restart_marker_blocks=2),
         "restart rows": jpeg(image, restart_marker_rows=1),
-        "grey": jpeg(image.convert("L")),
+        "gray": jpeg(image.convert("L")),
         "CMYK": jpeg(image.convert("CMYK")),
         "stored as RGB": jpeg(image, keep_rgb=True),
         "comment": jpeg(image, comment=b"of no interest" * 99),
@@ -135,13 +135,13 @@ def test_the_corpus_is_as_the_exact_path_has_it(geometry):
             raise AssertionError(f"{name}: {error}") from error
 
 
-def test_the_corpus_as_grey():
+def test_the_corpus_as_gray():
     exact, fast = pair(steps_of(mode="L"))
     for data in CORPUS.values():
         same(outcome(exact, data), outcome(fast, data), BOUND)
 
 
-@pytest.mark.parametrize("name", ["4:4:4", "4:2:2", "4:2:0", "grey", "orientation 6", "restart markers", "stored as RGB"])
+@pytest.mark.parametrize("name", ["4:4:4", "4:2:2", "4:2:0", "gray", "orientation 6", "restart markers", "stored as RGB"])
 def test_usual_files_are_decoded_by_libjpeg_turbo(name, monkeypatch):
     """Otherwise the tests above would compare the exact path with itself."""
     _, fast = pair(steps_of())
@@ -179,7 +179,7 @@ def test_orientation_is_applied_where_the_transform_did(value):
     assert (np.abs(turned).max() > 20) == (value != 1)
 
 
-@pytest.mark.parametrize("name", ["4:2:0", "grey", "restart markers", "orientation 6"])
+@pytest.mark.parametrize("name", ["4:2:0", "gray", "restart markers", "orientation 6"])
 def test_truncated_at_any_length(name):
     exact, fast = pair(steps_of())
     data = CORPUS[name]
@@ -190,7 +190,7 @@ def test_truncated_at_any_length(name):
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize("name", ["4:4:4", "4:2:0", "grey", "restart markers", "CMYK", "two pictures"])
+@pytest.mark.parametrize("name", ["4:4:4", "4:2:0", "gray", "restart markers", "CMYK", "two pictures"])
 def test_damaged_bytes_end_the_same_way(name):
     exact, fast = pair(steps_of((Resize(size=(16, 16)),)), max_pixels=1_000_000)
     data, rng = CORPUS[name], np.random.default_rng(11)

@@ -56,7 +56,7 @@ PIXELS = np.ascontiguousarray(np.asarray(photo(5)))
 USUAL = {
     **{kind: jpeg(5, subsampling=kind) for kind in ("4:4:4", "4:2:2", "4:2:0")},
     "restart markers": jpeg(5, restart_marker_blocks=2),
-    "optimised": jpeg(5, optimize=True),
+    "optimized": jpeg(5, optimize=True),
     "a comment": jpeg(5, comment=b"of no interest" * 99),
     "tall": jpeg(6, 300, 60),
     "one pixel": jpeg(7, 1, 1),
@@ -64,7 +64,7 @@ USUAL = {
 }
 UNUSUAL = {
     "progressive": jpeg(5, progressive=True),
-    "grey": encoded(photo(5).convert("L"), quality=88),
+    "gray": encoded(photo(5).convert("L"), quality=88),
     "CMYK": encoded(photo(5).convert("CMYK"), quality=88),
     "stored as RGB": jpeg(5, keep_rgb=True),
     **{kind: simplejpeg.encode_jpeg(PIXELS, 90, "RGB", kind, False) for kind in ("440", "411")},

@@ -251,7 +251,7 @@ def test_unknown_names(clients, repository):
 def test_bad_parameters(clients, repository):
     repository.package("tiny")
     http, grpc, server = clients()
-    with pytest.raises(InferenceServerException, match="files are not taken over the network"):
+    with pytest.raises(InferenceServerException, match="takes no files over the network"):
         grpc.load_model("tiny", config="{}", files={"file:1/model.onnx": b"x"})
     url = f"{server.url}/v2/repository/models/tiny"
     for verb, body, status in (

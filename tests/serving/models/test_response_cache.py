@@ -107,9 +107,9 @@ def test_answers_are_kept_over_both_protocols(start, repository, make_photo):
         assert _counts(http) == (2, 1, 1, 2)
         # What is asked of the outputs is no matter of the cache.
         asked = triton_grpc.InferRequestedOutput("scores", class_count=2)
-        labelled = grpc.infer("tiny", [_tensor(triton_grpc)], outputs=[asked]).as_numpy("scores")
-        assert labelled.shape == (2, 2)
-        assert int(labelled[0, 0].split(b":")[1]) == int(first[0].argmax())
+        labeled = grpc.infer("tiny", [_tensor(triton_grpc)], outputs=[asked]).as_numpy("scores")
+        assert labeled.shape == (2, 2)
+        assert int(labeled[0, 0].split(b":")[1]) == int(first[0].argmax())
         assert _counts(http) == (3, 2, 1, 2)
         http.infer("tiny", [_tensor(triton_http, IMAGES[:1])])
         assert _counts(http) == (4, 2, 2, 3)

@@ -68,7 +68,7 @@ MESSAGES = st.one_of(
     st.builds(messages.Released, U32),
     st.builds(messages.Settled, U64, U16, U32, TEXT),
     st.builds(
-        messages.Catalogue,
+        messages.Catalog,
         serial=U64,
         loaded=st.booleans(),
         ready=st.booleans(),
@@ -109,8 +109,8 @@ def test_every_kind_of_message_is_tried_above():
 
 
 def test_a_signature_that_is_none_is_named():
-    catalogue = messages.Catalogue(serial=1, loaded=True, ready=True, index=(), models=(TENSOR,))
-    data = wire.encode(catalogue).replace(b'"signature": {"inputs"', b'"signature": {"outsets"')
+    catalog = messages.Catalog(serial=1, loaded=True, ready=True, index=(), models=(TENSOR,))
+    data = wire.encode(catalog).replace(b'"signature": {"inputs"', b'"signature": {"outsets"')
     body = data[5:]
-    with pytest.raises(wire.WireError, match="a Catalogue message"):
+    with pytest.raises(wire.WireError, match="a Catalog message"):
         wire.decode(struct.pack("<BI", data[0], len(body)) + body)

@@ -30,7 +30,7 @@ def number_of(kind):
         (messages.LoadModel, b'{"question": 1}'),
         (messages.LoadModel, b"[" * 100_000),
         (messages.StartEngine, b'{"config": {"models": 5}}'),
-        (messages.Catalogue, b'{"serial": 1, "loaded": true, "ready": true, "index": [], "models": [{"kind": "other"}]}'),
+        (messages.Catalog, b'{"serial": 1, "loaded": true, "ready": true, "index": [], "models": [{"kind": "other"}]}'),
         (messages.Statistics, b'{"question": 1, "counts": {"five": {}}}'),
     ],
 )

@@ -1,4 +1,4 @@
-"""Protobuf below its messages: tags, wire types, varints and lengths of serialised requests as they should not be."""
+"""Protobuf below its messages: tags, wire types, varints and lengths of serialized requests as they should not be."""
 
 from __future__ import annotations
 

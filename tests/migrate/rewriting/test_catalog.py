@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from headrace.errors import MigrateError
-from headrace.migrate.rewriting.catalogue import page, parts, table
+from headrace.migrate.rewriting.catalog import page, parts, table
 from headrace.migrate.rewriting.codes import CODES, explained
 from headrace.migrate.rewriting.rule import all_rules
 

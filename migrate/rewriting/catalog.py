@@ -1,4 +1,4 @@
-"""The catalogue of rules: a table, and for each code a page made of the rule's own docstring and examples."""
+"""The catalog of rules: a table, and for each code a page made of the rule's own docstring and examples."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What `make zoo` compiles: the smallest variant of each torchvision and timm family, at a small legal resolution.
 
-A family is a module of torchvision.models or timm.models; its variants are the models registered there. A catalogue is a
+A family is a module of torchvision.models or timm.models; its variants are the models registered there. A catalog is a
 Python file with `families()` and `candidate(name)`, so the runner can be tried on another one.
 """
 
@@ -18,7 +18,7 @@ from torchvision_support import torchvision
 
 MOST_PARAMETERS = 150e6
 _SIZES = (64, 96, 128, 160, 192, 224, 256)
-_ROWS = 8  # as many as `randomise` settles statistics with
+_ROWS = 8  # as many as `randomize` settles statistics with
 _CLASSES = 1000
 _TOYS = "test_"  # timm's prefix for models that exist for its own tests
 
@@ -119,7 +119,7 @@ class _Timm:
         try:
             with torch.device("meta"):  # shapes only: nothing is allocated
                 return sum(value.numel() for value in _timm().create_model(name).parameters())
-        except Exception:  # noqa: BLE001 - an initialiser that reads values, which the meta device lacks; a sibling stands in
+        except Exception:  # noqa: BLE001 - an initializer that reads values, which the meta device lacks; a sibling stands in
             return None
 
     def own_size(self, name: str) -> int:
