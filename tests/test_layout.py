@@ -1,6 +1,7 @@
 """The rules of docs/adr/0001-layout.md, read from the sources themselves."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -109,6 +110,7 @@ def module_name(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@functools.cache
 def imports(path):
     """Absolute names of everything a file imports, inside functions too; `from x import y` counts as x and x.y."""
     package = module_name(path) if path.name == "__init__.py" else module_name(path).rpartition(".")[0]
@@ -125,6 +127,7 @@ def imports(path):
     return found
 
 
+@functools.cache
 def own_imports(path):
     """Those of `imports` that are modules of the package."""
     modules = {module_name(source) for source in SOURCES}

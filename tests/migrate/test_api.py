@@ -128,7 +128,11 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+# A storm of forks takes the machine from all other tests; proving/test_confined_run stops one too.
+_STORM = pytest.param("forks without end", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("case", [_STORM if case == _STORM.values[0] else case for case in HOSTILE])
 def test_hostile_scripts_are_stopped_and_harm_nothing(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_TEST_SECRET", "hunter2")
     code, reason = HOSTILE[case]

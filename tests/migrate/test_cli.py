@@ -128,6 +128,7 @@ def test_parity_that_failed_is_bit_4_and_nothing_is_written_in_place(root):
     assert "Not written in place" in (root.parent / "r.md").read_text()
 
 
+@pytest.mark.slow  # writing and undoing: stages/test_in_place and test_journal; the reports: reporting/
 def test_write_and_undo_with_every_report(root, tmp_path):
     before = tree(root)
     options = ["--entry", "evaluate.py", "--input-size", "3,2,2", "--precision", "fp32", "--select", "PS201"]

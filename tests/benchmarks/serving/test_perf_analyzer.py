@@ -61,6 +61,7 @@ def test_what_it_cannot_measure_is_an_error_with_its_own_words(binary, server, p
         run(binary, missing)
 
 
+@pytest.mark.slow  # what it measures: above
 def test_the_command_starts_a_server_and_writes_its_figures(binary, models, photos, tmp_path):
     out = tmp_path / "found.json"
     command = [sys.executable, "-m", "tests.benchmarks.serving.perf_analyzer", str(models), "tiny"]

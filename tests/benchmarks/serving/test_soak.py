@@ -71,6 +71,7 @@ def test_memory_of_the_first_slice_is_no_measure():
     assert failing(soak_of(replace(GOOD, memory_bytes=50 << 20), GOOD, GOOD)) == []
 
 
+@pytest.mark.slow  # overload of a real server: serving/batching/test_overload
 def test_a_short_run_overloads_a_real_server_and_writes_what_it_found(models, tmp_path, make_photo, capsys):
     (tmp_path / "photo.png").write_bytes(make_photo(1))
     arguments = [str(models), "--images", str(tmp_path / "photo.png")]

@@ -209,6 +209,7 @@ server.serve_forever()
 """
 
 
+@pytest.mark.slow  # what peers are: test_peers; that services are measured in turn: the first test here
 def test_peers_are_measured_too_and_those_that_do_not_start_left_out(tmp_path):
     peer = Service(
         name="peer", command=(sys.executable, "-c", PEER, "{ready}"), path="/predict", encoding="form", field="picture"
@@ -224,7 +225,8 @@ def test_peers_are_measured_too_and_those_that_do_not_start_left_out(tmp_path):
     assert "faster" in text
 
 
-@pytest.mark.parametrize("restart", [True, False])
+# Without restarts is what every other test here does.
+@pytest.mark.parametrize("restart", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_every_round_starts_the_services_anew_unless_told_otherwise(tmp_path, restart):
     program = "import os; print('started', os.getpid(), flush=True)\n" + PEER
     peer = Service(name="peer", command=(sys.executable, "-c", program, "{ready}"), path="/", encoding="form", field="picture")

@@ -37,6 +37,7 @@ def test_cases_of_a_fixed_seed(served, seed):
     assert answered > 0.2 * result.cases, "a server that refuses everything passes nothing"
 
 
+@pytest.mark.slow  # cases of fixed seeds: above
 def test_cases_of_a_new_seed_by_the_command(tmp_path):
     out = tmp_path / "found.json"
     command = [sys.executable, str(FOLDER), "--cases", "600", "--stretch", "300", "--out", str(out)]
