@@ -1,0 +1,115 @@
+"""Public repositories that nobody here had seen, through `headrace migrate REPO --out OUT` without any other option.
+
+    python tests/open_cases/unseen.py --cases DIR [CASE ...] [--again] [--out docs/unseen]
+
+`unseen.json` says by which rule they were chosen, before anybody looked into one, and at which commits; DIR holds a checkout of
+each in a folder named owner+name. Every run is a process of its own with a time limit. Cases that stand in the results are left
+out, so a run that was stopped goes on; `--again` runs them anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SECONDS = 900
+COLUMNS = ("repository", "models", "weights", "executed", "on", "parity", "served", "seconds", "what it says")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="CASE")
+    parser.add_argument("--cases", type=Path, default=Path("build/unseen"), help="folder with the checked-out repositories")
+    parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs" / "unseen", help="without a suffix")
+    parser.add_argument("--again", action="store_true", help="run those too that stand in the results")
+    parser.add_argument("--options", default="", help="more options for headrace migrate, in one string; the results say so")
+    arguments = parser.parse_args()
+    chosen = json.loads((HERE / "unseen.json").read_text(encoding="utf-8"))
+    kept = arguments.out.with_suffix(".json")
+    results: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    for case in chosen["repositories"]:
+        name = case["repository"]
+        root = arguments.cases / name.replace("/", "+")
+        if (arguments.names and name not in arguments.names) or not root.is_dir() or (name in results and not arguments.again):
+            continue
+        results[name] = run(root, arguments.options.split())
+        print(f"{name}: {json.dumps(results[name])}", flush=True)
+        kept.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        arguments.out.with_suffix(".md").write_text(page(chosen, results), encoding="utf-8")
+
+
+def run(root: Path, options: list[str]) -> dict[str, Any]:
+    """What became of one repository: the report's own words, the command's status and its seconds."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="headrace-unseen-", ignore_cleanup_errors=True) as scratch:
+        command = [
+            sys.executable,
+            "-m",
+            "headrace",
+            "migrate",
+            str(root),
+            "--out",
+            f"{scratch}/out",
+            "--format",
+            "json",
+            *options,
+        ]
+        try:
+            done = subprocess.run(
+                command, check=False, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
+            )
+        except subprocess.TimeoutExpired:
+            return {"status": None, "seconds": SECONDS, "options": options, "error": f"stopped after {SECONDS} s"}
+    found: dict[str, Any] = {"status": done.returncode, "seconds": round(time.monotonic() - started), "options": options}
+    try:
+        report = json.loads(done.stdout)
+    except ValueError:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        return {**found, "error": " ".join(lines[-3:]).replace(str(root), ".")[:400]}
+    models = [model for model in report["models"] if model["built"] or model["artifact"]]
+    checkpoints = report["checkpoints"]
+    return {
+        **found,
+        "models": [model["name"] for model in models],
+        "weights": any(item["loaded"] for item in checkpoints) if checkpoints else None,
+        "executed": [script["path"] for script in report["scripts"] if script["executed"] == "passed"],
+        "failed": [script["path"] for script in report["scripts"] if script["executed"] == "failed"],
+        "on": next((script["executed_on"] for script in report["scripts"] if script.get("executed_on")), None),
+        "parity": [model["parity"]["status"] for model in models],
+        "served": sum(bool(model["served"]) for model in models),
+        "why": [f"{script['path']}: {script['why']}" for script in report["scripts"] if script["why"]][:4],
+        "errors": [f"{item['code']} {item['message']}"[:300] for item in report["findings"] if item["severity"] == "error"][:4],
+    }
+
+
+def page(chosen: dict[str, Any], results: dict[str, Any]) -> str:
+    """The table, and by which rule the repositories were chosen."""
+    lines = ["# Repositories that nobody had seen", "", chosen["rule"], ""]
+    lines += ["    python tests/open_cases/unseen.py --cases DIR", ""]
+    lines += [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+    for case in chosen["repositories"]:
+        if case["repository"] in results:
+            lines.append(f"| {' | '.join(_cells(case['repository'], results[case['repository']]))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cells(name: str, found: dict[str, Any]) -> list[str]:
+    said = found.get("error") or "; ".join([*found.get("errors", []), *found.get("why", [])][:2])
+    executed, failed = len(found.get("executed", [])), len(found.get("failed", []))
+    weights = {True: "loaded", False: "not here", None: "-"}[found.get("weights")]
+    return [
+        name, ", ".join(found.get("models", [])) or "-", weights, f"{executed} passed, {failed} failed", found.get("on") or "-",
+        ", ".join(found.get("parity", [])) or "-", str(found.get("served", 0)), str(found["seconds"]),
+        said.replace("|", "\\|").replace("\n", " ")[:160] or "-",
+    ]  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
