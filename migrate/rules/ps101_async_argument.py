@@ -20,8 +20,6 @@ class AsyncArgument(TextRule):
     Fix safety: safe; it is the same argument under its new name.
     """
 
-    code = "PS101"
-    name = "async-argument"
     safety = "safe"
     VALID = (
         "import torch\n\nx = torch.ones(2).cuda(non_blocking=True)  # async=True\n",

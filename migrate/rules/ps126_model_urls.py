@@ -29,8 +29,6 @@ class WeightsDownload(Renames):
     Fix safety: safe; it is the same function. Imports with a fallback of their own stay.
     """
 
-    code = "PS126"
-    name = "weights-download"
     safety = "safe"
     reason = "moved"
     names = table("""

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from ..reading.edits import Edit
 from ..reading.scopes import dotted
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair
 
 _TODAY = {"timm": "1.0", "torch": "2.11", "torchvision": "0.26", "numpy": "2.0", "pytorch_lightning": "2.0"}
 """No library here is older than this beside a torch that is supported."""
 
 
-class VersionAssertion(Rule):
+class VersionAssertion(Repair):
     """What it does: lets an assertion of a library's exact version hold for later versions too.
 
     Why: the version that it asks for has not the names that the repaired file uses, and does not run beside today's torch.
@@ -24,10 +24,7 @@ class VersionAssertion(Rule):
     check tells. Otherwise it is a remark.
     """
 
-    code = "PS134"
-    name = "version-assertion"
     safety = "safe"
-    stage = "repair"
     VALID = (
         'import timm\nimport torch\n\nassert timm.__version__ >= "0.3.2"\nassert torch.__version__ == "2.99.0"\n',
         'import torch\n\nassert net.__version__ == "0.3.2"\nassert torch.__version__ == other\n',

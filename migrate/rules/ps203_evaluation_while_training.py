@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..rewriting.evaluation_edits import evaluation_edits
 from ..rewriting.graph_mode import groups, is_trained
 from ..rewriting.placement import RejectedError
-from ..rewriting.rule import Context, Fix, Rule, at_call
+from ..rewriting.rule import Context, Fix, Rule, at_call, diff
 
 _EVALUATION = """\
 import torch
@@ -18,7 +18,8 @@ with torch.no_grad():
     for images, labels in loader:
         outputs = net(images)
 """
-_TRAINING = """\
+_TRAINING = diff("""\
++import headrace
 import torch
 
 
@@ -30,9 +31,11 @@ def train(model):
 def validate(model):
     model.eval()
     with torch.no_grad():
++        eval_step = headrace.evaluation_step(model)
         for images, labels in loader:
-            outputs = model(images)
-"""
+-            outputs = model(images)
++            outputs = eval_step(images)
+""")
 _LAST = """\
 import torch
 
@@ -55,16 +58,6 @@ main()
 """
 
 
-_STEP = """\
-    model.eval()
-    with torch.no_grad():
-        eval_step = headrace.evaluation_step(model)
-        for images, labels in loader:
-            outputs = eval_step(images)
-"""
-_STEPPED = _TRAINING[: _TRAINING.index("    model.eval()")].replace("import torch", "import headrace\nimport torch") + _STEP
-
-
 class EvaluationWhileTraining(Rule):
     """What it does: makes an evaluation step of a model that the same script trains, and calls it in the evaluation loop.
 
@@ -80,11 +73,9 @@ class EvaluationWhileTraining(Rule):
     gets a plain graph (PS201).
     """
 
-    code = "PS203"
-    name = "evaluation-while-training"
     safety = "safe"
-    VALID = (_EVALUATION, _LAST, _STEPPED)
-    INVALID = ((_TRAINING, _STEPPED),)
+    VALID = (_EVALUATION, _LAST, _TRAINING[1])
+    INVALID = (_TRAINING,)
 
     def check(self, context: Context) -> Iterator[Fix]:
         for group in groups(context):

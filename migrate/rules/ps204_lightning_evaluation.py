@@ -9,12 +9,13 @@ from ..reading.edits import Edit
 from ..reading.nodes import inside
 from ..reading.scopes import dotted
 from ..rewriting.graph_mode import bound_elsewhere, import_edits
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Rule, diff
 from ..survey.lightning_module import network
 
 _TRAINS = frozenset(["__init__", "training_step", "configure_model", "configure_optimizers", "on_fit_start"])
-_BEFORE = """\
+_EXAMPLE = diff("""\
 import pytorch_lightning as pl
++import headrace
 import torch
 import torchvision.models as models
 
@@ -27,7 +28,8 @@ class Classifier(pl.LightningModule):
 
     def forward(self, batch):
         images, labels = batch
-        predictions = self.model(images)
+-        predictions = self.model(images)
++        predictions = headrace.evaluation_step(self.model)(images)
         return self.criterion(predictions, labels)
 
     def training_step(self, batch, index):
@@ -38,10 +40,7 @@ class Classifier(pl.LightningModule):
 
 
 pl.Trainer().test(Classifier(), loader)
-"""
-_AFTER = _BEFORE.replace("import torch\n", "import headrace\nimport torch\n", 1).replace(
-    "predictions = self.model(images)", "predictions = headrace.evaluation_step(self.model)(images)"
-)
+""")
 _WHOLE = """\
 import pytorch_lightning as pl
 import torch
@@ -73,11 +72,9 @@ class LightningEvaluation(Rule):
     state dict and checkpoints stay as they are. Modules that are the network themselves are left alone.
     """
 
-    code = "PS204"
-    name = "lightning-evaluation"
     safety = "safe"
-    VALID = (_AFTER, _WHOLE)
-    INVALID = ((_BEFORE, _AFTER),)
+    VALID = (_EXAMPLE[1], _WHOLE)
+    INVALID = (_EXAMPLE,)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module

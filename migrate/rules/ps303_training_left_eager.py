@@ -69,8 +69,6 @@ class TrainingLeftEager(Rule):
     Fix safety: there is no fix; write a `headrace.Graph` with `add_optimizer`, or call `headrace.training_step`, by hand.
     """
 
-    code = "PS303"
-    name = "training-left-eager"
     safety = "manual"
     VALID = (_PLAIN,)
     INVALID = ((_TWICE, None), (_PARALLEL, None), (_NO_SYNC, None), (_OWN_SCALER, None))
