@@ -38,10 +38,7 @@ class PrintStatement(TextRule):
     """
 
     safety = "safe"
-    VALID = (
-        "import torch\n\nprint(torch.ones(2))\nprint('print x')  # print x\n",
-        "import torch\n\nshow = print\nprint ('x', file=None)\n",
-    )
+    VALID = ("import torch\n\nprint(torch.ones(2))\nprint('print x')  # print x\n",)
     INVALID = (_EXAMPLE,)
 
     def check_text(self, path: str, text: str) -> Iterator[Fix]:

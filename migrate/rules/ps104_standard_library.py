@@ -12,29 +12,6 @@ from collections.abc import Iterable
 
 x = isinstance([], Iterable)  # collections.Iterable
 """
-_VALID_2 = """\
-import torch
-try:
-    import cPickle as pickle
-except ImportError:
-    import pickle
-"""
-_VALID_3 = """\
-import torch
-try:
-    from collections.abc import Iterable
-except ImportError:
-    from collections import Iterable
-"""
-_VALID_4 = """\
-import torch
-import sys
-
-if sys.version_info[0] == 2:
-    import cPickle as pickle
-else:
-    import pickle
-"""
 _EXAMPLE_1 = diff("""\
 import torch
 import collections
@@ -58,17 +35,6 @@ from itertools import (
 
 -start = time.clock()
 +start = time.perf_counter()
-""")
-_EXAMPLE_3 = diff("""\
-+import urllib.request
-import torch
--from urllib import urlretrieve
--import urllib2
-+from urllib.request import urlretrieve
-
-urlretrieve('a', 'b')
--urllib2.urlopen('c')
-+urllib.request.urlopen('c')
 """)
 
 
@@ -110,10 +76,5 @@ class StandardLibraryMoved(Renames):
         itertools.izip_longest -> itertools.zip_longest
         os.getcwdu -> os.getcwd
     """)
-    VALID = (_VALID_1, _VALID_2, _VALID_3, _VALID_4)
-    INVALID = (
-        _EXAMPLE_1,
-        _EXAMPLE_2,
-        _EXAMPLE_3,
-        ("import torch\nimport cPickle\n\ncPickle.load(f)\n", "import torch\nimport pickle\n\npickle.load(f)\n"),
-    )
+    VALID = (_VALID_1,)
+    INVALID = (_EXAMPLE_1, _EXAMPLE_2)

@@ -11,21 +11,6 @@ from collections import abc as container_abcs
 
 string_classes = (str, bytes)
 """
-_VALID_2 = """\
-import torch
-try:
-    from torch._six import container_abcs
-except ImportError:
-    import collections.abc as container_abcs
-"""
-_VALID_3 = """\
-import torch
-
-if int(torch.__version__.split('.')[0]) < 1:
-    from torch._six import inf
-else:
-    from torch import inf
-"""
 _EXAMPLE_2 = diff("""\
 import torch
 -from torch._six import string_classes, int_classes
@@ -35,16 +20,6 @@ import torch
 
 -x = isinstance('', six.string_classes)
 +x = isinstance('', (str, bytes))
-""")
-_EXAMPLE_3 = diff("""\
-import torch
--from torch._six import container_abcs as abcs, inf
--import torch._six
-+from collections import abc as abcs
-+from torch import inf
-
--x = torch._six.inf
-+x = torch.inf
 """)
 
 
@@ -68,9 +43,5 @@ class TorchSix(Renames):
         torch._six.int_classes -> int
         torch._six.container_abcs -> collections.abc
     """)
-    VALID = (_VALID_1, _VALID_2, _VALID_3)
-    INVALID = (
-        ("import torch\nfrom torch._six import inf\n", "import torch\nfrom torch import inf\n"),
-        _EXAMPLE_2,
-        _EXAMPLE_3,
-    )
+    VALID = (_VALID_1,)
+    INVALID = (("import torch\nfrom torch._six import inf\n", "import torch\nfrom torch import inf\n"), _EXAMPLE_2)

@@ -37,10 +37,7 @@ class ApexAmp(Repair):
     """
 
     safety = "manual"
-    VALID = (
-        "import torch\n\nwith torch.autocast('cuda'):\n    pass\n",
-        "import torch\ntry:\n    from apex import amp\nexcept ImportError:\n    amp = None\n",
-    )
+    VALID = ("import torch\n\nwith torch.autocast('cuda'):\n    pass\n",)
     INVALID = ((_BEFORE_1, None),)
 
     def check(self, context: Context) -> Iterator[Fix]:

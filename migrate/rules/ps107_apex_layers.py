@@ -5,13 +5,6 @@ from __future__ import annotations
 from ..rewriting.renames import Renames, table
 from ..rewriting.rule import diff
 
-_VALID_2 = """\
-import torch
-try:
-    from apex.normalization import FusedLayerNorm
-except ImportError:
-    from torch.nn import LayerNorm as FusedLayerNorm
-"""
 _EXAMPLE_1 = diff("""\
 import torch
 -from apex.normalization import FusedLayerNorm
@@ -49,8 +42,5 @@ class ApexLayers(Renames):
         apex.optimizers.FusedSGD -> torch.optim.SGD
         apex.parallel.DistributedDataParallel -> torch.nn.parallel.DistributedDataParallel
     """)
-    VALID = (
-        "import torch\nfrom torch.nn import LayerNorm\n",
-        _VALID_2,
-    )
+    VALID = ("import torch\nfrom torch.nn import LayerNorm\n",)
     INVALID = (_EXAMPLE_1, _EXAMPLE_2)

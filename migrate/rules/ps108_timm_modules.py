@@ -10,23 +10,6 @@ import torch
 from timm.layers import DropPath
 from timm.models import register_model
 """
-_VALID_2 = """\
-import torch
-try:
-    from timm.layers import DropPath
-except ImportError:
-    from timm.models.layers import DropPath
-"""
-_VALID_3 = """\
-import torch
-
-
-class layers:
-    DropPath = None
-
-
-drop = layers.DropPath
-"""
 _EXAMPLE_1 = diff("""\
 import torch
 -from timm.models.layers import DropPath, to_2tuple  # layers
@@ -90,15 +73,5 @@ class TimmModules(Renames):
         timm.optim.adamw.AdamW -> timm.optim.AdamWLegacy
         timm.optim.novograd.NovoGrad -> timm.optim.NvNovoGrad
     """)
-    VALID = (_VALID_1, _VALID_2, _VALID_3)
-    INVALID = (
-        _EXAMPLE_1,
-        _EXAMPLE_2,
-        (
-            "import torch\nfrom timm.models import create_model, convert_splitbn_model\n"
-            "from timm.data import Dataset, create_loader\n",
-            "import torch\nfrom timm.layers import convert_splitbn_model\nfrom timm.models import create_model\n"
-            "from timm.data import ImageDataset as Dataset, create_loader\n",
-        ),
-        ("import torch\nfrom timm.optim.novograd import NovoGrad\n", None),
-    )
+    VALID = (_VALID_1,)
+    INVALID = (_EXAMPLE_1, _EXAMPLE_2)

@@ -43,11 +43,7 @@ class Python2Names(Repair):
     """
 
     safety = "safe"
-    VALID = (
-        _VALID_1,
-        "import torch\nimport six\n\nfor k, v in six.iteritems({}):\n    pass  # d.iteritems()\n",
-        "import torch\n\nif hasattr({}, 'iteritems'):\n    x = {}.iteritems()\n",
-    )
+    VALID = (_VALID_1,)
     INVALID = (_EXAMPLE_1,)
 
     def check(self, context: Context) -> Iterator[Fix]:

@@ -13,12 +13,6 @@ from ..reading.scopes import last_name
 from ..rewriting.call_edits import calls_of, source_of, truth
 from ..rewriting.rule import Context, Fix, Repair, diff
 
-_VALID_2 = """\
-import torch
-from torch.autograd import Variable
-
-y = Variable(torch.ones(2), requires_grad=True)
-"""
 _EXAMPLE_1 = diff("""\
 import torch
 -from torch.autograd import Variable
@@ -39,19 +33,6 @@ def validate(x, y):
 -    return model(x), V(-y)
 +    return model(x), (-y)
 """)
-_EXAMPLE_3 = diff("""\
-import torch
--from torch.autograd import Variable
-
-
-+@torch.no_grad()
-def validate(loader, model):
-    for x, y in loader:
--        x, y = Variable(x), Variable(y, volatile=True)
-        model(x)
--        x, y = Variable(x), Variable(y + 1)
-+        x, y = x, (y + 1)
-""")
 
 
 class Variable(Repair):
@@ -69,19 +50,8 @@ class Variable(Repair):
     """
 
     safety = "safe"
-    VALID = (
-        "import torch\n\n\ndef Variable(x):\n    return x\n\n\ny = Variable(torch.ones(2))\n",
-        _VALID_2,
-    )
-    INVALID = (
-        _EXAMPLE_1,
-        _EXAMPLE_2,
-        _EXAMPLE_3,
-        (
-            "import torch\nimport torch.autograd as ag\n\nv = ag.Variable(x + 1).data\n",
-            "import torch\nimport torch.autograd as ag\n\nv = (x + 1).data\n",
-        ),
-    )
+    VALID = ("import torch\n\n\ndef Variable(x):\n    return x\n\n\ny = Variable(torch.ones(2))\n",)
+    INVALID = (_EXAMPLE_1, _EXAMPLE_2)
 
     def check(self, context: Context) -> Iterator[Fix]:
         replaced = 0

@@ -45,43 +45,6 @@ def f(x, y):
 -    print(loss.data[0])
 +    print(loss.item())
 """)
-_EXAMPLE_4 = diff("""\
-import torch
-
-scores = model(x)
-best, index = scores.data.squeeze().max(0)
--label = index[0]
-+label = index.reshape(-1)[0]
-""")
-
-
-_EXAMPLE_3 = diff("""\
-import torch
-
-
-def accuracy(output, target, topk=(1,)):
-    _, pred = output.topk(max(topk), 1)
-    correct = pred.t().eq(target.view(1, -1))
-    res = []
-    for k in topk:
-        correct_k = correct[:k].reshape(-1).float().sum(0)
-        res.append(correct_k.mul_(100.0 / target.size(0)))
-    return res
-
-
-def kept(output, target):
-    res = []
-    res.append(output.eq(target).view(-1).float().sum(0, keepdim=True))
-    return res
-
-
-def f(meter, output, target):
-    prec1, prec5 = accuracy(output, target, (1, 5))
-    best = accuracy(output, target)[0]
-    (other,) = kept(output, target)
--    meter.update(prec1[0], prec5[0], best[0], other[0])
-+    meter.update(prec1.item(), prec5.item(), best.item(), other[0])
-""")
 
 
 class ItemOfScalar(Repair):
@@ -98,17 +61,8 @@ class ItemOfScalar(Repair):
     """
 
     safety = "safe"
-    VALID = (
-        _VALID_1,
-        "import torch\n\n\ndef f(loss):\n    return loss.item()  # loss.data[0]\n",
-    )
-    INVALID = (
-        _EXAMPLE_1,
-        _EXAMPLE_2,
-        ("import torch\n\n\ndef f(meter, loss):\n    meter.update(loss.data[0])\n", None),
-        _EXAMPLE_4,
-        _EXAMPLE_3,
-    )
+    VALID = (_VALID_1,)
+    INVALID = (_EXAMPLE_1, _EXAMPLE_2)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module

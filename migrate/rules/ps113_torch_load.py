@@ -26,10 +26,7 @@ class TorchLoad(Repair):
     """
 
     safety = "unsafe"
-    VALID = (
-        "import torch\n\nstate = torch.load('a.pth', weights_only=True)\n",
-        "import json as torch\n\nmodel = torch.load('a')\nmodel.eval()  # torch\n",
-    )
+    VALID = ("import torch\n\nstate = torch.load('a.pth', weights_only=True)\n",)
     INVALID = (
         (
             "import torch\n\nmodel = torch.load('a.pth')\nmodel.eval()\n",

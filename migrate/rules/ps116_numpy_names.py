@@ -60,11 +60,7 @@ class NumpyNames(Renames):
         numpy.trapz -> numpy.trapezoid
         numpy.row_stack -> numpy.vstack
     """)
-    VALID = (
-        _VALID_1,
-        "import torch\n\n\ndef f(np):\n    return np.int\n",
-        "import torch\nimport numpy as np\n\nint = 3\nx = 'np.float'\n",
-    )
+    VALID = (_VALID_1,)
     INVALID = (
         _EXAMPLE_1,
         (

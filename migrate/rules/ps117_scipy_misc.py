@@ -41,10 +41,7 @@ class ScipyMisc(Repair):
     """
 
     safety = "unsafe"
-    VALID = (
-        "import torch\nimport imageio\n\nx = imageio.imread('a.png')  # scipy.misc.imread\n",
-        "import torch\n\n\ndef imread(p):\n    return p\n\n\nx = imread('a')\n",
-    )
+    VALID = ("import torch\nimport imageio\n\nx = imageio.imread('a.png')  # scipy.misc.imread\n",)
     INVALID = (
         _EXAMPLE_1,
         ("import torch\nimport scipy.misc\n\nx = scipy.misc.imread('a.png', mode='RGB')\n", None),

@@ -11,15 +11,6 @@ from PIL import Image
 
 x = Image.LANCZOS if hasattr(Image, 'LANCZOS') else Image.ANTIALIAS
 """
-_VALID_2 = """\
-import torch
-from PIL import Image
-
-try:
-    y = Image.LANCZOS
-except AttributeError:
-    y = Image.ANTIALIAS
-"""
 _EXAMPLE_1 = diff("""\
 import torch
 from PIL import Image
@@ -49,5 +40,5 @@ class PillowFilters(Renames):
         PIL.Image.LINEAR -> PIL.Image.BILINEAR
         PIL.Image.CUBIC -> PIL.Image.BICUBIC
     """)
-    VALID = (_VALID_1, _VALID_2)
+    VALID = (_VALID_1,)
     INVALID = (_EXAMPLE_1,)

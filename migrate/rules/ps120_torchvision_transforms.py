@@ -46,8 +46,5 @@ class TorchvisionTransforms(Renames):
         torchvision.transforms.RandomSizedCrop -> torchvision.transforms.RandomResizedCrop
         torchvision.transforms.transforms.Scale -> torchvision.transforms.Resize
     """)
-    VALID = (
-        _VALID_1,
-        "import torch\n\n\nclass Scale:\n    pass\n\n\nx = Scale()\n",
-    )
+    VALID = (_VALID_1,)
     INVALID = (_EXAMPLE_1, _EXAMPLE_2)

@@ -56,11 +56,7 @@ class TorchvisionPretrained(Repair):
     """
 
     safety = "safe"
-    VALID = (
-        _VALID_1,
-        "import torch\nimport timm\n\nx = timm.create_model('resnet18', pretrained=True)\n",
-        "import torch\nfrom mine import resnet18\n\nx = resnet18(pretrained=True)\n",
-    )
+    VALID = (_VALID_1,)
     INVALID = (_EXAMPLE_1,)
 
     def check(self, context: Context) -> Iterator[Fix]:

@@ -38,11 +38,7 @@ class LossReduction(Repair):
     """
 
     safety = "safe"
-    VALID = (
-        "import torch.nn as nn\n\nx = nn.MSELoss(reduction='sum')  # size_average=False\n",
-        "import torch.nn as nn\n\nx = nn.MSELoss(size_average=flag)\n",
-        "import torch\n\n\nclass MSELoss:\n    pass\n\n\nx = MSELoss(reduce=False)\n",
-    )
+    VALID = ("import torch.nn as nn\n\nx = nn.MSELoss(reduction='sum')  # size_average=False\n",)
     INVALID = (_EXAMPLE_1,)
 
     def check(self, context: Context) -> Iterator[Fix]:

@@ -33,10 +33,7 @@ class SchedulerOrder(Repair):
     """
 
     safety = "manual"
-    VALID = (
-        "import torch\n\nfor epoch in range(3):\n    train(epoch)\n    scheduler.step()\n",
-        "import torch\n\nfor epoch in range(3):\n    env.step()\n    train(epoch)\n",
-    )
+    VALID = ("import torch\n\nfor epoch in range(3):\n    train(epoch)\n    scheduler.step()\n",)
     INVALID = ((_BEFORE_1, None),)
 
     def check(self, context: Context) -> Iterator[Fix]:

@@ -43,10 +43,7 @@ class ViewOfSlice(Repair):
     """
 
     safety = "safe"
-    VALID = (
-        _VALID_1,
-        "import torch\n\n\ndef f(x, k):\n    return x[:k].view(-1)\n",
-    )
+    VALID = (_VALID_1,)
     INVALID = (_EXAMPLE_1,)
 
     def check(self, context: Context) -> Iterator[Fix]:

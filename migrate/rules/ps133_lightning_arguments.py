@@ -88,11 +88,7 @@ class LightningArguments(Repair):
     """
 
     safety = "safe"
-    VALID = (
-        _VALID_1,
-        _EXAMPLE_2[1],
-        "import torch\nfrom mine import Trainer\n\nx = Trainer(gpus=1)\n",
-    )
+    VALID = (_VALID_1,)
     INVALID = ((_BEFORE_1, None), _EXAMPLE_2)
 
     def check(self, context: Context) -> Iterator[Fix]:

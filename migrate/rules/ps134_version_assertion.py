@@ -25,10 +25,7 @@ class VersionAssertion(Repair):
     """
 
     safety = "safe"
-    VALID = (
-        'import timm\nimport torch\n\nassert timm.__version__ >= "0.3.2"\nassert torch.__version__ == "2.99.0"\n',
-        'import torch\n\nassert net.__version__ == "0.3.2"\nassert torch.__version__ == other\n',
-    )
+    VALID = ('import timm\nimport torch\n\nassert timm.__version__ >= "0.3.2"\nassert torch.__version__ == "2.99.0"\n',)
     INVALID = (
         (
             'import timm\nimport torch\n\nassert timm.__version__ == "0.3.2" # version check\n',
@@ -38,7 +35,6 @@ class VersionAssertion(Repair):
             "import torch\n\nassert torch.__version__ == '1.7.1', torch.__version__\n",
             "import torch\n\nassert torch.__version__ >= '1.7.1', torch.__version__\n",
         ),
-        ("import torch\nimport torchvision\n\nassert torchvision.__version__ == '0.8.2'\n", None),
     )
 
     def check(self, context: Context) -> Iterator[Fix]:

@@ -63,11 +63,7 @@ class EvaluationLoop(Rule):
     """
 
     safety = "safe"
-    VALID = (
-        "import torch\n\nfor images, labels in loader:\n    loss = model(images).sum()\n    loss.backward()\n",
-        "import torch\n\n\ndef accuracy(outputs, labels):\n    return (outputs.argmax(1) == labels).mean()\n",
-        _SCRIPT[1],
-    )
+    VALID = ("import torch\n\nfor images, labels in loader:\n    loss = model(images).sum()\n    loss.backward()\n",)
     INVALID = (
         _SCRIPT,
         _FUNCTION,

@@ -43,26 +43,6 @@ class Classifier:
 -        return self.model(image).argmax(1)
 +        return self.graph(image).argmax(1)
 """)
-_ONCE = diff("""\
-+import headrace
-import torch
-
-
-def predict(model, image):
-+    graph = headrace.compile(model)
-    with torch.no_grad():
--        return model(image).argmax(1)
-+        return graph(image).argmax(1)
-
-
-def main():
-    net = load_model().eval()
-    print(predict(net, read_image()))
-
-
-if __name__ == "__main__":
-    main()
-""")
 
 
 class PredictionCall(Rule):
@@ -78,19 +58,8 @@ class PredictionCall(Rule):
     """
 
     safety = "safe"
-    VALID = (
-        "import torch\n\nmodel = torch.nn.Linear(2, 2)\nprint(model)\n",
-        "def test():\n    import torch\n    net = Net()\n    y = net(torch.randn(1, 3, 32, 32))\n",
-    )
-    INVALID = (
-        _SERVICE,
-        _CLASS,
-        _ONCE,
-        (
-            "import torch\n\n\ndef classify(model, image):\n    with torch.no_grad():\n        return model(image)\n",
-            None,
-        ),
-    )
+    VALID = ("import torch\n\nmodel = torch.nn.Linear(2, 2)\nprint(model)\n",)
+    INVALID = (_SERVICE, _CLASS)
 
     def check(self, context: Context) -> Iterator[Fix]:
         for group in groups(context):

@@ -36,26 +36,6 @@ def validate(model):
 -            outputs = model(images)
 +            outputs = eval_step(images)
 """)
-_LAST = """\
-import torch
-
-
-def main():
-    net = Net()
-    for epoch in range(10):
-        for images, labels in train_loader:
-            optimizer.zero_grad()
-            loss = criterion(net(images), labels)
-            loss.backward()
-            optimizer.step()
-    net.eval()
-    with torch.no_grad():
-        for images, labels in test_loader:
-            hits += (net(images).argmax(1) == labels).sum()
-
-
-main()
-"""
 
 
 class EvaluationWhileTraining(Rule):
@@ -74,7 +54,7 @@ class EvaluationWhileTraining(Rule):
     """
 
     safety = "safe"
-    VALID = (_EVALUATION, _LAST, _TRAINING[1])
+    VALID = (_EVALUATION,)
     INVALID = (_TRAINING,)
 
     def check(self, context: Context) -> Iterator[Fix]:

@@ -49,52 +49,6 @@ for step, (images, target) in enumerate(loader):
         optimizer.zero_grad()
     meter.update(loss.item() * args.accumulate)
 """)
-_BRANCHES = diff("""\
-+import headrace
-import torch
-
-
-def train_one_epoch(model, criterion, optimizer, loader, args, scaler=None):
-+    train_step = headrace.training_step(model, criterion, optimizer, update=False, grad_scaler=scaler)
-    for image, target in loader:
-+        optimizer.zero_grad()
-        with torch.cuda.amp.autocast(enabled=scaler is not None):
--            output = model(image)
--            loss = criterion(output, target)
-+            loss, output = train_step(image, target)
-
--        optimizer.zero_grad()
-        if scaler is not None:
--            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-        else:
--            loss.backward()
-            optimizer.step()
-        metric.update(loss=loss.item(), lr=optimizer.param_groups[0]["lr"])
-""")
-_PHASES = diff("""\
-+import headrace
-import torch
-
-for phase in ["train", "val"]:
-    for inputs, labels in loaders[phase]:
-        optimizer.zero_grad()
-        with torch.set_grad_enabled(phase == "train"):
--            outputs = model(inputs)
-+            if phase == "train":
-+                train_step = headrace.training_step(model, criterion, optimizer, update=False)
-+                loss, outputs = train_step(inputs, labels)
-+            else:
-+                outputs = model(inputs)
-+                loss = criterion(outputs, labels)
-            _, preds = torch.max(outputs, 1)
--            loss = criterion(outputs, labels)
-            if phase == "train":
--                loss.backward()
-                optimizer.step()
-        running_loss += loss.item() * inputs.size(0)
-""")
 
 
 class TrainingPass(Rule):
@@ -113,8 +67,8 @@ class TrainingPass(Rule):
     """
 
     safety = "safe"
-    VALID = (_AMP[1], _ACCUMULATION[1], _PHASES[1])
-    INVALID = (_AMP, _ACCUMULATION, _BRANCHES, _PHASES)
+    VALID = (_AMP[1],)
+    INVALID = (_AMP, _ACCUMULATION)
 
     def check(self, context: Context) -> Iterator[Fix]:
         for call in training_calls(context):

@@ -21,15 +21,6 @@ if torch.cuda.is_available():
     model.cuda()  # x.cuda()
 x = x.to('cpu')
 """
-_VALID_2 = """\
-import torch
-
-
-def f(x, gpu):
-    if gpu is not None:
-        x = x.cuda(gpu)
-    return x.cuda() if use_cuda else x
-"""
 _EXAMPLE_1 = diff("""\
 import torch
 +device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -55,7 +46,7 @@ class HardCuda(Repair):
     """
 
     safety = "unsafe"
-    VALID = (_VALID_1, _VALID_2)
+    VALID = (_VALID_1,)
     INVALID = (
         _EXAMPLE_1,
         ("import torch\n\n\ndef f(x, device):\n    return x.cuda()\n", None),

@@ -31,10 +31,7 @@ class MapLocation(Repair):
     """
 
     safety = "unsafe"
-    VALID = (
-        "import torch\n\nmodel.cuda()\nx = torch.load('a', map_location='cpu')\n",
-        "import torch\n\nx = torch.load('a')\n",
-    )
+    VALID = ("import torch\n\nmodel.cuda()\nx = torch.load('a', map_location='cpu')\n",)
     INVALID = (_EXAMPLE_1,)
 
     def check(self, context: Context) -> Iterator[Fix]:

@@ -30,15 +30,6 @@ def merge(x, frames: int):
 +    n = x.size(0) // frames
     return x.view(n, frames, -1).mean(1)
 """)
-_OTHER = diff("""\
-import torch
-
-
-def fold(x, side: int, cell: int):
--    n = 2 * int(x.shape[0] / (side * side / cell))
-+    n = 2 * (x.shape[0] * cell // (side * side))
-    return x.view(n, -1)
-""")
 
 
 class BatchDivision(Repair):
@@ -54,15 +45,8 @@ class BatchDivision(Repair):
     """
 
     safety = "safe"
-    VALID = (
-        "import torch\n\n\ndef f(x, ratio):\n    return int(x.shape[1] * ratio)\n",
-        "import torch\n\n\ndef f(x, epochs):\n    return int(epochs / 2), x.view(x.shape[0] // 2, -1)\n",
-    )
-    INVALID = (
-        _SWIN,
-        _FRAMES,
-        _OTHER,
-    )
+    VALID = ("import torch\n\n\ndef f(x, ratio):\n    return int(x.shape[1] * ratio)\n",)
+    INVALID = (_SWIN, _FRAMES)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module

@@ -58,10 +58,7 @@ class IntegerSquareRoot(Repair):
     """
 
     safety = "safe"
-    VALID = (
-        _VALID_1,
-        "import torch\nimport math\n\n\ndef f(x):\n    return x / math.sqrt(x.shape[-1])\n",
-    )
+    VALID = (_VALID_1,)
     INVALID = (_EXAMPLE_1, _EXAMPLE_2)
 
     def check(self, context: Context) -> Iterator[Fix]:

@@ -9,13 +9,6 @@ from ..reading.edits import Edit
 from ..rewriting.call_edits import calls_of, source_of
 from ..rewriting.rule import Context, Fix, Repair, diff
 
-_VALID_2 = """\
-import torch
-
-torch.jit.script(model).save('a.pt')
-scripted = torch.jit.script(model)
-scripted.save('b.pt')
-"""
 _EXAMPLE_1 = diff("""\
 import torch
 from torch import nn
@@ -44,10 +37,7 @@ class ScriptedModule(Repair):
     """
 
     safety = "safe"
-    VALID = (
-        "import torch\n\n\n@torch.jit.script\ndef swish(x):\n    return x * x.sigmoid()\n",
-        _VALID_2,
-    )
+    VALID = ("import torch\n\n\n@torch.jit.script\ndef swish(x):\n    return x * x.sigmoid()\n",)
     INVALID = (_EXAMPLE_1,)
 
     def check(self, context: Context) -> Iterator[Fix]:
