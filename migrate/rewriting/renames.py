@@ -10,7 +10,7 @@ from typing import ClassVar
 from ..reading.edits import Edit, Positions
 from ..reading.names import has_fallback, import_line, importing, mentions, remove_import, uses
 from ..reading.scopes import BUILTINS, Module, root_of
-from .rule import Context, Fix, Rule
+from .rule import Context, Fix, Repair
 
 
 def table(text: str) -> Mapping[str, str]:
@@ -23,10 +23,9 @@ def table(text: str) -> Mapping[str, str]:
     return found
 
 
-class Renames(Rule):
+class Renames(Repair):
     """Renames what a file imports, in the import or where it is used. `names` are single things, `modules` whole modules."""
 
-    stage = "repair"
     names: ClassVar[Mapping[str, str]] = {}
     """Dotted name today by dotted name then; a name without a dot is a builtin, and an expression stands in brackets."""
     modules: ClassVar[Mapping[str, str]] = {}

@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import pkgutil
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -67,6 +68,13 @@ class Rule(ABC):
     VALID: ClassVar[tuple[str, ...]] = ()
     INVALID: ClassVar[tuple[tuple[str, str | None], ...]] = ()
 
+    def __init_subclass__(cls) -> None:
+        """A rule of this package has its code from its file's name, ps101_async_argument, and its name from AsyncArgument."""
+        super().__init_subclass__()
+        if found := re.match(r"ps\d{3}(?=_)", cls.__module__.rpartition(".")[2]):
+            cls.code = found[0].upper()
+            cls.name = re.sub(r"(?<=[a-z])(?=[A-Z\d])|(?<=\d)(?=[A-Z])", "-", cls.__name__).lower()
+
     @abstractmethod
     def check(self, context: Context) -> Iterator[Fix]:
         """The remarks on one file."""
@@ -88,10 +96,14 @@ class Rule(ABC):
         return Fix(Finding(context.module.path, line, column, self.code, message, severity, offer), edits)
 
 
-class TextRule(Rule):
-    """A repair of files that do not parse: it works on tokens, and its edits are only kept where the file parses then."""
+class Repair(Rule):
+    """A rule of the stage "repair"."""
 
     stage = "repair"
+
+
+class TextRule(Repair):
+    """A repair of files that do not parse: it works on tokens, and its edits are only kept where the file parses then."""
 
     def check(self, context: Context) -> Iterator[Fix]:
         """Nothing: what parses needs no such repair."""
@@ -105,6 +117,13 @@ class TextRule(Rule):
         """A remark at a character of the text."""
         line, column = positions.place(start)
         return Fix(Finding(path, line, column, self.code, message, "error", self.safety), tuple(edits))
+
+
+def diff(text: str) -> tuple[str, str]:
+    """A pair for INVALID: of its lines those that begin with "-" go, those with "+" come, and all others stay."""
+    lines = text.splitlines(keepends=True)
+    before, after = ([line.removeprefix(own) for line in lines if not line.startswith(other)] for own, other in ("-+", "+-"))
+    return "".join(before), "".join(after)
 
 
 def all_rules() -> list[Rule]:

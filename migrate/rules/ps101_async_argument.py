@@ -20,13 +20,8 @@ class AsyncArgument(TextRule):
     Fix safety: safe; it is the same argument under its new name.
     """
 
-    code = "PS101"
-    name = "async-argument"
     safety = "safe"
-    VALID = (
-        "import torch\n\nx = torch.ones(2).cuda(non_blocking=True)  # async=True\n",
-        "import torch\n\nnote = 'x.cuda(async=True)'\n\n\nasync def serve():\n    pass\n",
-    )
+    VALID = ("import torch\n\nx = torch.ones(2).cuda(non_blocking=True)  # async=True\n",)
     INVALID = (
         (
             "import torch\n\nx = torch.ones(2).cuda(async=True)  # async=True\ns = 'async=True'\ny = x.cuda(0, async = True)\n",

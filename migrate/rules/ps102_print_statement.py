@@ -6,32 +6,25 @@ from collections.abc import Iterator, Sequence
 
 from ..reading.edits import Edit, Positions
 from ..reading.lexer import Token, split, statements
-from ..rewriting.rule import Fix, TextRule
+from ..rewriting.rule import Fix, TextRule, diff
 
-_BEFORE = """\
+_EXAMPLE = diff("""\
 import sys
 
 import torch
 
-for i in range(3): print i, "of", 3,
-print
-print "loss %.3f" % 0.5  # print x
-print("a") + "b"
-print >>sys.stderr, "done"
+-for i in range(3): print i, "of", 3,
+-print
+-print "loss %.3f" % 0.5  # print x
+-print("a") + "b"
+-print >>sys.stderr, "done"
++for i in range(3): print(i, "of", 3, end=" ")
++print()
++print("loss %.3f" % 0.5)  # print x
++print(("a") + "b")
++print("done", file=sys.stderr)
 print("already a call")
-"""
-_AFTER = """\
-import sys
-
-import torch
-
-for i in range(3): print(i, "of", 3, end=" ")
-print()
-print("loss %.3f" % 0.5)  # print x
-print(("a") + "b")
-print("done", file=sys.stderr)
-print("already a call")
-"""
+""")
 
 
 class PrintStatement(TextRule):
@@ -44,14 +37,9 @@ class PrintStatement(TextRule):
     Fix safety: safe; the text that is printed stays the same, but for blanks at the end of a line that a comma kept open.
     """
 
-    code = "PS102"
-    name = "print-statement"
     safety = "safe"
-    VALID = (
-        "import torch\n\nprint(torch.ones(2))\nprint('print x')  # print x\n",
-        "import torch\n\nshow = print\nprint ('x', file=None)\n",
-    )
-    INVALID = ((_BEFORE, _AFTER),)
+    VALID = ("import torch\n\nprint(torch.ones(2))\nprint('print x')  # print x\n",)
+    INVALID = (_EXAMPLE,)
 
     def check_text(self, path: str, text: str) -> Iterator[Fix]:
         positions = Positions(text)

@@ -7,32 +7,25 @@ from collections.abc import Iterator, Sequence
 
 from ..reading.edits import Edit, Positions
 from ..reading.lexer import Token, split, statements
-from ..rewriting.rule import Fix, TextRule
+from ..rewriting.rule import Fix, TextRule, diff
 
-_BEFORE = """\
+_EXAMPLE = diff("""\
 import os
 
 import torch
 
 try:
-    os.makedirs("out", 0755)
-except OSError, error:
-    raise ValueError, "no: %s" % `error`
-if 1 <> 2:
-    exec "x = 1"
-"""
-_AFTER = """\
-import os
-
-import torch
-
-try:
-    os.makedirs("out", 0o755)
-except OSError as error:
-    raise ValueError("no: %s" % repr(error))
-if 1 != 2:
-    exec("x = 1")
-"""
+-    os.makedirs("out", 0755)
+-except OSError, error:
+-    raise ValueError, "no: %s" % `error`
+-if 1 <> 2:
+-    exec "x = 1"
++    os.makedirs("out", 0o755)
++except OSError as error:
++    raise ValueError("no: %s" % repr(error))
++if 1 != 2:
++    exec("x = 1")
+""")
 
 
 class Python2Syntax(TextRule):
@@ -45,13 +38,11 @@ class Python2Syntax(TextRule):
     Fix safety: safe; each form has exactly one counterpart.
     """
 
-    code = "PS103"
-    name = "python-2-syntax"
     safety = "safe"
     VALID = (
         "import torch\n\ntry:\n    pass\nexcept (OSError, ValueError) as error:\n    raise ValueError('<> 0755') from error\n",
     )
-    INVALID = ((_BEFORE, _AFTER),)
+    INVALID = (_EXAMPLE,)
 
     def check_text(self, path: str, text: str) -> Iterator[Fix]:
         positions = Positions(text)

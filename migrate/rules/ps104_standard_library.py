@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..rewriting.renames import Renames, table
+from ..rewriting.rule import diff
 
 _VALID_1 = """\
 import torch
@@ -11,82 +12,30 @@ from collections.abc import Iterable
 
 x = isinstance([], Iterable)  # collections.Iterable
 """
-_VALID_2 = """\
-import torch
-try:
-    import cPickle as pickle
-except ImportError:
-    import pickle
-"""
-_VALID_3 = """\
-import torch
-try:
-    from collections.abc import Iterable
-except ImportError:
-    from collections import Iterable
-"""
-_VALID_4 = """\
-import torch
-import sys
-
-if sys.version_info[0] == 2:
-    import cPickle as pickle
-else:
-    import pickle
-"""
-_BEFORE_1 = """\
+_EXAMPLE_1 = diff("""\
 import torch
 import collections
-from collections import Iterable, OrderedDict
+-from collections import Iterable, OrderedDict
++from collections.abc import Iterable
++from collections import OrderedDict
 
-x = isinstance([], collections.Sequence), collections.Counter()
-"""
-_AFTER_1 = """\
-import torch
-import collections
-from collections.abc import Iterable
-from collections import OrderedDict
-
-x = isinstance([], collections.abc.Sequence), collections.Counter()
-"""
-_BEFORE_2 = """\
+-x = isinstance([], collections.Sequence), collections.Counter()
++x = isinstance([], collections.abc.Sequence), collections.Counter()
+""")
+_EXAMPLE_2 = diff("""\
 import torch
 import time
-import cPickle as pickle
+-import cPickle as pickle
++import pickle
 from itertools import (
     repeat,  # kept
-    izip_longest,
+-    izip_longest,
++    zip_longest as izip_longest,
 )
 
-start = time.clock()
-"""
-_AFTER_2 = """\
-import torch
-import time
-import pickle
-from itertools import (
-    repeat,  # kept
-    zip_longest as izip_longest,
-)
-
-start = time.perf_counter()
-"""
-_BEFORE_3 = """\
-import torch
-from urllib import urlretrieve
-import urllib2
-
-urlretrieve('a', 'b')
-urllib2.urlopen('c')
-"""
-_AFTER_3 = """\
-import urllib.request
-import torch
-from urllib.request import urlretrieve
-
-urlretrieve('a', 'b')
-urllib.request.urlopen('c')
-"""
+-start = time.clock()
++start = time.perf_counter()
+""")
 
 
 class StandardLibraryMoved(Renames):
@@ -99,8 +48,6 @@ class StandardLibraryMoved(Renames):
     Fix safety: safe; it is the same thing. Imports with a fallback of their own stay.
     """
 
-    code = "PS104"
-    name = "standard-library-moved"
     safety = "safe"
     reason = "is gone from the standard library"
     gone = frozenset(["urllib2", "urlparse", "StringIO", "cStringIO"])
@@ -129,10 +76,5 @@ class StandardLibraryMoved(Renames):
         itertools.izip_longest -> itertools.zip_longest
         os.getcwdu -> os.getcwd
     """)
-    VALID = (_VALID_1, _VALID_2, _VALID_3, _VALID_4)
-    INVALID = (
-        (_BEFORE_1, _AFTER_1),
-        (_BEFORE_2, _AFTER_2),
-        (_BEFORE_3, _AFTER_3),
-        ("import torch\nimport cPickle\n\ncPickle.load(f)\n", "import torch\nimport pickle\n\npickle.load(f)\n"),
-    )
+    VALID = (_VALID_1,)
+    INVALID = (_EXAMPLE_1, _EXAMPLE_2)

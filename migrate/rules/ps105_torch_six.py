@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..rewriting.renames import Renames, table
+from ..rewriting.rule import diff
 
 _VALID_1 = """\
 import torch
@@ -10,49 +11,16 @@ from collections import abc as container_abcs
 
 string_classes = (str, bytes)
 """
-_VALID_2 = """\
+_EXAMPLE_2 = diff("""\
 import torch
-try:
-    from torch._six import container_abcs
-except ImportError:
-    import collections.abc as container_abcs
-"""
-_VALID_3 = """\
-import torch
+-from torch._six import string_classes, int_classes
+-import torch._six as six
++string_classes = (str, bytes)
++int_classes = int
 
-if int(torch.__version__.split('.')[0]) < 1:
-    from torch._six import inf
-else:
-    from torch import inf
-"""
-_BEFORE_2 = """\
-import torch
-from torch._six import string_classes, int_classes
-import torch._six as six
-
-x = isinstance('', six.string_classes)
-"""
-_AFTER_2 = """\
-import torch
-string_classes = (str, bytes)
-int_classes = int
-
-x = isinstance('', (str, bytes))
-"""
-_BEFORE_3 = """\
-import torch
-from torch._six import container_abcs as abcs, inf
-import torch._six
-
-x = torch._six.inf
-"""
-_AFTER_3 = """\
-import torch
-from collections import abc as abcs
-from torch import inf
-
-x = torch.inf
-"""
+-x = isinstance('', six.string_classes)
++x = isinstance('', (str, bytes))
+""")
 
 
 class TorchSix(Renames):
@@ -66,8 +34,6 @@ class TorchSix(Renames):
     versions, stay.
     """
 
-    code = "PS105"
-    name = "torch-six"
     safety = "safe"
     reason = "was removed in torch 1.13"
     gone = frozenset(["torch._six"])
@@ -77,9 +43,5 @@ class TorchSix(Renames):
         torch._six.int_classes -> int
         torch._six.container_abcs -> collections.abc
     """)
-    VALID = (_VALID_1, _VALID_2, _VALID_3)
-    INVALID = (
-        ("import torch\nfrom torch._six import inf\n", "import torch\nfrom torch import inf\n"),
-        (_BEFORE_2, _AFTER_2),
-        (_BEFORE_3, _AFTER_3),
-    )
+    VALID = (_VALID_1,)
+    INVALID = (("import torch\nfrom torch._six import inf\n", "import torch\nfrom torch import inf\n"), _EXAMPLE_2)

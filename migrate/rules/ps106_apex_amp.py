@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..reading.names import has_fallback, importing, uses
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair
 
 _INSTEAD = {
     "apex.amp.initialize": 'make scaler = torch.amp.GradScaler("cuda"), and run the model in `with torch.autocast("cuda"):`',
@@ -24,7 +24,7 @@ with amp.scale_loss(loss, optimizer) as scaled:
 """
 
 
-class ApexAmp(Rule):
+class ApexAmp(Repair):
     """What it does: says where a script needs apex for mixed precision.
 
     Why: apex is no package of the index and unmaintained; torch has had the same as torch.amp since 1.6.
@@ -36,14 +36,8 @@ class ApexAmp(Rule):
     knows.
     """
 
-    code = "PS106"
-    name = "apex-amp"
     safety = "manual"
-    stage = "repair"
-    VALID = (
-        "import torch\n\nwith torch.autocast('cuda'):\n    pass\n",
-        "import torch\ntry:\n    from apex import amp\nexcept ImportError:\n    amp = None\n",
-    )
+    VALID = ("import torch\n\nwith torch.autocast('cuda'):\n    pass\n",)
     INVALID = ((_BEFORE_1, None),)
 
     def check(self, context: Context) -> Iterator[Fix]:

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from ..rewriting.renames import Renames, table
+from ..rewriting.rule import diff
 
-_VALID_2 = """\
+_EXAMPLE_1 = diff("""\
 import torch
-try:
-    from apex.normalization import FusedLayerNorm
-except ImportError:
-    from torch.nn import LayerNorm as FusedLayerNorm
-"""
-_BEFORE_1 = """\
-import torch
-from apex.normalization import FusedLayerNorm
+-from apex.normalization import FusedLayerNorm
++from torch.nn import LayerNorm as FusedLayerNorm
 
 norm = FusedLayerNorm(8)
-"""
-_AFTER_1 = _BEFORE_1.replace(
-    "from apex.normalization import FusedLayerNorm", "from torch.nn import LayerNorm as FusedLayerNorm"
-)
-_BEFORE_2 = """\
+""")
+_EXAMPLE_2 = diff("""\
 import torch
 import apex
 
-model = apex.parallel.DistributedDataParallel(model)
-"""
-_AFTER_2 = _BEFORE_2.replace(
-    "model = apex.parallel.DistributedDataParallel(model)", "model = torch.nn.parallel.DistributedDataParallel(model)"
-)
+-model = apex.parallel.DistributedDataParallel(model)
++model = torch.nn.parallel.DistributedDataParallel(model)
+""")
 
 
 class ApexLayers(Renames):
@@ -42,8 +32,6 @@ class ApexLayers(Renames):
     some have other defaults. Imports with a fallback of their own stay.
     """
 
-    code = "PS107"
-    name = "apex-layers"
     safety = "unsafe"
     reason = "needs a compiled apex"
     names = table("""
@@ -54,8 +42,5 @@ class ApexLayers(Renames):
         apex.optimizers.FusedSGD -> torch.optim.SGD
         apex.parallel.DistributedDataParallel -> torch.nn.parallel.DistributedDataParallel
     """)
-    VALID = (
-        "import torch\nfrom torch.nn import LayerNorm\n",
-        _VALID_2,
-    )
-    INVALID = ((_BEFORE_1, _AFTER_1), (_BEFORE_2, _AFTER_2))
+    VALID = ("import torch\nfrom torch.nn import LayerNorm\n",)
+    INVALID = (_EXAMPLE_1, _EXAMPLE_2)

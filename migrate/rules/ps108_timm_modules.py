@@ -3,57 +3,33 @@
 from __future__ import annotations
 
 from ..rewriting.renames import Renames, table
+from ..rewriting.rule import diff
 
 _VALID_1 = """\
 import torch
 from timm.layers import DropPath
 from timm.models import register_model
 """
-_VALID_2 = """\
+_EXAMPLE_1 = diff("""\
 import torch
-try:
-    from timm.layers import DropPath
-except ImportError:
-    from timm.models.layers import DropPath
-"""
-_VALID_3 = """\
-import torch
-
-
-class layers:
-    DropPath = None
-
-
-drop = layers.DropPath
-"""
-_BEFORE_1 = """\
-import torch
-from timm.models.layers import DropPath, to_2tuple  # layers
-from timm.models.registry import register_model
-from timm.data.transforms import _pil_interp, ToNumpy
-"""
-_AFTER_1 = """\
-import torch
-from timm.layers import DropPath, to_2tuple  # layers
-from timm.models import register_model
-from timm.data.transforms import str_to_pil_interp as _pil_interp, ToNumpy
-"""
-_BEFORE_2 = """\
+-from timm.models.layers import DropPath, to_2tuple  # layers
+-from timm.models.registry import register_model
+-from timm.data.transforms import _pil_interp, ToNumpy
++from timm.layers import DropPath, to_2tuple  # layers
++from timm.models import register_model
++from timm.data.transforms import str_to_pil_interp as _pil_interp, ToNumpy
+""")
+_EXAMPLE_2 = diff("""\
 import torch
 import timm
-import timm.models.layers as L
-from timm.optim.nadam import Nadam
+-import timm.models.layers as L
+-from timm.optim.nadam import Nadam
++import timm.layers as L
++from timm.optim import NAdamLegacy as Nadam
 
-x = L.DropPath, timm.models.layers.Mlp
-"""
-_AFTER_2 = """\
-import torch
-import timm
-import timm.layers as L
-from timm.optim import NAdamLegacy as Nadam
-
-x = L.DropPath, timm.layers.Mlp
-"""
+-x = L.DropPath, timm.models.layers.Mlp
++x = L.DropPath, timm.layers.Mlp
+""")
 
 
 class TimmModules(Renames):
@@ -67,8 +43,6 @@ class TimmModules(Renames):
     other defaults. Imports with a fallback of their own stay.
     """
 
-    code = "PS108"
-    name = "timm-modules"
     safety = "safe"
     reason = "moved"
     inexact = frozenset(["timm.optim.novograd.NovoGrad"])
@@ -99,15 +73,5 @@ class TimmModules(Renames):
         timm.optim.adamw.AdamW -> timm.optim.AdamWLegacy
         timm.optim.novograd.NovoGrad -> timm.optim.NvNovoGrad
     """)
-    VALID = (_VALID_1, _VALID_2, _VALID_3)
-    INVALID = (
-        (_BEFORE_1, _AFTER_1),
-        (_BEFORE_2, _AFTER_2),
-        (
-            "import torch\nfrom timm.models import create_model, convert_splitbn_model\n"
-            "from timm.data import Dataset, create_loader\n",
-            "import torch\nfrom timm.layers import convert_splitbn_model\nfrom timm.models import create_model\n"
-            "from timm.data import ImageDataset as Dataset, create_loader\n",
-        ),
-        ("import torch\nfrom timm.optim.novograd import NovoGrad\n", None),
-    )
+    VALID = (_VALID_1,)
+    INVALID = (_EXAMPLE_1, _EXAMPLE_2)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..reading.edits import Edit
 from ..reading.names import has_fallback
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
 _BUILTINS = {"xrange": "range", "raw_input": "input", "unicode": "str", "unichr": "chr", "long": "int", "basestring": "str"}
 _METHODS = {"iteritems": "items", "itervalues": "values", "iterkeys": "keys"}
@@ -19,25 +19,20 @@ from six.moves import xrange
 for i in xrange(2):
     print({}.items())
 """
-_BEFORE_1 = """\
+_EXAMPLE_1 = diff("""\
 import torch
 
-for i in xrange(2):
+-for i in xrange(2):
++for i in range(2):
     d = {}
-    for k, v in d.iteritems():
-        print(raw_input(), unicode(k))
-"""
-_AFTER_1 = """\
-import torch
-
-for i in range(2):
-    d = {}
-    for k, v in d.items():
-        print(input(), str(k))
-"""
+-    for k, v in d.iteritems():
+-        print(raw_input(), unicode(k))
++    for k, v in d.items():
++        print(input(), str(k))
+""")
 
 
-class Python2Names(Rule):
+class Python2Names(Repair):
     """What it does: renames builtins and methods of dictionaries that Python 3 has under another name.
 
     Why: they parse, and raise NameError or AttributeError when they are reached.
@@ -47,16 +42,9 @@ class Python2Names(Rule):
     Fix safety: safe; names that the file binds itself, by an import say, stay.
     """
 
-    code = "PS109"
-    name = "python-2-names"
     safety = "safe"
-    stage = "repair"
-    VALID = (
-        _VALID_1,
-        "import torch\nimport six\n\nfor k, v in six.iteritems({}):\n    pass  # d.iteritems()\n",
-        "import torch\n\nif hasattr({}, 'iteritems'):\n    x = {}.iteritems()\n",
-    )
-    INVALID = ((_BEFORE_1, _AFTER_1),)
+    VALID = (_VALID_1,)
+    INVALID = (_EXAMPLE_1,)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module

@@ -11,63 +11,31 @@ from ..reading.names import has_fallback, importing, is_alone, mentions, remove_
 from ..reading.nodes import inside, keyword_of
 from ..reading.scopes import last_name
 from ..rewriting.call_edits import calls_of, source_of, truth
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
-_VALID_2 = """\
+_EXAMPLE_1 = diff("""\
 import torch
-from torch.autograd import Variable
-
-y = Variable(torch.ones(2), requires_grad=True)
-"""
-_BEFORE_1 = """\
-import torch
-from torch.autograd import Variable
+-from torch.autograd import Variable
 
 x = torch.ones(2)
-y = model(Variable(x.cuda()))  # Variable
-"""
-_BEFORE_2 = """\
+-y = model(Variable(x.cuda()))  # Variable
++y = model(x.cuda())  # Variable
+""")
+_EXAMPLE_2 = diff("""\
 import torch
-from torch.autograd import Function, Variable as V
+-from torch.autograd import Function, Variable as V
++from torch.autograd import Function
 
 
++@torch.no_grad()
 def validate(x, y):
-    x = V(x, volatile=True)
-    return model(x), V(-y)
-"""
-_AFTER_2 = """\
-import torch
-from torch.autograd import Function
+-    x = V(x, volatile=True)
+-    return model(x), V(-y)
++    return model(x), (-y)
+""")
 
 
-@torch.no_grad()
-def validate(x, y):
-    return model(x), (-y)
-"""
-_BEFORE_3 = """\
-import torch
-from torch.autograd import Variable
-
-
-def validate(loader, model):
-    for x, y in loader:
-        x, y = Variable(x), Variable(y, volatile=True)
-        model(x)
-        x, y = Variable(x), Variable(y + 1)
-"""
-_AFTER_3 = """\
-import torch
-
-
-@torch.no_grad()
-def validate(loader, model):
-    for x, y in loader:
-        model(x)
-        x, y = x, (y + 1)
-"""
-
-
-class VariableWrapper(Rule):
+class Variable(Repair):
     """What it does: takes the tensor itself instead of wrapping it in a Variable, and the import with it when nothing else
     uses it.
 
@@ -81,23 +49,9 @@ class VariableWrapper(Rule):
     gradient is built.
     """
 
-    code = "PS110"
-    name = "variable"
     safety = "safe"
-    stage = "repair"
-    VALID = (
-        "import torch\n\n\ndef Variable(x):\n    return x\n\n\ny = Variable(torch.ones(2))\n",
-        _VALID_2,
-    )
-    INVALID = (
-        (_BEFORE_1, "import torch\n\nx = torch.ones(2)\ny = model(x.cuda())  # Variable\n"),
-        (_BEFORE_2, _AFTER_2),
-        (_BEFORE_3, _AFTER_3),
-        (
-            "import torch\nimport torch.autograd as ag\n\nv = ag.Variable(x + 1).data\n",
-            "import torch\nimport torch.autograd as ag\n\nv = (x + 1).data\n",
-        ),
-    )
+    VALID = ("import torch\n\n\ndef Variable(x):\n    return x\n\n\ny = Variable(torch.ones(2))\n",)
+    INVALID = (_EXAMPLE_1, _EXAMPLE_2)
 
     def check(self, context: Context) -> Iterator[Fix]:
         replaced = 0

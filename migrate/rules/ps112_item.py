@@ -9,7 +9,7 @@ from typing import Literal
 
 from ..reading.edits import Edit
 from ..reading.scopes import Module, dotted, last_name
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 from ..rewriting.scalars import returns_scalars
 
 _NAMED = re.compile(r"(^|_)(loss|losses|cost|err|error|acc|accuracy|prec\d?|top\d|err_?[DG])(_|\d|$)|loss|^err", re.I)
@@ -23,7 +23,7 @@ def f(model, x):
     out = model(x)
     return out.data[0], x.data[0]
 """
-_BEFORE_1 = """\
+_EXAMPLE_1 = diff("""\
 import torch
 import torch.nn.functional as F
 
@@ -31,10 +31,10 @@ import torch.nn.functional as F
 def f(x, y):
     loss = F.cross_entropy(x, y)
     acc = (x == y).float().mean()
-    return loss.data[0], acc.data[0]
-"""
-_AFTER_1 = _BEFORE_1.replace("return loss.data[0], acc.data[0]", "return loss.item(), acc.item()")
-_BEFORE_2 = """\
+-    return loss.data[0], acc.data[0]
++    return loss.item(), acc.item()
+""")
+_EXAMPLE_2 = diff("""\
 import torch
 from torch import nn
 
@@ -42,49 +42,12 @@ from torch import nn
 def f(x, y):
     criterion = nn.CrossEntropyLoss()
     loss = criterion(x, y)
-    print(loss.data[0])
-"""
-_AFTER_2 = _BEFORE_2.replace("print(loss.data[0])", "print(loss.item())")
-_BEFORE_4 = """\
-import torch
-
-scores = model(x)
-best, index = scores.data.squeeze().max(0)
-label = index[0]
-"""
-_AFTER_4 = _BEFORE_4.replace("label = index[0]", "label = index.reshape(-1)[0]")
+-    print(loss.data[0])
++    print(loss.item())
+""")
 
 
-_BEFORE_3 = """\
-import torch
-
-
-def accuracy(output, target, topk=(1,)):
-    _, pred = output.topk(max(topk), 1)
-    correct = pred.t().eq(target.view(1, -1))
-    res = []
-    for k in topk:
-        correct_k = correct[:k].reshape(-1).float().sum(0)
-        res.append(correct_k.mul_(100.0 / target.size(0)))
-    return res
-
-
-def kept(output, target):
-    res = []
-    res.append(output.eq(target).view(-1).float().sum(0, keepdim=True))
-    return res
-
-
-def f(meter, output, target):
-    prec1, prec5 = accuracy(output, target, (1, 5))
-    best = accuracy(output, target)[0]
-    (other,) = kept(output, target)
-    meter.update(prec1[0], prec5[0], best[0], other[0])
-"""
-_AFTER_3 = _BEFORE_3.replace("prec1[0], prec5[0], best[0]", "prec1.item(), prec5.item(), best.item()")
-
-
-class ItemOfScalar(Rule):
+class ItemOfScalar(Repair):
     """What it does: takes the number out of a loss or an accuracy with `.item()`, and the first entry of what may have no
     dimension without failing.
 
@@ -97,21 +60,9 @@ class ItemOfScalar(Rule):
     is right for both shapes.
     """
 
-    code = "PS112"
-    name = "item-of-scalar"
     safety = "safe"
-    stage = "repair"
-    VALID = (
-        _VALID_1,
-        "import torch\n\n\ndef f(loss):\n    return loss.item()  # loss.data[0]\n",
-    )
-    INVALID = (
-        (_BEFORE_1, _AFTER_1),
-        (_BEFORE_2, _AFTER_2),
-        ("import torch\n\n\ndef f(meter, loss):\n    meter.update(loss.data[0])\n", None),
-        (_BEFORE_4, _AFTER_4),
-        (_BEFORE_3, _AFTER_3),
-    )
+    VALID = (_VALID_1,)
+    INVALID = (_EXAMPLE_1, _EXAMPLE_2)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from ..reading.nodes import inside, keyword_of
 from ..rewriting.call_edits import calls_of, is_spread, with_argument
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair
 
 _METHODS = frozenset(["eval", "train", "cuda", "to", "parameters", "named_parameters", "forward", "modules", "load_state_dict"])
 
 
-class TorchLoad(Rule):
+class TorchLoad(Repair):
     """What it does: says where a checkpoint is loaded that may hold more than tensors.
 
     Why: since torch 2.6 `torch.load` refuses anything but tensors and plain containers, unless it is told otherwise; a
@@ -25,14 +25,8 @@ class TorchLoad(Rule):
     of the file. Elsewhere there is only a note, since what a file holds is not known.
     """
 
-    code = "PS113"
-    name = "torch-load"
     safety = "unsafe"
-    stage = "repair"
-    VALID = (
-        "import torch\n\nstate = torch.load('a.pth', weights_only=True)\n",
-        "import json as torch\n\nmodel = torch.load('a')\nmodel.eval()  # torch\n",
-    )
+    VALID = ("import torch\n\nstate = torch.load('a.pth', weights_only=True)\n",)
     INVALID = (
         (
             "import torch\n\nmodel = torch.load('a.pth')\nmodel.eval()\n",

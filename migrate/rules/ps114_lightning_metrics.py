@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from ..rewriting.renames import Renames, table
+from ..rewriting.rule import diff
 
-_AFTER_2 = """\
-import torchmetrics
+_EXAMPLE_2 = diff("""\
++import torchmetrics
 import torch
 import pytorch_lightning as pl
 
-x = torchmetrics.Accuracy()
-"""
+-x = pl.metrics.Accuracy()
++x = torchmetrics.Accuracy()
+""")
 
 
 class LightningMetrics(Renames):
@@ -24,8 +26,6 @@ class LightningMetrics(Renames):
     the `task` and `num_classes`.
     """
 
-    code = "PS114"
-    name = "lightning-metrics"
     safety = "unsafe"
     reason = "was removed from Lightning"
     modules = table("""
@@ -35,5 +35,5 @@ class LightningMetrics(Renames):
     VALID = ("import torch\nfrom torchmetrics import Accuracy\n",)
     INVALID = (
         ("import torch\nfrom pytorch_lightning.metrics import Accuracy\n", "import torch\nfrom torchmetrics import Accuracy\n"),
-        ("import torch\nimport pytorch_lightning as pl\n\nx = pl.metrics.Accuracy()\n", _AFTER_2),
+        _EXAMPLE_2,
     )

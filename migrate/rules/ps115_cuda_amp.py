@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..reading.edits import Edit
 from ..reading.names import has_fallback, importing, uses
 from ..rewriting.call_edits import calls_of, is_spread, with_argument
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
 _NAMES = ("autocast", "GradScaler")
 _HOLDERS = ("torch.cuda.amp", "torch.cuda.amp.autocast", "torch.cuda.amp.GradScaler")
@@ -19,55 +19,35 @@ import torch
 with torch.amp.autocast('cuda'):
     pass  # torch.cuda.amp.autocast()
 """
-_VALID_2 = """\
+_EXAMPLE_1 = diff("""\
 import torch
-try:
-    from torch.cuda.amp import autocast
-except ImportError:
-    autocast = None
-"""
-_BEFORE_1 = """\
-import torch
-from torch.cuda.amp import GradScaler, autocast
+-from torch.cuda.amp import GradScaler, autocast
++from torch.amp import GradScaler, autocast
 
-scaler = GradScaler()
-with autocast(enabled=True):
+-scaler = GradScaler()
+-with autocast(enabled=True):
++scaler = GradScaler("cuda")
++with autocast("cuda", enabled=True):
     pass
-with autocast(False):
+-with autocast(False):
++with autocast("cuda", enabled=False):
     pass
-"""
-_AFTER_1 = """\
-import torch
-from torch.amp import GradScaler, autocast
-
-scaler = GradScaler("cuda")
-with autocast("cuda", enabled=True):
-    pass
-with autocast("cuda", enabled=False):
-    pass
-"""
-_BEFORE_2 = """\
+""")
+_EXAMPLE_2 = diff("""\
 import torch
 
-scaler = torch.cuda.amp.GradScaler(enabled=False)
+-scaler = torch.cuda.amp.GradScaler(enabled=False)
++scaler = torch.amp.GradScaler("cuda", enabled=False)
 
 
-@torch.cuda.amp.autocast()
+-@torch.cuda.amp.autocast()
++@torch.amp.autocast("cuda")
 def f():
     pass
-"""
-_AFTER_2 = _BEFORE_2.replace(
-    "scaler = torch.cuda.amp.GradScaler(enabled=False)", 'scaler = torch.amp.GradScaler("cuda", enabled=False)'
-).replace("@torch.cuda.amp.autocast()", '@torch.amp.autocast("cuda")')
-_AFTER_4 = """\
-import torch
-from torch import amp
-
-scaler = amp.GradScaler("cuda", init_scale=2.0)
-"""
+""")
 
 
-class CudaAmp(Rule):
+class CudaAmp(Repair):
     """What it does: takes autocast and GradScaler from `torch.amp`, with the device as their first argument.
 
     Why: `torch.cuda.amp` is deprecated since torch 2.4 and warns at each call.
@@ -78,24 +58,9 @@ class CudaAmp(Rule):
     with a fallback of their own, stay.
     """
 
-    code = "PS115"
-    name = "cuda-amp"
     safety = "safe"
-    stage = "repair"
-    VALID = (
-        _VALID_1,
-        _VALID_2,
-        "import torch\nfrom torch.cuda.amp import GradScaler\n\nKIND = GradScaler\n",
-    )
-    INVALID = (
-        (_BEFORE_1, _AFTER_1),
-        (_BEFORE_2, _AFTER_2),
-        (
-            "import torch\nimport torch.cuda.amp as amp\n\nwith amp.autocast():\n    pass\n",
-            'import torch\nimport torch.amp as amp\n\nwith amp.autocast("cuda"):\n    pass\n',
-        ),
-        ("import torch\nfrom torch.cuda import amp\n\nscaler = amp.GradScaler(init_scale=2.0)\n", _AFTER_4),
-    )
+    VALID = (_VALID_1,)
+    INVALID = (_EXAMPLE_1, _EXAMPLE_2)
 
     def check(self, context: Context) -> Iterator[Fix]:
         """One fix for a file: the import and the calls go together."""

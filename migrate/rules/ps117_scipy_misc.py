@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..reading.edits import Edit
 from ..reading.names import import_line
 from ..rewriting.call_edits import calls_of, source_of
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
 _INSTEAD = {
     "imread": "read with Pillow: numpy.array(PIL.Image.open(path))",
@@ -17,23 +17,18 @@ _INSTEAD = {
     "toimage": "make it with Pillow: PIL.Image.fromarray(array)",
 }
 
-_BEFORE_1 = """\
+_EXAMPLE_1 = diff("""\
++import numpy
++import PIL.Image
 import torch
 from scipy.misc import imread, imresize
 
-x = imresize(imread('a.png'), (2, 2))
-"""
-_AFTER_1 = """\
-import numpy
-import PIL.Image
-import torch
-from scipy.misc import imread, imresize
-
-x = imresize(numpy.array(PIL.Image.open('a.png')), (2, 2))
-"""
+-x = imresize(imread('a.png'), (2, 2))
++x = imresize(numpy.array(PIL.Image.open('a.png')), (2, 2))
+""")
 
 
-class ScipyMisc(Rule):
+class ScipyMisc(Repair):
     """What it does: says where a script uses the image functions that SciPy removed, and reads with Pillow where that is the
     same.
 
@@ -45,16 +40,10 @@ class ScipyMisc(Rule):
     `PIL.Image.resize` of the uint8 image.
     """
 
-    code = "PS117"
-    name = "scipy-misc"
     safety = "unsafe"
-    stage = "repair"
-    VALID = (
-        "import torch\nimport imageio\n\nx = imageio.imread('a.png')  # scipy.misc.imread\n",
-        "import torch\n\n\ndef imread(p):\n    return p\n\n\nx = imread('a')\n",
-    )
+    VALID = ("import torch\nimport imageio\n\nx = imageio.imread('a.png')  # scipy.misc.imread\n",)
     INVALID = (
-        (_BEFORE_1, _AFTER_1),
+        _EXAMPLE_1,
         ("import torch\nimport scipy.misc\n\nx = scipy.misc.imread('a.png', mode='RGB')\n", None),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..rewriting.renames import Renames, table
+from ..rewriting.rule import diff
 
 _VALID_1 = """\
 import torch
@@ -10,27 +11,16 @@ from PIL import Image
 
 x = Image.LANCZOS if hasattr(Image, 'LANCZOS') else Image.ANTIALIAS
 """
-_VALID_2 = """\
-import torch
-from PIL import Image
-
-try:
-    y = Image.LANCZOS
-except AttributeError:
-    y = Image.ANTIALIAS
-"""
-_BEFORE_1 = """\
+_EXAMPLE_1 = diff("""\
 import torch
 from PIL import Image
 import PIL.Image as I
 
-x = open_it().resize((2, 2), Image.ANTIALIAS)  # Image.ANTIALIAS
-y = I.CUBIC
-"""
-_AFTER_1 = _BEFORE_1.replace(
-    "x = open_it().resize((2, 2), Image.ANTIALIAS)  # Image.ANTIALIAS",
-    "x = open_it().resize((2, 2), Image.LANCZOS)  # Image.ANTIALIAS",
-).replace("y = I.CUBIC", "y = I.BICUBIC")
+-x = open_it().resize((2, 2), Image.ANTIALIAS)  # Image.ANTIALIAS
+-y = I.CUBIC
++x = open_it().resize((2, 2), Image.LANCZOS)  # Image.ANTIALIAS
++y = I.BICUBIC
+""")
 
 
 class PillowFilters(Renames):
@@ -43,8 +33,6 @@ class PillowFilters(Renames):
     Fix safety: safe; they were two names of one filter.
     """
 
-    code = "PS119"
-    name = "pillow-filters"
     safety = "safe"
     reason = "was removed in Pillow 10"
     names = table("""
@@ -52,5 +40,5 @@ class PillowFilters(Renames):
         PIL.Image.LINEAR -> PIL.Image.BILINEAR
         PIL.Image.CUBIC -> PIL.Image.BICUBIC
     """)
-    VALID = (_VALID_1, _VALID_2)
-    INVALID = ((_BEFORE_1, _AFTER_1),)
+    VALID = (_VALID_1,)
+    INVALID = (_EXAMPLE_1,)

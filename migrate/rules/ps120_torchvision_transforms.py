@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..rewriting.renames import Renames, table
+from ..rewriting.rule import diff
 
 _VALID_1 = """\
 import torch
@@ -10,26 +11,22 @@ import torchvision.transforms as T
 
 x = T.Resize(2)  # T.Scale
 """
-_BEFORE_1 = """\
+_EXAMPLE_1 = diff("""\
 import torch
 import torchvision.transforms as T
-from torchvision.transforms import RandomSizedCrop
+-from torchvision.transforms import RandomSizedCrop
++from torchvision.transforms import RandomResizedCrop as RandomSizedCrop
 
-x = [T.Scale(256), RandomSizedCrop(224)]
-"""
-_AFTER_1 = _BEFORE_1.replace(
-    "from torchvision.transforms import RandomSizedCrop",
-    "from torchvision.transforms import RandomResizedCrop as RandomSizedCrop",
-).replace("x = [T.Scale(256), RandomSizedCrop(224)]", "x = [T.Resize(256), RandomSizedCrop(224)]")
-_BEFORE_2 = """\
+-x = [T.Scale(256), RandomSizedCrop(224)]
++x = [T.Resize(256), RandomSizedCrop(224)]
+""")
+_EXAMPLE_2 = diff("""\
 import torch
 from torchvision import transforms, datasets
 
-x = transforms.Compose([transforms.Scale(256)])
-"""
-_AFTER_2 = _BEFORE_2.replace(
-    "x = transforms.Compose([transforms.Scale(256)])", "x = transforms.Compose([transforms.Resize(256)])"
-)
+-x = transforms.Compose([transforms.Scale(256)])
++x = transforms.Compose([transforms.Resize(256)])
+""")
 
 
 class TorchvisionTransforms(Renames):
@@ -42,8 +39,6 @@ class TorchvisionTransforms(Renames):
     Fix safety: safe; they are the same transforms.
     """
 
-    code = "PS120"
-    name = "torchvision-transforms"
     safety = "safe"
     reason = "was removed from torchvision"
     names = table("""
@@ -51,8 +46,5 @@ class TorchvisionTransforms(Renames):
         torchvision.transforms.RandomSizedCrop -> torchvision.transforms.RandomResizedCrop
         torchvision.transforms.transforms.Scale -> torchvision.transforms.Resize
     """)
-    VALID = (
-        _VALID_1,
-        "import torch\n\n\nclass Scale:\n    pass\n\n\nx = Scale()\n",
-    )
-    INVALID = ((_BEFORE_1, _AFTER_1), (_BEFORE_2, _AFTER_2))
+    VALID = (_VALID_1,)
+    INVALID = (_EXAMPLE_1, _EXAMPLE_2)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..reading.edits import Edit
 from ..reading.nodes import keyword_of
 from ..rewriting.call_edits import calls_of, is_spread, source_of, truth
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
 _WEIGHTS = '"IMAGENET1K_V1"'
 _MODELS = """
@@ -30,27 +30,21 @@ from torchvision import models
 
 x = models.resnet18(weights=None)  # pretrained=True
 """
-_BEFORE_1 = """\
+_EXAMPLE_1 = diff("""\
 import torch
 from torchvision import models
 from torchvision.models import vgg16 as net
 
-x = models.resnet18(pretrained=True, progress=False)
-y = net(pretrained = False)
-z = models.resnet50(pretrained=args.pretrained)
-"""
-_AFTER_1 = """\
-import torch
-from torchvision import models
-from torchvision.models import vgg16 as net
-
-x = models.resnet18(weights="IMAGENET1K_V1", progress=False)
-y = net(weights=None)
-z = models.resnet50(weights="IMAGENET1K_V1" if args.pretrained else None)
-"""
+-x = models.resnet18(pretrained=True, progress=False)
+-y = net(pretrained = False)
+-z = models.resnet50(pretrained=args.pretrained)
++x = models.resnet18(weights="IMAGENET1K_V1", progress=False)
++y = net(weights=None)
++z = models.resnet50(weights="IMAGENET1K_V1" if args.pretrained else None)
+""")
 
 
-class TorchvisionPretrained(Rule):
+class TorchvisionPretrained(Repair):
     """What it does: names the weights that `pretrained=True` stands for.
 
     Why: `pretrained` is deprecated since torchvision 0.13 and warns at each call.
@@ -61,16 +55,9 @@ class TorchvisionPretrained(Rule):
     position or through a table of models, stay.
     """
 
-    code = "PS121"
-    name = "torchvision-pretrained"
     safety = "safe"
-    stage = "repair"
-    VALID = (
-        _VALID_1,
-        "import torch\nimport timm\n\nx = timm.create_model('resnet18', pretrained=True)\n",
-        "import torch\nfrom mine import resnet18\n\nx = resnet18(pretrained=True)\n",
-    )
-    INVALID = ((_BEFORE_1, _AFTER_1),)
+    VALID = (_VALID_1,)
+    INVALID = (_EXAMPLE_1,)
 
     def check(self, context: Context) -> Iterator[Fix]:
         if not any(name.startswith("torchvision") for name in context.module.imports.values()):

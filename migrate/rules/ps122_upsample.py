@@ -15,8 +15,6 @@ class Upsample(Renames):
     Fix safety: safe; the old function only calls the new one.
     """
 
-    code = "PS122"
-    name = "upsample"
     safety = "safe"
     reason = "is deprecated"
     names = table("""

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from ..reading.scopes import last_name
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair
 
 
-class DataAttribute(Rule):
+class DataAttribute(Repair):
     """What it does: says where a loss is read through `.data`.
 
     Why: `.data` hides writes from autograd; `.detach()` does the same and notices them, and `.item()` gives the number.
@@ -20,10 +20,7 @@ class DataAttribute(Rule):
     Fix safety: there is no fix: whether a number or a tensor is wanted only the author knows.
     """
 
-    code = "PS124"
-    name = "data-attribute"
     safety = "manual"
-    stage = "repair"
     VALID = ("import torch\n\ntotal += loss.detach()\nw = weight.data\nlast = loss.data.item()\n",)
     INVALID = (("import torch\n\nloss = criterion(a, b)\ntotal = total + loss.data\n", None),)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ..reading.nodes import inside
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair
 
 _SCHEDULER = re.compile(r"(sched\w*|lr_?\w*)\.step$", re.I)
 
@@ -21,7 +21,7 @@ for epoch in range(3):
 """
 
 
-class SchedulerOrder(Rule):
+class SchedulerOrder(Repair):
     """What it does: says where a loop over epochs calls `scheduler.step()` before the training of that epoch.
 
     Why: since torch 1.1 the scheduler steps after the optimizer; before it, the first learning rate is skipped.
@@ -32,14 +32,8 @@ class SchedulerOrder(Rule):
     Fix safety: there is no fix: moving the line changes the learning rates that a published result was trained with.
     """
 
-    code = "PS125"
-    name = "scheduler-order"
     safety = "manual"
-    stage = "repair"
-    VALID = (
-        "import torch\n\nfor epoch in range(3):\n    train(epoch)\n    scheduler.step()\n",
-        "import torch\n\nfor epoch in range(3):\n    env.step()\n    train(epoch)\n",
-    )
+    VALID = ("import torch\n\nfor epoch in range(3):\n    train(epoch)\n    scheduler.step()\n",)
     INVALID = ((_BEFORE_1, None),)
 
     def check(self, context: Context) -> Iterator[Fix]:

@@ -9,13 +9,6 @@ import torch
 from torch.hub import load_state_dict_from_url
 import torch.utils.model_zoo as model_zoo
 """
-_VALID_2 = """\
-try:
-    from torch.hub import load_state_dict_from_url
-except ImportError:
-    from torchvision.models.utils import load_state_dict_from_url
-import torch
-"""
 
 
 class WeightsDownload(Renames):
@@ -29,15 +22,13 @@ class WeightsDownload(Renames):
     Fix safety: safe; it is the same function. Imports with a fallback of their own stay.
     """
 
-    code = "PS126"
-    name = "weights-download"
     safety = "safe"
     reason = "moved"
     names = table("""
         torchvision.models.utils.load_state_dict_from_url -> torch.hub.load_state_dict_from_url
         torchvision._internally_replaced_utils.load_state_dict_from_url -> torch.hub.load_state_dict_from_url
     """)
-    VALID = (_VALID_1, _VALID_2)
+    VALID = (_VALID_1,)
     INVALID = (
         (
             "import torch\nfrom torchvision.models.utils import load_state_dict_from_url\n",

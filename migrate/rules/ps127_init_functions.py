@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..rewriting.renames import Renames, table
+from ..rewriting.rule import diff
 
 _VALID_1 = """\
 import torch.nn as nn
@@ -12,28 +13,20 @@ def f(init, weight):
     nn.init.normal_(weight)
     init.normal(weight)
 """
-_BEFORE_1 = """\
+_EXAMPLE_1 = diff("""\
 import torch
 from torch import nn
 from torch.nn import init
 
 
 def f(m):
-    nn.init.kaiming_normal(m.weight, mode='fan_out')
-    init.constant(m.bias, 0)
-    torch.nn.utils.clip_grad_norm(m.parameters(), 1)
-"""
-_AFTER_1 = """\
-import torch
-from torch import nn
-from torch.nn import init
-
-
-def f(m):
-    nn.init.kaiming_normal_(m.weight, mode='fan_out')
-    init.constant_(m.bias, 0)
-    torch.nn.utils.clip_grad_norm_(m.parameters(), 1)
-"""
+-    nn.init.kaiming_normal(m.weight, mode='fan_out')
+-    init.constant(m.bias, 0)
+-    torch.nn.utils.clip_grad_norm(m.parameters(), 1)
++    nn.init.kaiming_normal_(m.weight, mode='fan_out')
++    init.constant_(m.bias, 0)
++    torch.nn.utils.clip_grad_norm_(m.parameters(), 1)
+""")
 
 
 class InPlaceNames(Renames):
@@ -46,8 +39,6 @@ class InPlaceNames(Renames):
     Fix safety: safe; the old name only calls the new one.
     """
 
-    code = "PS127"
-    name = "in-place-names"
     safety = "safe"
     reason = "is deprecated"
     names = table("""
@@ -65,4 +56,4 @@ class InPlaceNames(Renames):
         torch.nn.utils.clip_grad_norm -> torch.nn.utils.clip_grad_norm_
     """)
     VALID = (_VALID_1,)
-    INVALID = ((_BEFORE_1, _AFTER_1),)
+    INVALID = (_EXAMPLE_1,)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..reading.edits import Edit
 from ..reading.nodes import values_of
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
 _VALID_1 = """\
 import torch
@@ -18,7 +18,7 @@ def accuracy(output, target, k):
     correct = pred.eq(target)
     return correct[:k].reshape(-1).float().sum(0)
 """
-_BEFORE_1 = """\
+_EXAMPLE_1 = diff("""\
 import torch
 
 
@@ -26,12 +26,12 @@ def accuracy(output, target, topk=(1,)):
     _, pred = output.topk(max(topk), 1, True, True)
     pred = pred.t()
     correct = pred.eq(target.view(1, -1).expand_as(pred))
-    return [correct[:k].view(-1).float().sum(0, keepdim=True) for k in topk]
-"""
-_AFTER_1 = _BEFORE_1.replace("[correct[:k].view(-1)", "[correct[:k].reshape(-1)")
+-    return [correct[:k].view(-1).float().sum(0, keepdim=True) for k in topk]
++    return [correct[:k].reshape(-1).float().sum(0, keepdim=True) for k in topk]
+""")
 
 
-class ViewOfSlice(Rule):
+class ViewOfSlice(Repair):
     """What it does: reshapes a slice of a transposed comparison instead of viewing it.
 
     Why: `pred.t()` and what is computed from it are not contiguous, and `view` refuses such a tensor; older versions of
@@ -42,15 +42,9 @@ class ViewOfSlice(Rule):
     Fix safety: safe; reshape is the view where there can be one, and a copy otherwise.
     """
 
-    code = "PS128"
-    name = "view-of-slice"
     safety = "safe"
-    stage = "repair"
-    VALID = (
-        _VALID_1,
-        "import torch\n\n\ndef f(x, k):\n    return x[:k].view(-1)\n",
-    )
-    INVALID = ((_BEFORE_1, _AFTER_1),)
+    VALID = (_VALID_1,)
+    INVALID = (_EXAMPLE_1,)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module

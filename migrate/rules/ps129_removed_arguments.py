@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..reading.nodes import keyword_of
 from ..rewriting.call_edits import calls_of, is_spread, with_argument, without
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
 _SCHEDULER = "torch.optim.lr_scheduler."
 _VERBOSE = ("verbose", "schedulers have no verbose since torch 2.7; leave verbose out")
@@ -21,27 +21,21 @@ from torch.optim.lr_scheduler import StepLR
 x = StepLR(o, 3)  # verbose=True
 y = yaml.load(f, Loader=yaml.SafeLoader), yaml.safe_load(f)
 """
-_BEFORE_1 = """\
+_EXAMPLE_1 = diff("""\
 import torch
 import yaml
 from torch.optim import lr_scheduler
 
-x = lr_scheduler.ReduceLROnPlateau(o, 'min', verbose=True, patience=3)
-y = torch.optim.lr_scheduler.StepLR(o, 2, verbose=False)
-z = yaml.load(open('a'))
-"""
-_AFTER_1 = """\
-import torch
-import yaml
-from torch.optim import lr_scheduler
-
-x = lr_scheduler.ReduceLROnPlateau(o, 'min', patience=3)
-y = torch.optim.lr_scheduler.StepLR(o, 2)
-z = yaml.load(open('a'), Loader=yaml.FullLoader)
-"""
+-x = lr_scheduler.ReduceLROnPlateau(o, 'min', verbose=True, patience=3)
+-y = torch.optim.lr_scheduler.StepLR(o, 2, verbose=False)
+-z = yaml.load(open('a'))
++x = lr_scheduler.ReduceLROnPlateau(o, 'min', patience=3)
++y = torch.optim.lr_scheduler.StepLR(o, 2)
++z = yaml.load(open('a'), Loader=yaml.FullLoader)
+""")
 
 
-class RemovedArguments(Rule):
+class RemovedArguments(Repair):
     """What it does: leaves out `verbose=` of learning-rate schedulers and `bn_tf=` of timm's `create_model`, and gives
     `yaml.load` its loader.
 
@@ -54,13 +48,10 @@ class RemovedArguments(Rule):
     becomes `yaml.load(f, Loader=yaml.FullLoader)`, which is what it did before.
     """
 
-    code = "PS129"
-    name = "removed-arguments"
     safety = "safe"
-    stage = "repair"
     VALID = (_VALID_1,)
     INVALID = (
-        (_BEFORE_1, _AFTER_1),
+        _EXAMPLE_1,
         (
             "from timm.models import create_model\n\nm = create_model(\n    a.m,\n    drop=0,\n    bn_tf=a.bn_tf,\n    x=1)\n",
             "from timm.models import create_model\n\nm = create_model(\n    a.m,\n    drop=0,\n    x=1)\n",

@@ -6,22 +6,21 @@ import ast
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
-_BEFORE_1 = """\
+_EXAMPLE_1 = diff("""\
 import torch
 
-x, y = iter(loader).next()
+-x, y = iter(loader).next()
++x, y = next(iter(loader))
 it = iter(loader)
-a = it.next()[0]
+-a = it.next()[0]
++a = next(it)[0]
 b = it.__next__()
-"""
-_AFTER_1 = _BEFORE_1.replace("x, y = iter(loader).next()", "x, y = next(iter(loader))").replace(
-    "a = it.next()[0]", "a = next(it)[0]"
-)
+""")
 
 
-class IteratorNext(Rule):
+class IteratorNext(Repair):
     """What it does: calls `next()` instead of the method.
 
     Why: iterators have had no `next` method since Python 3, and those of DataLoader lost theirs in torch 1.13.
@@ -31,12 +30,9 @@ class IteratorNext(Rule):
     Fix safety: safe; it is the same step. Only iterators that the file makes with `iter()` are taken for such.
     """
 
-    code = "PS131"
-    name = "iterator-next"
     safety = "safe"
-    stage = "repair"
     VALID = ("import torch\n\nit = iter(loader)\nx = next(it)  # it.next()\ny = node.next()\n",)
-    INVALID = ((_BEFORE_1, _AFTER_1),)
+    INVALID = (_EXAMPLE_1,)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module

@@ -10,7 +10,7 @@ from ..reading.names import uses
 from ..reading.nodes import values_of
 from ..reading.scopes import Function, dotted, last_name
 from ..rewriting.call_edits import calls_of
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
 _ARGUMENTS = {
     "gpus": 'write accelerator="gpu", devices=...',
@@ -48,7 +48,7 @@ class Net(pl.LightningModule):
     def training_epoch_end(self, outputs):
         pass
 """
-_BEFORE_2 = """\
+_EXAMPLE_2 = diff("""\
 import torch
 import pytorch_lightning as pl
 
@@ -56,39 +56,25 @@ import pytorch_lightning as pl
 class Net(pl.LightningModule):
     def __init__(self, hparams):
         super().__init__()
-        self.hparams = hparams
+-        self.hparams = hparams
++        self.save_hyperparameters(hparams)
 
 
 checkpoint = pl.callbacks.ModelCheckpoint(monitor="acc")
 trainer = pl.Trainer(
-    gpus=-1,  # all
-    weights_summary=None,
-    checkpoint_callback=checkpoint,
+-    gpus=-1,  # all
+-    weights_summary=None,
+-    checkpoint_callback=checkpoint,
++    accelerator="gpu", devices=-1,  # all
++    enable_model_summary=False,
++    callbacks=[checkpoint],
 )
-plain = pl.Trainer(gpus=0, checkpoint_callback=False)
-"""
-_AFTER_2 = """\
-import torch
-import pytorch_lightning as pl
+-plain = pl.Trainer(gpus=0, checkpoint_callback=False)
++plain = pl.Trainer(accelerator="cpu", enable_checkpointing=False)
+""")
 
 
-class Net(pl.LightningModule):
-    def __init__(self, hparams):
-        super().__init__()
-        self.save_hyperparameters(hparams)
-
-
-checkpoint = pl.callbacks.ModelCheckpoint(monitor="acc")
-trainer = pl.Trainer(
-    accelerator="gpu", devices=-1,  # all
-    enable_model_summary=False,
-    callbacks=[checkpoint],
-)
-plain = pl.Trainer(accelerator="cpu", enable_checkpointing=False)
-"""
-
-
-class LightningArguments(Rule):
+class LightningArguments(Repair):
     """What it does: writes the arguments of Trainer that Lightning 2 no longer knows as they are written today, and names the
     removed hooks.
 
@@ -101,16 +87,9 @@ class LightningArguments(Rule):
     arguments that became callbacks.
     """
 
-    code = "PS133"
-    name = "lightning-arguments"
     safety = "safe"
-    stage = "repair"
-    VALID = (
-        _VALID_1,
-        _AFTER_2,
-        "import torch\nfrom mine import Trainer\n\nx = Trainer(gpus=1)\n",
-    )
-    INVALID = ((_BEFORE_1, None), (_BEFORE_2, _AFTER_2))
+    VALID = (_VALID_1,)
+    INVALID = ((_BEFORE_1, None), _EXAMPLE_2)
 
     def check(self, context: Context) -> Iterator[Fix]:
         for package in _PACKAGES:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from ..reading.edits import Edit
 from ..reading.scopes import dotted
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair
 
 _TODAY = {"timm": "1.0", "torch": "2.11", "torchvision": "0.26", "numpy": "2.0", "pytorch_lightning": "2.0"}
 """No library here is older than this beside a torch that is supported."""
 
 
-class VersionAssertion(Rule):
+class VersionAssertion(Repair):
     """What it does: lets an assertion of a library's exact version hold for later versions too.
 
     Why: the version that it asks for has not the names that the repaired file uses, and does not run beside today's torch.
@@ -24,14 +24,8 @@ class VersionAssertion(Rule):
     check tells. Otherwise it is a remark.
     """
 
-    code = "PS134"
-    name = "version-assertion"
     safety = "safe"
-    stage = "repair"
-    VALID = (
-        'import timm\nimport torch\n\nassert timm.__version__ >= "0.3.2"\nassert torch.__version__ == "2.99.0"\n',
-        'import torch\n\nassert net.__version__ == "0.3.2"\nassert torch.__version__ == other\n',
-    )
+    VALID = ('import timm\nimport torch\n\nassert timm.__version__ >= "0.3.2"\nassert torch.__version__ == "2.99.0"\n',)
     INVALID = (
         (
             'import timm\nimport torch\n\nassert timm.__version__ == "0.3.2" # version check\n',
@@ -41,7 +35,6 @@ class VersionAssertion(Rule):
             "import torch\n\nassert torch.__version__ == '1.7.1', torch.__version__\n",
             "import torch\n\nassert torch.__version__ >= '1.7.1', torch.__version__\n",
         ),
-        ("import torch\nimport torchvision\n\nassert torchvision.__version__ == '0.8.2'\n", None),
     )
 
     def check(self, context: Context) -> Iterator[Fix]:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from ..reading.edits import Edit
 from ..reading.nodes import inside, text_of
 from ..reading.scopes import Module, last_name, parameters
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
 _GIVEN = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 _DECORATOR = re.compile(r"^timm\.models(\.\w+)*\.register_model$")
-_BEFORE = """\
+_EXAMPLE = diff("""\
 import torch.nn as nn
 from timm.models import register_model
 
@@ -25,9 +25,10 @@ class Net(nn.Module):
 
 
 @register_model
-def net_tiny(pretrained=False, **kwargs):  # tiny
+-def net_tiny(pretrained=False, **kwargs):  # tiny
++def net_tiny(pretrained=False, pretrained_cfg=None, pretrained_cfg_overlay=None, cache_dir=None, **kwargs):  # tiny
     return Net(depth=2, **kwargs)
-"""
+""")
 _VALID = """\
 import torch.nn as nn
 from timm.models import register_model
@@ -63,7 +64,7 @@ def small_alone(pretrained=False, pretrained_cfg=None, **kwargs):
 def small(**kwargs):
     return Small(depth=2, **kwargs)
 """
-_INHERITED = """\
+_INHERITED = diff("""\
 from timm.models import register_model
 from timm.models.vision_transformer import VisionTransformer
 
@@ -74,13 +75,14 @@ class Distilled(VisionTransformer):
 
 
 @register_model
-def distilled(pretrained=False, **kwargs):
+-def distilled(pretrained=False, **kwargs):
++def distilled(pretrained=False, pretrained_cfg=None, pretrained_cfg_overlay=None, cache_dir=None, **kwargs):
     model = Distilled(depth=2, **kwargs)
     return model
-"""
+""")
 
 
-class RegisteredModel(Rule):
+class RegisteredModel(Repair):
     """What it does: lets a function registered with timm take, and not hand on, what timm's `create_model` gives to all.
 
     Why: since timm 0.8 `create_model` hands each registered function `pretrained_cfg`, `pretrained_cfg_overlay` and
@@ -92,20 +94,11 @@ class RegisteredModel(Rule):
     Fix safety: safe; a class that refuses these arguments cannot have used them.
     """
 
-    code = "PS135"
-    name = "registered-model"
     safety = "safe"
-    stage = "repair"
     VALID = (_VALID,)
     INVALID = (
-        (
-            _BEFORE,
-            _BEFORE.replace("False, **", "False, pretrained_cfg=None, pretrained_cfg_overlay=None, cache_dir=None, **"),
-        ),
-        (
-            _INHERITED,
-            _INHERITED.replace("False, **", "False, pretrained_cfg=None, pretrained_cfg_overlay=None, cache_dir=None, **"),
-        ),
+        _EXAMPLE,
+        _INHERITED,
     )
 
     def check(self, context: Context) -> Iterator[Fix]:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from ..reading.edits import Edit
 from ..reading.nodes import inside
 from ..reading.scopes import bound_names, last_name, parameters
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
 _BASE = re.compile(r"^timm\.(models\.)?(\w+\.)*VisionTransformer$")
-_BEFORE = """\
+_EXAMPLE = diff("""\
 import torch
 import timm.models.vision_transformer
 
@@ -25,12 +25,12 @@ class Vit(timm.models.vision_transformer.VisionTransformer):
 
         return outcome  # a vector
 
++    def forward(self, x):
++        return self.head(self.forward_features(x))
++
     def other(self):
         pass
-"""
-_AFTER = _BEFORE.replace(
-    "    def other", "    def forward(self, x):\n        return self.head(self.forward_features(x))\n\n    def other"
-)
+""")
 _VALID = """\
 import torch
 from timm.models.vision_transformer import VisionTransformer
@@ -55,7 +55,7 @@ class Own(VisionTransformer):
 """
 
 
-class PooledFeatures(Rule):
+class PooledFeatures(Repair):
     """What it does: writes out the `forward` that timm's VisionTransformer had, for a class that relies on it.
 
     Why: until timm 0.5, `forward` was the head on what `forward_features` gave. Today it hands `forward_features` a mask
@@ -67,12 +67,9 @@ class PooledFeatures(Rule):
     Fix safety: safe; it is what the class computed when it was written, and today it does not run.
     """
 
-    code = "PS136"
-    name = "pooled-features"
     safety = "safe"
-    stage = "repair"
     VALID = (_VALID,)
-    INVALID = ((_BEFORE, _AFTER),)
+    INVALID = (_EXAMPLE,)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module, positions = context.module, context.positions

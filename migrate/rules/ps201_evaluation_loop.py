@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..rewriting.graph_mode import groups, is_trained, propose
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Rule, diff
 
-_SCRIPT = """\
+_SCRIPT = diff("""\
++import headrace
 import torch
 from torch.utils.data import DataLoader
 
@@ -18,35 +19,35 @@ def main():
     model = Net()
     model.load_state_dict(torch.load("net.pth"))
     model.eval()
++    graph = headrace.compile(model)
     correct = 0
     with torch.no_grad():
         for images, labels in DataLoader(data):
-            outputs = model(images)  # logits
+-            outputs = model(images)  # logits
++            outputs = graph(images)  # logits
             correct += (outputs.argmax(1) == labels).sum().item()
     print(correct)
 
 
 if __name__ == "__main__":
     main()
-"""
-_GRAPH_SCRIPT = (
-    _SCRIPT.replace("import torch\n", "import headrace\nimport torch\n", 1)
-    .replace("    model.eval()\n", "    model.eval()\n    graph = headrace.compile(model)\n")
-    .replace("outputs = model(", "outputs = graph(")
-)
-_FUNCTION = """\
+""")
+_FUNCTION = diff("""\
++import headrace
 import torch
 
 
 @torch.no_grad()
 def evaluate(net, loader):
     net.eval()
++    graph = headrace.compile(net)
     hits = 0
     for batch in loader:
         images, target = batch
-        hits += (net(images).argmax(1) == target).sum()
+-        hits += (net(images).argmax(1) == target).sum()
++        hits += (graph(images).argmax(1) == target).sum()
     return hits
-"""
+""")
 
 
 class EvaluationLoop(Rule):
@@ -61,22 +62,11 @@ class EvaluationLoop(Rule):
     follows it when its weights change. Models that the same script trains get an evaluation step instead (PS203).
     """
 
-    code = "PS201"
-    name = "evaluation-loop"
     safety = "safe"
-    VALID = (
-        "import torch\n\nfor images, labels in loader:\n    loss = model(images).sum()\n    loss.backward()\n",
-        "import torch\n\n\ndef accuracy(outputs, labels):\n    return (outputs.argmax(1) == labels).mean()\n",
-        _GRAPH_SCRIPT,
-    )
+    VALID = ("import torch\n\nfor images, labels in loader:\n    loss = model(images).sum()\n    loss.backward()\n",)
     INVALID = (
-        (_SCRIPT, _GRAPH_SCRIPT),
-        (
-            _FUNCTION,
-            _FUNCTION.replace("import torch\n", "import headrace\nimport torch\n", 1)
-            .replace("    net.eval()\n", "    net.eval()\n    graph = headrace.compile(net)\n")
-            .replace("(net(images)", "(graph(images)"),
-        ),
+        _SCRIPT,
+        _FUNCTION,
     )
 
     def check(self, context: Context) -> Iterator[Fix]:

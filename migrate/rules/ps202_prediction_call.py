@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..rewriting.graph_mode import groups, is_trained, propose
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Rule, diff
 
-_SERVICE = """\
+_SERVICE = diff("""\
++import headrace
 import torch
 from flask import Flask
 from torchvision import models
@@ -15,15 +16,18 @@ from torchvision import models
 app = Flask(__name__)
 model = models.resnet18(num_classes=10)
 model.eval()
++graph = headrace.compile(model)
 
 
 @app.route("/predict")
 def predict():
     with torch.no_grad():
-        scores = model.forward(read_image())
+-        scores = model.forward(read_image())
++        scores = graph(read_image())
     return str(scores.argmax())
-"""
-_CLASS = """\
+""")
+_CLASS = diff("""\
++import headrace
 import torch
 
 
@@ -31,34 +35,14 @@ class Classifier:
     def __init__(self, path):
         self.model = torch.load(path)
         self.model.eval()
++        self.graph = headrace.compile(self.model)
         self.names = []
 
     @torch.inference_mode()
     def predict(self, image):
-        return self.model(image).argmax(1)
-"""
-_ONCE = """\
-import torch
-
-
-def predict(model, image):
-    with torch.no_grad():
-        return model(image).argmax(1)
-
-
-def main():
-    net = load_model().eval()
-    print(predict(net, read_image()))
-
-
-if __name__ == "__main__":
-    main()
-"""
-_GRAPH_ONCE = (
-    _ONCE.replace("import torch\n", "import headrace\nimport torch\n", 1)
-    .replace("    with torch", "    graph = headrace.compile(model)\n    with torch")
-    .replace("return model(", "return graph(")
-)
+-        return self.model(image).argmax(1)
++        return self.graph(image).argmax(1)
+""")
 
 
 class PredictionCall(Rule):
@@ -73,34 +57,9 @@ class PredictionCall(Rule):
     classifies one input, the rule only remarks, because a graph made there would be compiled at each call.
     """
 
-    code = "PS202"
-    name = "prediction-call"
     safety = "safe"
-    VALID = (
-        "import torch\n\nmodel = torch.nn.Linear(2, 2)\nprint(model)\n",
-        "def test():\n    import torch\n    net = Net()\n    y = net(torch.randn(1, 3, 32, 32))\n",
-    )
-    INVALID = (
-        (
-            _SERVICE,
-            _SERVICE.replace("import torch\n", "import headrace\nimport torch\n", 1)
-            .replace("model.eval()\n", "model.eval()\ngraph = headrace.compile(model)\n")
-            .replace("model.forward(", "graph("),
-        ),
-        (
-            _CLASS,
-            _CLASS.replace("import torch\n", "import headrace\nimport torch\n", 1)
-            .replace(
-                "        self.model.eval()\n", "        self.model.eval()\n        self.graph = headrace.compile(self.model)\n"
-            )
-            .replace("return self.model(", "return self.graph("),
-        ),
-        (_ONCE, _GRAPH_ONCE),
-        (
-            "import torch\n\n\ndef classify(model, image):\n    with torch.no_grad():\n        return model(image)\n",
-            None,
-        ),
-    )
+    VALID = ("import torch\n\nmodel = torch.nn.Linear(2, 2)\nprint(model)\n",)
+    INVALID = (_SERVICE, _CLASS)
 
     def check(self, context: Context) -> Iterator[Fix]:
         for group in groups(context):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..rewriting.evaluation_edits import evaluation_edits
 from ..rewriting.graph_mode import groups, is_trained
 from ..rewriting.placement import RejectedError
-from ..rewriting.rule import Context, Fix, Rule, at_call
+from ..rewriting.rule import Context, Fix, Rule, at_call, diff
 
 _EVALUATION = """\
 import torch
@@ -18,7 +18,8 @@ with torch.no_grad():
     for images, labels in loader:
         outputs = net(images)
 """
-_TRAINING = """\
+_TRAINING = diff("""\
++import headrace
 import torch
 
 
@@ -30,39 +31,11 @@ def train(model):
 def validate(model):
     model.eval()
     with torch.no_grad():
++        eval_step = headrace.evaluation_step(model)
         for images, labels in loader:
-            outputs = model(images)
-"""
-_LAST = """\
-import torch
-
-
-def main():
-    net = Net()
-    for epoch in range(10):
-        for images, labels in train_loader:
-            optimizer.zero_grad()
-            loss = criterion(net(images), labels)
-            loss.backward()
-            optimizer.step()
-    net.eval()
-    with torch.no_grad():
-        for images, labels in test_loader:
-            hits += (net(images).argmax(1) == labels).sum()
-
-
-main()
-"""
-
-
-_STEP = """\
-    model.eval()
-    with torch.no_grad():
-        eval_step = headrace.evaluation_step(model)
-        for images, labels in loader:
-            outputs = eval_step(images)
-"""
-_STEPPED = _TRAINING[: _TRAINING.index("    model.eval()")].replace("import torch", "import headrace\nimport torch") + _STEP
+-            outputs = model(images)
++            outputs = eval_step(images)
+""")
 
 
 class EvaluationWhileTraining(Rule):
@@ -80,11 +53,9 @@ class EvaluationWhileTraining(Rule):
     gets a plain graph (PS201).
     """
 
-    code = "PS203"
-    name = "evaluation-while-training"
     safety = "safe"
-    VALID = (_EVALUATION, _LAST, _STEPPED)
-    INVALID = ((_TRAINING, _STEPPED),)
+    VALID = (_EVALUATION,)
+    INVALID = (_TRAINING,)
 
     def check(self, context: Context) -> Iterator[Fix]:
         for group in groups(context):

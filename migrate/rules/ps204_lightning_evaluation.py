@@ -9,12 +9,13 @@ from ..reading.edits import Edit
 from ..reading.nodes import inside
 from ..reading.scopes import dotted
 from ..rewriting.graph_mode import bound_elsewhere, import_edits
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Rule, diff
 from ..survey.lightning_module import network
 
 _TRAINS = frozenset(["__init__", "training_step", "configure_model", "configure_optimizers", "on_fit_start"])
-_BEFORE = """\
+_EXAMPLE = diff("""\
 import pytorch_lightning as pl
++import headrace
 import torch
 import torchvision.models as models
 
@@ -27,7 +28,8 @@ class Classifier(pl.LightningModule):
 
     def forward(self, batch):
         images, labels = batch
-        predictions = self.model(images)
+-        predictions = self.model(images)
++        predictions = headrace.evaluation_step(self.model)(images)
         return self.criterion(predictions, labels)
 
     def training_step(self, batch, index):
@@ -38,27 +40,7 @@ class Classifier(pl.LightningModule):
 
 
 pl.Trainer().test(Classifier(), loader)
-"""
-_AFTER = _BEFORE.replace("import torch\n", "import headrace\nimport torch\n", 1).replace(
-    "predictions = self.model(images)", "predictions = headrace.evaluation_step(self.model)(images)"
-)
-_WHOLE = """\
-import pytorch_lightning as pl
-import torch
-
-
-class Net(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.body = torch.nn.Conv2d(3, 8, 3)
-        self.head = torch.nn.Linear(8, 10)
-
-    def forward(self, x):
-        return self.head(self.body(x).mean((2, 3)))
-
-    def test_step(self, batch, index):
-        self.log("hits", (self(batch[0]).argmax(1) == batch[1]).sum())
-"""
+""")
 
 
 class LightningEvaluation(Rule):
@@ -73,11 +55,9 @@ class LightningEvaluation(Rule):
     state dict and checkpoints stay as they are. Modules that are the network themselves are left alone.
     """
 
-    code = "PS204"
-    name = "lightning-evaluation"
     safety = "safe"
-    VALID = (_AFTER, _WHOLE)
-    INVALID = ((_BEFORE, _AFTER),)
+    VALID = (_EXAMPLE[1],)
+    INVALID = (_EXAMPLE,)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module

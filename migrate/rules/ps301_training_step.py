@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..rewriting.rule import Context, Fix, Rule, at_call
+from ..rewriting.rule import Context, Fix, Rule, at_call, diff
 from ..rewriting.training_edits import training_calls
 
-_SCRIPT = """\
+_SCRIPT = diff("""\
++import headrace
 import torch
 import torch.nn as nn
 
@@ -17,79 +18,45 @@ from model import Net
 def train(model, loader, criterion, optimizer, device):
     model.train()
     total_loss, correct = 0.0, 0
++    train_step = headrace.training_step(model, criterion, optimizer)
     for images, labels in loader:
         images, labels = images.to(device), labels.to(device)
-        optimizer.zero_grad()
-        outputs = model(images)
-        loss = criterion(outputs, labels)
-        loss.backward()
-        optimizer.step()
+-        optimizer.zero_grad()
+-        outputs = model(images)
+-        loss = criterion(outputs, labels)
+-        loss.backward()
+-        optimizer.step()
++        loss, outputs = train_step(images, labels)
 
         total_loss += loss.item()  # of the batch
         correct += (outputs.argmax(1) == labels).sum().item()
     return total_loss, correct
-"""
-_GRAPH_SCRIPT = """\
-import headrace
-import torch
-import torch.nn as nn
-
-from model import Net
-
-
-def train(model, loader, criterion, optimizer, device):
-    model.train()
-    total_loss, correct = 0.0, 0
-    train_step = headrace.training_step(model, criterion, optimizer)
-    for images, labels in loader:
-        images, labels = images.to(device), labels.to(device)
-        loss, outputs = train_step(images, labels)
-
-        total_loss += loss.item()  # of the batch
-        correct += (outputs.argmax(1) == labels).sum().item()
-    return total_loss, correct
-"""
-_IMAGENET = """\
+""")
+_IMAGENET = diff("""\
++import headrace
 import torch
 
 
 def train(train_loader, model, criterion, optimizer, epoch, args):
++    train_step = headrace.training_step(model, criterion, optimizer, clip_grad_norm=args.clip)
     for i, (images, target) in enumerate(train_loader):
         # compute output
-        output = model(images)
-        loss = criterion(output, target)
+-        output = model(images)
+-        loss = criterion(output, target)
++        loss, output = train_step(images, target)
 
         # measure accuracy and record loss
         acc1, acc5 = accuracy(output, target, topk=(1, 5))
         losses.update(loss.item(), images.size(0))
 
         # compute gradient and do SGD step
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip)
-        optimizer.step()
+-        optimizer.zero_grad()
+-        loss.backward()
+-        torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip)
+-        optimizer.step()
 
         batch_time.update(time.time() - end)
-"""
-_GRAPH_IMAGENET = """\
-import headrace
-import torch
-
-
-def train(train_loader, model, criterion, optimizer, epoch, args):
-    train_step = headrace.training_step(model, criterion, optimizer, clip_grad_norm=args.clip)
-    for i, (images, target) in enumerate(train_loader):
-        # compute output
-        loss, output = train_step(images, target)
-
-        # measure accuracy and record loss
-        acc1, acc5 = accuracy(output, target, topk=(1, 5))
-        losses.update(loss.item(), images.size(0))
-
-        # compute gradient and do SGD step
-
-        batch_time.update(time.time() - end)
-"""
+""")
 
 
 class TrainingStep(Rule):
@@ -106,14 +73,9 @@ class TrainingStep(Rule):
     Loops whose update is more than zero_grad, clipping and step keep it (PS302).
     """
 
-    code = "PS301"
-    name = "training-step"
     safety = "safe"
-    VALID = (
-        _GRAPH_SCRIPT,
-        "import torch\n\nwith torch.no_grad():\n    for images, labels in loader:\n        outputs = model(images)\n",
-    )
-    INVALID = ((_SCRIPT, _GRAPH_SCRIPT), (_IMAGENET, _GRAPH_IMAGENET))
+    VALID = (_SCRIPT[1],)
+    INVALID = (_SCRIPT, _IMAGENET)
 
     def check(self, context: Context) -> Iterator[Fix]:
         for call in training_calls(context):

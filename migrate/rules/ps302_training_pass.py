@@ -4,148 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..rewriting.rule import Context, Fix, Rule, at_call
+from ..rewriting.rule import Context, Fix, Rule, at_call, diff
 from ..rewriting.training_edits import training_calls
 
-_AMP = """\
+_AMP = diff("""\
++import headrace
 import torch
 
 
 def train(model, loader, criterion, optimizer, scaler, ema):
++    train_step = headrace.training_step(model, criterion, optimizer, update=False, grad_scaler=scaler)
     for images, target in loader:
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cuda"):
-            output = model(images)
-            loss = criterion(output, target)
-        scaler.scale(loss).backward()
+-            output = model(images)
+-            loss = criterion(output, target)
+-        scaler.scale(loss).backward()
++            loss, output = train_step(images, target)
         scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         scaler.step(optimizer)
         scaler.update()
         ema.update(model)
-"""
-_GRAPH_AMP = """\
-import headrace
+""")
+_ACCUMULATION = diff("""\
++import headrace
 import torch
 
-
-def train(model, loader, criterion, optimizer, scaler, ema):
-    train_step = headrace.training_step(model, criterion, optimizer, update=False, grad_scaler=scaler)
-    for images, target in loader:
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda"):
-            loss, output = train_step(images, target)
-        scaler.unscale_(optimizer)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        scaler.step(optimizer)
-        scaler.update()
-        ema.update(model)
-"""
-_ACCUMULATION = """\
-import torch
-
++train_step = headrace.training_step(
++    net,
++    lambda logits, lam, a, b: (lam * criterion(logits, a) + (1 - lam) * criterion(logits, b)) / args.accumulate,
++    optimizer,
++    update=False,
++)
 for step, (images, target) in enumerate(loader):
     images, a, b, lam = mixup(images.cuda(), target.cuda())
-    logits = net(images)
-    loss = lam * criterion(logits, a) + (1 - lam) * criterion(logits, b)
-    loss = loss / args.accumulate
-    loss.backward()
+-    logits = net(images)
+-    loss = lam * criterion(logits, a) + (1 - lam) * criterion(logits, b)
+-    loss = loss / args.accumulate
+-    loss.backward()
++    loss, logits = train_step(images, lam, a, b)
     if (step + 1) % args.accumulate == 0:
         optimizer.step()
         optimizer.zero_grad()
     meter.update(loss.item() * args.accumulate)
-"""
-_GRAPH_ACCUMULATION = """\
-import headrace
-import torch
-
-train_step = headrace.training_step(
-    net,
-    lambda logits, lam, a, b: (lam * criterion(logits, a) + (1 - lam) * criterion(logits, b)) / args.accumulate,
-    optimizer,
-    update=False,
-)
-for step, (images, target) in enumerate(loader):
-    images, a, b, lam = mixup(images.cuda(), target.cuda())
-    loss, logits = train_step(images, lam, a, b)
-    if (step + 1) % args.accumulate == 0:
-        optimizer.step()
-        optimizer.zero_grad()
-    meter.update(loss.item() * args.accumulate)
-"""
-_BRANCHES = """\
-import torch
-
-
-def train_one_epoch(model, criterion, optimizer, loader, args, scaler=None):
-    for image, target in loader:
-        with torch.cuda.amp.autocast(enabled=scaler is not None):
-            output = model(image)
-            loss = criterion(output, target)
-
-        optimizer.zero_grad()
-        if scaler is not None:
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-        else:
-            loss.backward()
-            optimizer.step()
-        metric.update(loss=loss.item(), lr=optimizer.param_groups[0]["lr"])
-"""
-_GRAPH_BRANCHES = """\
-import headrace
-import torch
-
-
-def train_one_epoch(model, criterion, optimizer, loader, args, scaler=None):
-    train_step = headrace.training_step(model, criterion, optimizer, update=False, grad_scaler=scaler)
-    for image, target in loader:
-        optimizer.zero_grad()
-        with torch.cuda.amp.autocast(enabled=scaler is not None):
-            loss, output = train_step(image, target)
-
-        if scaler is not None:
-            scaler.step(optimizer)
-            scaler.update()
-        else:
-            optimizer.step()
-        metric.update(loss=loss.item(), lr=optimizer.param_groups[0]["lr"])
-"""
-_PHASES = """\
-import torch
-
-for phase in ["train", "val"]:
-    for inputs, labels in loaders[phase]:
-        optimizer.zero_grad()
-        with torch.set_grad_enabled(phase == "train"):
-            outputs = model(inputs)
-            _, preds = torch.max(outputs, 1)
-            loss = criterion(outputs, labels)
-            if phase == "train":
-                loss.backward()
-                optimizer.step()
-        running_loss += loss.item() * inputs.size(0)
-"""
-_GRAPH_PHASES = """\
-import headrace
-import torch
-
-for phase in ["train", "val"]:
-    for inputs, labels in loaders[phase]:
-        optimizer.zero_grad()
-        with torch.set_grad_enabled(phase == "train"):
-            if phase == "train":
-                train_step = headrace.training_step(model, criterion, optimizer, update=False)
-                loss, outputs = train_step(inputs, labels)
-            else:
-                outputs = model(inputs)
-                loss = criterion(outputs, labels)
-            _, preds = torch.max(outputs, 1)
-            if phase == "train":
-                optimizer.step()
-        running_loss += loss.item() * inputs.size(0)
-"""
+""")
 
 
 class TrainingPass(Rule):
@@ -163,11 +66,9 @@ class TrainingPass(Rule):
     A loss that is more than one call of a criterion is handed over as the expression that it is.
     """
 
-    code = "PS302"
-    name = "training-pass"
     safety = "safe"
-    VALID = (_GRAPH_AMP, _GRAPH_ACCUMULATION, _GRAPH_PHASES)
-    INVALID = ((_AMP, _GRAPH_AMP), (_ACCUMULATION, _GRAPH_ACCUMULATION), (_BRANCHES, _GRAPH_BRANCHES), (_PHASES, _GRAPH_PHASES))
+    VALID = (_AMP[1],)
+    INVALID = (_AMP, _ACCUMULATION)
 
     def check(self, context: Context) -> Iterator[Fix]:
         for call in training_calls(context):

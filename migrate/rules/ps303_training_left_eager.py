@@ -37,25 +37,6 @@ for images, labels in loader:
     loss.backward()
     optimizer.step()
 """
-_NO_SYNC = """\
-import torch
-
-for step, (images, labels) in enumerate(loader):
-    with model.no_sync():
-        loss = criterion(model(images), labels)
-        loss.backward()
-    optimizer.step()
-"""
-_OWN_SCALER = """\
-import torch
-
-for images, labels in loader:
-    with torch.cuda.amp.autocast():
-        outputs = model(images)
-        loss = criterion(outputs, labels)
-    optimizer.zero_grad()
-    loss_scaler(loss, optimizer, parameters=model.parameters())
-"""
 
 
 class TrainingLeftEager(Rule):
@@ -69,11 +50,9 @@ class TrainingLeftEager(Rule):
     Fix safety: there is no fix; write a `headrace.Graph` with `add_optimizer`, or call `headrace.training_step`, by hand.
     """
 
-    code = "PS303"
-    name = "training-left-eager"
     safety = "manual"
     VALID = (_PLAIN,)
-    INVALID = ((_TWICE, None), (_PARALLEL, None), (_NO_SYNC, None), (_OWN_SCALER, None))
+    INVALID = ((_TWICE, None), (_PARALLEL, None))
 
     def check(self, context: Context) -> Iterator[Fix]:
         for call in training_calls(context):

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from ..reading.edits import Edit
 from ..reading.scopes import Module
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
 _ASKED = re.compile(r"cuda|gpu|device|distributed|world_size|local_rank", re.I)
 _DEVICE = 'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")'
@@ -21,33 +21,19 @@ if torch.cuda.is_available():
     model.cuda()  # x.cuda()
 x = x.to('cpu')
 """
-_VALID_2 = """\
+_EXAMPLE_1 = diff("""\
 import torch
++device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
-
-def f(x, gpu):
-    if gpu is not None:
-        x = x.cuda(gpu)
-    return x.cuda() if use_cuda else x
-"""
-_BEFORE_1 = """\
-import torch
-
-model = torch.nn.Linear(2, 2).cuda()
+-model = torch.nn.Linear(2, 2).cuda()
++model = torch.nn.Linear(2, 2).to(device)
 for x in loader:
-    y = model(x.cuda(non_blocking=True))
-"""
-_AFTER_1 = """\
-import torch
-device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-model = torch.nn.Linear(2, 2).to(device)
-for x in loader:
-    y = model(x.to(device, non_blocking=True))
-"""
+-    y = model(x.cuda(non_blocking=True))
++    y = model(x.to(device, non_blocking=True))
+""")
 
 
-class HardCuda(Rule):
+class HardCuda(Repair):
     """What it does: moves models and inputs to one `device`, which is the GPU where there is one.
 
     Why: the script stops at the first `.cuda()` on a machine without a GPU.
@@ -59,13 +45,10 @@ class HardCuda(Rule):
     those that name a GPU, stay.
     """
 
-    code = "PS601"
-    name = "hard-cuda"
     safety = "unsafe"
-    stage = "repair"
-    VALID = (_VALID_1, _VALID_2)
+    VALID = (_VALID_1,)
     INVALID = (
-        (_BEFORE_1, _AFTER_1),
+        _EXAMPLE_1,
         ("import torch\n\n\ndef f(x, device):\n    return x.cuda()\n", None),
     )
 

@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from ..reading.nodes import keyword_of
 from ..reading.scopes import Module
 from ..rewriting.call_edits import calls_of, is_spread, with_argument
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
-_AFTER_1 = """\
+_EXAMPLE_1 = diff("""\
 import torch
 
 model.cuda()
-model.load_state_dict(torch.load('a', map_location="cpu"))
-"""
+-model.load_state_dict(torch.load('a'))
++model.load_state_dict(torch.load('a', map_location="cpu"))
+""")
 
 
-class MapLocation(Rule):
+class MapLocation(Repair):
     """What it does: says where a script that uses a GPU loads a checkpoint without `map_location`.
 
     Why: a checkpoint that was saved on a GPU does not load on a machine without one.
@@ -29,15 +30,9 @@ class MapLocation(Rule):
     as they are.
     """
 
-    code = "PS602"
-    name = "map-location"
     safety = "unsafe"
-    stage = "repair"
-    VALID = (
-        "import torch\n\nmodel.cuda()\nx = torch.load('a', map_location='cpu')\n",
-        "import torch\n\nx = torch.load('a')\n",
-    )
-    INVALID = (("import torch\n\nmodel.cuda()\nmodel.load_state_dict(torch.load('a'))\n", _AFTER_1),)
+    VALID = ("import torch\n\nmodel.cuda()\nx = torch.load('a', map_location='cpu')\n",)
+    INVALID = (_EXAMPLE_1,)
 
     def check(self, context: Context) -> Iterator[Fix]:
         for call in calls_of(context, "torch.load") if _uses_gpu(context.module) else ():

@@ -18,7 +18,7 @@ with torch.no_grad():
 """
 
 
-class DataParallelModel(Rule):
+class DataParallel(Rule):
     """What it does: says that a model which goes into graph mode is wrapped in DataParallel.
 
     Why: a graph runs on one device; DataParallel copies the model to every GPU at each call, which one graph per GPU does
@@ -29,8 +29,6 @@ class DataParallelModel(Rule):
     Fix safety: there is no fix: the keys of checkpoints that the script loads may carry the wrapper's `module.` prefix.
     """
 
-    code = "PS603"
-    name = "data-parallel"
     safety = "manual"
     VALID = ("import torch\n\nmodel = torch.nn.DataParallel(model)\n",)
     INVALID = ((_BEFORE_1, None),)

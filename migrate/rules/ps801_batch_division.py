@@ -9,36 +9,30 @@ from typing import Literal
 from ..reading.edits import Edit
 from ..reading.integers import Integers
 from ..rewriting.call_edits import source_of
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
-_SWIN = """\
+_SWIN = diff("""\
 import torch
 
 
 def window_reverse(windows, window_size, H, W):
-    B = int(windows.shape[0] / (H * W / window_size / window_size))  # how many images
+-    B = int(windows.shape[0] / (H * W / window_size / window_size))  # how many images
++    B = windows.shape[0] // (H * W // window_size // window_size)  # how many images
     x = windows.view(B, H // window_size, W // window_size, window_size, window_size, -1)
     return x.permute(0, 1, 3, 2, 4, 5).contiguous().view(B, H, W, -1)
-"""
-_FRAMES = """\
+""")
+_FRAMES = diff("""\
 import torch
 
 
 def merge(x, frames: int):
-    n = int(x.size(0) / frames)
+-    n = int(x.size(0) / frames)
++    n = x.size(0) // frames
     return x.view(n, frames, -1).mean(1)
-"""
-_OTHER = """\
-import torch
+""")
 
 
-def fold(x, side: int, cell: int):
-    n = 2 * int(x.shape[0] / (side * side / cell))
-    return x.view(n, -1)
-"""
-
-
-class BatchDivision(Rule):
+class BatchDivision(Repair):
     """What it does: divides the number of rows as an integer, not as a float that is cut off.
 
     Why: a graph for any batch size follows integers; a detour through a float fixes the batch size (PG121).
@@ -50,25 +44,9 @@ class BatchDivision(Rule):
     elsewhere, so that there is no remainder; otherwise the divisors go to the other side: `x * ws * ws // (H * W)`.
     """
 
-    code = "PS801"
-    name = "batch-division"
     safety = "safe"
-    stage = "repair"
-    VALID = (
-        "import torch\n\n\ndef f(x, ratio):\n    return int(x.shape[1] * ratio)\n",
-        "import torch\n\n\ndef f(x, epochs):\n    return int(epochs / 2), x.view(x.shape[0] // 2, -1)\n",
-    )
-    INVALID = (
-        (
-            _SWIN,
-            _SWIN.replace(
-                "int(windows.shape[0] / (H * W / window_size / window_size))",
-                "windows.shape[0] // (H * W // window_size // window_size)",
-            ),
-        ),
-        (_FRAMES, _FRAMES.replace("int(x.size(0) / frames)", "x.size(0) // frames")),
-        (_OTHER, _OTHER.replace("int(x.shape[0] / (side * side / cell))", "(x.shape[0] * cell // (side * side))")),
-    )
+    VALID = ("import torch\n\n\ndef f(x, ratio):\n    return int(x.shape[1] * ratio)\n",)
+    INVALID = (_SWIN, _FRAMES)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module

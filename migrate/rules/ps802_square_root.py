@@ -10,7 +10,7 @@ from ..reading.edits import Edit
 from ..reading.integers import Integers
 from ..reading.names import import_line, meaning
 from ..rewriting.call_edits import source_of
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
 _LOADING = re.compile(r"load|resize|resample|convert|checkpoint|state|remap|filter|init|get_pos|2d_sin", re.I)
 
@@ -22,42 +22,31 @@ import numpy as np
 def f(x, ratio):
     return int(np.sqrt(ratio)), x
 """
-_BEFORE_1 = """\
+_EXAMPLE_1 = diff("""\
++import math
 import torch
 import numpy as np
 
 
 def fold(x):
     B, N, C = x.shape
-    H = W = int(np.sqrt(N))
+-    H = W = int(np.sqrt(N))
++    H = W = math.isqrt(N)
     return x.transpose(1, 2).view(B, C, H, W)
-"""
-_AFTER_1 = """\
-import math
-import torch
-import numpy as np
-
-
-def fold(x):
-    B, N, C = x.shape
-    H = W = math.isqrt(N)
-    return x.transpose(1, 2).view(B, C, H, W)
-"""
-_BEFORE_2 = """\
+""")
+_EXAMPLE_2 = diff("""\
 import torch
 import math
 
 
 def fold(x):
-    n = int(x.size(1) ** 0.5) + int(math.sqrt(x.shape[2] - 1))
+-    n = int(x.size(1) ** 0.5) + int(math.sqrt(x.shape[2] - 1))
++    n = math.isqrt(x.size(1)) + math.isqrt(x.shape[2] - 1)
     return x.view(-1, n, n)
-"""
-_AFTER_2 = _BEFORE_2.replace(
-    "n = int(x.size(1) ** 0.5) + int(math.sqrt(x.shape[2] - 1))", "n = math.isqrt(x.size(1)) + math.isqrt(x.shape[2] - 1)"
-)
+""")
 
 
-class IntegerSquareRoot(Rule):
+class IntegerSquareRoot(Repair):
     """What it does: takes the integer square root of a dimension as an integer.
 
     Why: a graph follows integers; numpy and floats in `forward` are computed outside of it, and a rounded root can be one
@@ -68,15 +57,9 @@ class IntegerSquareRoot(Rule):
     Fix safety: safe where the number is certainly an integer, because both cut off; elsewhere the rule leaves it.
     """
 
-    code = "PS802"
-    name = "integer-square-root"
     safety = "safe"
-    stage = "repair"
-    VALID = (
-        _VALID_1,
-        "import torch\nimport math\n\n\ndef f(x):\n    return x / math.sqrt(x.shape[-1])\n",
-    )
-    INVALID = ((_BEFORE_1, _AFTER_1), (_BEFORE_2, _AFTER_2))
+    VALID = (_VALID_1,)
+    INVALID = (_EXAMPLE_1, _EXAMPLE_2)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module

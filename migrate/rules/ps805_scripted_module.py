@@ -7,16 +7,9 @@ from collections.abc import Iterator
 
 from ..reading.edits import Edit
 from ..rewriting.call_edits import calls_of, source_of
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair, diff
 
-_VALID_2 = """\
-import torch
-
-torch.jit.script(model).save('a.pt')
-scripted = torch.jit.script(model)
-scripted.save('b.pt')
-"""
-_BEFORE_1 = """\
+_EXAMPLE_1 = diff("""\
 import torch
 from torch import nn
 
@@ -24,16 +17,14 @@ from torch import nn
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.act = torch.jit.script(nn.SiLU())
-        self.layers = nn.Sequential(nn.Linear(2, 2), torch.jit.script(nn.ReLU()))
-"""
-_AFTER_1 = _BEFORE_1.replace("self.act = torch.jit.script(nn.SiLU())", "self.act = nn.SiLU()").replace(
-    "self.layers = nn.Sequential(nn.Linear(2, 2), torch.jit.script(nn.ReLU()))",
-    "self.layers = nn.Sequential(nn.Linear(2, 2), nn.ReLU())",
-)
+-        self.act = torch.jit.script(nn.SiLU())
+-        self.layers = nn.Sequential(nn.Linear(2, 2), torch.jit.script(nn.ReLU()))
++        self.act = nn.SiLU()
++        self.layers = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+""")
 
 
-class ScriptedModule(Rule):
+class ScriptedModule(Repair):
     """What it does: builds the part as an ordinary module.
 
     Why: TorchScript is deprecated, and a model with a compiled part cannot become a graph (PG108), which compiles all of
@@ -45,15 +36,9 @@ class ScriptedModule(Rule):
     graph takes them in. What is compiled to be saved stays, too.
     """
 
-    code = "PS805"
-    name = "scripted-module"
     safety = "safe"
-    stage = "repair"
-    VALID = (
-        "import torch\n\n\n@torch.jit.script\ndef swish(x):\n    return x * x.sigmoid()\n",
-        _VALID_2,
-    )
-    INVALID = ((_BEFORE_1, _AFTER_1),)
+    VALID = ("import torch\n\n\n@torch.jit.script\ndef swish(x):\n    return x * x.sigmoid()\n",)
+    INVALID = (_EXAMPLE_1,)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ..reading.integers import Integers
-from ..rewriting.rule import Context, Fix, Rule
+from ..rewriting.rule import Context, Fix, Repair
 
 _VALID_1 = """\
 import torch
@@ -32,7 +32,7 @@ class Net(nn.Module):
 """
 
 
-class BatchAssert(Rule):
+class BatchAssert(Repair):
     """What it does: says where the forward pass asserts something about the batch size.
 
     Why: such a line fixes the batch size of a graph (PG121), or fails at other sizes.
@@ -42,10 +42,7 @@ class BatchAssert(Rule):
     Fix safety: there is no fix: whether other batch sizes are right only the author knows.
     """
 
-    code = "PS806"
-    name = "batch-assert"
     safety = "manual"
-    stage = "repair"
     VALID = (_VALID_1,)
     INVALID = ((_BEFORE_1, None),)
 

@@ -86,12 +86,12 @@ def test_a_repair_that_is_not_selected_is_not_made(tmp_path):
 
 
 def test_a_rule_that_breaks_stops_no_other(tmp_path, monkeypatch):
-    from headrace.migrate.rules.ps110_variable import VariableWrapper
+    from headrace.migrate.rules.ps110_variable import Variable
 
     def fail(self, context):
         raise RuntimeError("no")
 
-    monkeypatch.setattr(VariableWrapper, "check", fail)
+    monkeypatch.setattr(Variable, "check", fail)
     (change,) = repaired(tmp_path, "import torch\nfrom torch._six import inf\n").changes
     assert change.rules == ["PS105"]
     assert [finding.code for finding in change.findings if finding.severity == "error" and finding.fix == "manual"] == ["PS000"]

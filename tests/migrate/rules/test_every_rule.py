@@ -1,16 +1,30 @@
-"""Every rule's own examples, run for all rules alike; a new rule needs no test file to have these."""
+"""Every rule's own examples and those in more_examples.txt, run for all rules alike; a new rule needs no test file for these.
+
+A rule holds what its page shows, the text file the rest: below "=== PS104 stays" a source that is left alone, below "changes"
+one as a diff, and below "is remarked" one that only gets a remark.
+"""
 
 import ast
+import re
+from pathlib import Path
 
 import pytest
 
 from headrace.migrate.rewriting.rewrite import choose_rules, rewrite
-from headrace.migrate.rewriting.rule import all_rules
+from headrace.migrate.rewriting.rule import all_rules, diff
 from headrace.migrate.survey.survey import survey
 
 RULES = all_rules()
+_, *MORE = re.split(
+    r"^=== (PS\d+) (stays|changes|is remarked)\n", (Path(__file__).parent / "more_examples.txt").read_text(), flags=re.MULTILINE
+)
+MORE = [
+    ({rule.code: rule for rule in RULES}[code], *rest) for code, *rest in zip(MORE[::3], MORE[1::3], MORE[2::3], strict=True)
+]
 VALID = [(rule, source) for rule in RULES for source in rule.VALID]
+VALID += [(rule, text) for rule, what, text in MORE if what == "stays"]
 INVALID = [(rule, *pair) for rule in RULES for pair in rule.INVALID]
+INVALID += [(rule, *(diff(text) if what == "changes" else (text, None))) for rule, what, text in MORE if what != "stays"]
 
 
 def run(tmp_path, source, rule):
@@ -42,6 +56,10 @@ def test_has_a_page_and_examples(rule):
     assert rule.VALID
     assert rule.INVALID
     assert rule.safety in ("safe", "unsafe", "manual")
+
+
+def test_more_examples_are_read():
+    assert {what for _, what, _ in MORE} == {"stays", "changes", "is remarked"}
 
 
 def test_codes_and_names_differ():
