@@ -228,12 +228,7 @@ class _Autotuner:
         return json.dumps([[self.layouts[node] for node in site.inputs[:2] if node is not None], numbers])
 
     def _contender(
-        self,
-        site: Site,
-        values: Sequence[torch.Tensor | None],
-        *,
-        operator: str = "torch",
-        tile: list[int] | None = None,
+        self, site: Site, values: Sequence[torch.Tensor | None], *, operator: str = "torch", tile: list[int] | None = None
     ) -> Contender:
         def run() -> Sequence[torch.Tensor]:
             return site.by_torch(*values) if operator == "torch" else site.by_kernel(*values, tile=tile)
