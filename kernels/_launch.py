@@ -47,9 +47,25 @@ def jit(function: Callable[..., Any]) -> Any:
     return function if triton is None else triton.jit(function)
 
 
-def operator(name: str) -> Callable[[Callable[..., Any]], Any]:
-    """Registers a function that changes none of its arguments as `headrace::name`; its annotations are the schema."""
-    return torch.library.custom_op(f"headrace::{name}", mutates_args=())
+def operator(name: str, reference: Callable[..., Any], empty: Callable[..., Any], start: Callable[..., None]) -> Any:
+    """Registers `headrace::name`, which changes none of its arguments; the annotations of its reference are its schema.
+
+    `empty(*arguments)` checks them and gives memory for the results, `start(results, *arguments)` starts the program on it.
+    """
+
+    def run(*arguments: Any) -> Any:
+        results = empty(*arguments)
+        memory = results if isinstance(results, tuple) else (results,)
+        if runs_by_triton(*(item for item in (*arguments, *memory) if isinstance(item, torch.Tensor))):
+            start(results, *arguments)
+            return results
+        found = reference(*arguments)
+        return tuple(map(laid_out_as, found, memory)) if isinstance(results, tuple) else laid_out_as(found, results)
+
+    schema = torch.library.infer_schema(reference, mutates_args=())
+    defined = torch.library.custom_op(f"headrace::{name}", run, mutates_args=(), schema=schema)
+    defined.register_fake(empty)
+    return defined
 
 
 def runs_by_triton(*tensors: torch.Tensor) -> bool:

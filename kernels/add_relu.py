@@ -13,11 +13,13 @@ elements in the order of memory; a tensor that lies otherwise than the result is
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ._kernel import Kernel, Operator, Variant
-from ._launch import check, jit, laid_out_as, launch, operator, runs_by_triton, size_of, tl, wide
+from ._launch import check, jit, laid_out_as, launch, operator, size_of, tl, wide
 from ._levels import from_levels, limits, to_levels, to_levels_reference
 
 __all__ = ["KERNEL", "add_relu", "add_relu_quantize", "add_relu_quantize_reference", "add_relu_reference"]
@@ -31,16 +33,9 @@ def add_relu_reference(a: Tensor, b: Tensor) -> Tensor:
 
 
 def add_relu_quantize_reference(
-    a: Tensor,
-    b: Tensor,
-    a_scale: float,
-    a_zero_point: int,
-    b_scale: float,
-    b_zero_point: int,
-    scale: float,
-    zero_point: int,
+    a: Tensor, b: Tensor, a_scale: float, a_zero_point: int, b_scale: float, b_zero_point: int, scale: float, zero_point: int,
     dtype: torch.dtype,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The same in plain torch, in float32, or float64 for float64."""
     total = (wide(a) - a_zero_point) * a_scale + (wide(b) - b_zero_point) * b_scale
     return to_levels_reference(torch.relu(total), scale, zero_point, dtype)
@@ -57,20 +52,10 @@ def _sums(a: tl.tensor, b: tl.tensor, out: tl.tensor, count: tl.tensor, block: t
 
 @jit
 def _levels(
-    a: tl.tensor,
-    b: tl.tensor,
-    out: tl.tensor,
-    count: tl.tensor,
-    a_scale: tl.tensor,
-    a_zero_point: tl.tensor,
-    b_scale: tl.tensor,
-    b_zero_point: tl.tensor,
-    scale: tl.tensor,
-    zero_point: tl.tensor,
-    least: tl.constexpr,
-    most: tl.constexpr,
-    block: tl.constexpr,
-) -> None:
+    a: tl.tensor, b: tl.tensor, out: tl.tensor, count: tl.tensor, a_scale: tl.tensor, a_zero_point: tl.tensor,
+    b_scale: tl.tensor, b_zero_point: tl.tensor, scale: tl.tensor, zero_point: tl.tensor, least: tl.constexpr,
+    most: tl.constexpr, block: tl.constexpr,
+) -> None:  # fmt: skip
     lanes = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
     mask = lanes < count
     total = from_levels(tl.load(a + lanes, mask=mask), a_scale, a_zero_point)
@@ -79,71 +64,36 @@ def _levels(
     tl.store(out + lanes, to_levels(total, scale, zero_point, least, most).to(out.dtype.element_ty), mask=mask)
 
 
-@operator("add_relu")
-def add_relu(a: Tensor, b: Tensor) -> Tensor:
-    """max(a + b, 0); see the top of this file."""
-    out = _empty(a, b)
-    if not runs_by_triton(a, b):
-        return out.copy_(add_relu_reference(a, b))
-    arguments = (laid_out_as(a, out), laid_out_as(b, out), out, out.numel())
-    launch(_sums, -(-out.numel() // _BLOCK), out.device, *arguments, block=_BLOCK)
-    return out
-
-
 def _empty(a: Tensor, b: Tensor) -> Tensor:
     check(a.is_floating_point(), f"add_relu takes floats, not {a.dtype}; add_relu_quantize takes levels")
     _check(a, b)
     return torch.empty_like(a)
 
 
-add_relu.register_fake(_empty)
+def _start(out: Tensor, a: Tensor, b: Tensor) -> None:
+    arguments = (laid_out_as(a, out), laid_out_as(b, out), out, out.numel())
+    launch(_sums, -(-out.numel() // _BLOCK), out.device, *arguments, block=_BLOCK)
 
 
-@operator("add_relu_quantize")
-def add_relu_quantize(
-    a: Tensor,
-    b: Tensor,
-    a_scale: float,
-    a_zero_point: int,
-    b_scale: float,
-    b_zero_point: int,
-    scale: float,
-    zero_point: int,
-    dtype: torch.dtype,
-) -> Tensor:
-    """The levels of max((a - a_zero_point) * a_scale + (b - b_zero_point) * b_scale, 0); see the top of this file."""
-    out = _empty_levels(a, b, a_scale, a_zero_point, b_scale, b_zero_point, scale, zero_point, dtype)
-    numbers = (a_scale, a_zero_point, b_scale, b_zero_point, scale, zero_point)
-    if not runs_by_triton(a, b):
-        return out.copy_(add_relu_quantize_reference(a, b, *numbers, dtype))
-    least, most = limits(dtype)
-    arguments = (laid_out_as(a, out), laid_out_as(b, out), out, out.numel(), *map(float, numbers))
-    launch(_levels, -(-out.numel() // _BLOCK), out.device, *arguments, least=least, most=most, block=_BLOCK)
-    return out
-
-
-def _empty_levels(
-    a: Tensor,
-    b: Tensor,
-    a_scale: float,
-    a_zero_point: int,
-    b_scale: float,
-    b_zero_point: int,
-    scale: float,
-    zero_point: int,
-    dtype: torch.dtype,
-) -> Tensor:
+def _empty_levels(a: Tensor, b: Tensor, *numbers: Any) -> Tensor:
     _check(a, b)
-    limits(dtype)
-    return torch.empty_like(a, dtype=dtype)
+    limits(numbers[-1])
+    return torch.empty_like(a, dtype=numbers[-1])
 
 
-add_relu_quantize.register_fake(_empty_levels)
+def _start_levels(out: Tensor, a: Tensor, b: Tensor, *numbers: Any) -> None:
+    least, most = limits(out.dtype)
+    arguments = (laid_out_as(a, out), laid_out_as(b, out), out, out.numel(), *map(float, numbers[:-1]))
+    launch(_levels, -(-out.numel() // _BLOCK), out.device, *arguments, least=least, most=most, block=_BLOCK)
 
 
 def _check(a: Tensor, b: Tensor) -> None:
     check(a.shape == b.shape, f"add_relu takes equal shapes, not {list(a.shape)} and {list(b.shape)}; expand one")
     check(a.dtype == b.dtype, f"add_relu takes one dtype, not {a.dtype} and {b.dtype}; convert one")
+
+
+add_relu = operator("add_relu", add_relu_reference, _empty, _start)
+add_relu_quantize = operator("add_relu_quantize", add_relu_quantize_reference, _empty_levels, _start_levels)
 
 
 def _example(device: str) -> tuple[Tensor, Tensor]:
@@ -157,17 +107,18 @@ def _example_levels(device: str) -> tuple[Tensor, Tensor, float, int, float, int
     return a, b, 0.02, 3, 0.013, -5, 0.017, -128, torch.int8
 
 
-_POINTERS = frozenset({"a", "b", "out"})
-_NUMBERS = ("a_scale", "a_zero_point", "b_scale", "b_zero_point", "scale", "zero_point")
+def _variant(name: str, program: Any, given: str, out: str, count: str, levels: dict[str, int]) -> Variant:
+    numbers = ("a_scale", "a_zero_point", "b_scale", "b_zero_point", "scale", "zero_point") if levels else ()
+    types = {"a": f"*{given}", "b": f"*{given}", "out": f"*{out}", "count": count, **dict.fromkeys(numbers, "fp32")}
+    aligned = frozenset({"a", "b", "out", "count"})
+    return Variant(name=name, program=program, types=types, constants={**levels, "block": _BLOCK}, aligned=aligned)
+
 
 KERNEL = Kernel(
     name="add_relu",
     operators={
         "add_relu": Operator(
-            run=add_relu,
-            reference=add_relu_reference,
-            example=_example,
-            bytes_moved=lambda a, b: 3 * size_of(a),
+            run=add_relu, reference=add_relu_reference, example=_example, bytes_moved=lambda a, b: 3 * size_of(a)
         ),
         "add_relu_quantize": Operator(
             run=add_relu_quantize,
@@ -177,26 +128,8 @@ KERNEL = Kernel(
         ),
     },
     variants=(
-        Variant(
-            name="bf16",
-            program=_sums,
-            types={"a": "*bf16", "b": "*bf16", "out": "*bf16", "count": "i32"},
-            constants={"block": _BLOCK},
-            aligned=_POINTERS | {"count"},
-        ),
-        Variant(
-            name="int8 to int8",
-            program=_levels,
-            types={"a": "*i8", "b": "*i8", "out": "*i8", "count": "i32", **dict.fromkeys(_NUMBERS, "fp32")},
-            constants={"least": -128, "most": 127, "block": _BLOCK},
-            aligned=_POINTERS | {"count"},
-        ),
-        Variant(
-            name="bf16 to int8, more than 2^31 elements",
-            program=_levels,
-            types={"a": "*bf16", "b": "*bf16", "out": "*i8", "count": "i64", **dict.fromkeys(_NUMBERS, "fp32")},
-            constants={"least": -128, "most": 127, "block": _BLOCK},
-            aligned=_POINTERS | {"count"},
-        ),
+        _variant("bf16", _sums, "bf16", "bf16", "i32", {}),
+        _variant("int8 to int8", _levels, "i8", "i8", "i32", {"least": -128, "most": 127}),
+        _variant("bf16 to int8, more than 2^31 elements", _levels, "bf16", "i8", "i64", {"least": -128, "most": 127}),
     ),
 )

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ._kernel import Kernel, Operator, Variant
-from ._launch import check, jit, launch, next_power_of_two, operator, runs_by_triton, size_of, tl, wide
+from ._launch import check, jit, launch, next_power_of_two, operator, size_of, tl, wide
 
 __all__ = ["KERNEL", "bias_gelu", "bias_gelu_reference"]
 
@@ -31,17 +31,9 @@ def bias_gelu_reference(x: Tensor, bias: Tensor, approximate: str) -> Tensor:
 
 @jit
 def _tile(
-    x: tl.tensor,
-    bias: tl.tensor,
-    out: tl.tensor,
-    rows: tl.tensor,
-    features: tl.tensor,
-    row_stride: tl.tensor,
-    feature_stride: tl.tensor,
-    tanh: tl.constexpr,
-    tall: tl.constexpr,
-    across: tl.constexpr,
-) -> None:
+    x: tl.tensor, bias: tl.tensor, out: tl.tensor, rows: tl.tensor, features: tl.tensor, row_stride: tl.tensor,
+    feature_stride: tl.tensor, tanh: tl.constexpr, tall: tl.constexpr, across: tl.constexpr,
+) -> None:  # fmt: skip
     tiles = tl.cdiv(features, across)
     columns = (tl.program_id(0) % tiles) * across + tl.arange(0, across)
     lines = (tl.program_id(0) // tiles).to(tl.int64) * tall + tl.arange(0, tall)
@@ -58,21 +50,15 @@ def _tile(
     tl.store(out + lines[:, None] * features + columns[None, :], result.to(out.dtype.element_ty), mask=mask)
 
 
-@operator("bias_gelu")
-def bias_gelu(x: Tensor, bias: Tensor, approximate: str) -> Tensor:
-    """gelu(x + bias); see the top of this file."""
-    out = _empty(x, bias, approximate)
-    if not runs_by_triton(x, bias):
-        return bias_gelu_reference(x, bias, approximate)
+def _start(out: Tensor, x: Tensor, bias: Tensor, approximate: str) -> None:
     if x.numel() == 0:
-        return out
+        return
     features = x.shape[-1]
     lines = x.reshape(-1, features)
     sizes = _sizes(features)
     tiles = -(-lines.shape[0] // sizes["tall"]) * -(-features // sizes["across"])
     arguments = (lines, bias.contiguous(), out, *lines.shape, *lines.stride())
     launch(_tile, tiles, x.device, *arguments, tanh=approximate == "tanh", **sizes)
-    return out
 
 
 def _empty(x: Tensor, bias: Tensor, approximate: str) -> Tensor:
@@ -83,7 +69,7 @@ def _empty(x: Tensor, bias: Tensor, approximate: str) -> Tensor:
     return x.new_empty(x.shape)
 
 
-bias_gelu.register_fake(_empty)
+bias_gelu = operator("bias_gelu", bias_gelu_reference, _empty, _start)
 
 
 def _sizes(features: int) -> dict[str, int]:

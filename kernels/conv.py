@@ -19,13 +19,14 @@ result each once. Source: NVIDIA CUTLASS, "Implicit GEMM Convolution", with taps
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ._kernel import Kernel, Operator, Variant
-from ._launch import INTERPRETED, check, jit, launch, operator, runs_by_triton, size_of, tl, wide
+from ._launch import INTERPRETED, check, jit, launch, operator, size_of, tl, wide
 from ._levels import from_levels, to_levels, to_levels_reference
 from ._tiles import check_tile, usual_tile
 
@@ -33,16 +34,9 @@ __all__ = ["KERNEL", "conv2d", "conv2d_int8", "conv2d_int8_reference", "conv2d_r
 
 
 def conv2d_reference(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    relu: bool,
-    tile: list[int] | None = None,
-) -> Tensor:
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: list[int], padding: list[int],
+    dilation: list[int], relu: bool, tile: list[int] | None = None,
+) -> Tensor:  # fmt: skip
     """The same in plain torch, in float32, or float64 for float64, where a tile makes no difference."""
     result = _convolved(wide(x), wide(weight), stride, padding, dilation)
     result = result if bias is None else result + wide(bias).reshape(-1, 1, 1)
@@ -51,23 +45,10 @@ def conv2d_reference(
 
 
 def conv2d_int8_reference(
-    x: Tensor,
-    weight: Tensor,
-    scale: Tensor,
-    x_zero_point: int,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    residual_scale: float,
-    residual_zero_point: int,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    relu: bool,
-    out_scale: float,
-    out_zero_point: int,
-    sums: Tensor | None = None,
-    tile: list[int] | None = None,
-) -> Tensor:
+    x: Tensor, weight: Tensor, scale: Tensor, x_zero_point: int, bias: Tensor | None, residual: Tensor | None,
+    residual_scale: float, residual_zero_point: int, stride: list[int], padding: list[int], dilation: list[int], relu: bool,
+    out_scale: float, out_zero_point: int, sums: Tensor | None = None, tile: list[int] | None = None,
+) -> Tensor:  # fmt: skip
     """The same in plain torch: the sums in float64, where they are exact, and all after them in float32."""
     total = _convolved(x.double() - x_zero_point, weight.double(), stride, padding, dilation)
     result = total.float() * scale.reshape(-1, 1, 1)
@@ -83,44 +64,15 @@ def _convolved(x: Tensor, weight: Tensor, stride: list[int], padding: list[int],
 
 @jit
 def _tile(
-    x: tl.tensor,
-    weight: tl.tensor,
-    scale: tl.tensor,
-    weight_sums: tl.tensor,
-    bias: tl.tensor,
-    residual: tl.tensor,
-    out: tl.tensor,
-    rows: tl.tensor,
-    height: tl.tensor,
-    width: tl.tensor,
-    out_height: tl.tensor,
-    out_width: tl.tensor,
-    outputs: tl.tensor,
-    stride_down: tl.tensor,
-    stride_across: tl.tensor,
-    padding_down: tl.tensor,
-    padding_across: tl.tensor,
-    dilation_down: tl.tensor,
-    dilation_across: tl.tensor,
-    residual_scale: tl.tensor,
-    residual_zero_point: tl.tensor,
-    out_scale: tl.tensor,
-    out_zero_point: tl.tensor,
-    x_zero_point: tl.tensor,
-    shifted: tl.constexpr,
-    summed: tl.constexpr,
-    channels: tl.constexpr,
-    taps_down: tl.constexpr,
-    taps_across: tl.constexpr,
-    shifts: tl.constexpr,
-    adds: tl.constexpr,
-    relu: tl.constexpr,
-    levels: tl.constexpr,
-    in_float32: tl.constexpr,
-    tile_rows: tl.constexpr,
-    tile_outputs: tl.constexpr,
+    x: tl.tensor, weight: tl.tensor, scale: tl.tensor, weight_sums: tl.tensor, bias: tl.tensor, residual: tl.tensor,
+    out: tl.tensor, rows: tl.tensor, height: tl.tensor, width: tl.tensor, out_height: tl.tensor, out_width: tl.tensor,
+    outputs: tl.tensor, stride_down: tl.tensor, stride_across: tl.tensor, padding_down: tl.tensor, padding_across: tl.tensor,
+    dilation_down: tl.tensor, dilation_across: tl.tensor, residual_scale: tl.tensor, residual_zero_point: tl.tensor,
+    out_scale: tl.tensor, out_zero_point: tl.tensor, x_zero_point: tl.tensor, shifted: tl.constexpr, summed: tl.constexpr,
+    channels: tl.constexpr, taps_down: tl.constexpr, taps_across: tl.constexpr, shifts: tl.constexpr, adds: tl.constexpr,
+    relu: tl.constexpr, levels: tl.constexpr, in_float32: tl.constexpr, tile_rows: tl.constexpr, tile_outputs: tl.constexpr,
     depth: tl.constexpr,
-) -> None:
+) -> None:  # fmt: skip
     tiles = tl.cdiv(outputs, tile_outputs)
     row = (tl.program_id(0) // tiles).to(tl.int64) * tile_rows + tl.arange(0, tile_rows)
     output = (tl.program_id(0) % tiles) * tile_outputs + tl.arange(0, tile_outputs)
@@ -176,117 +128,47 @@ def _tile(
     tl.store(out + far, result.to(out.dtype.element_ty), mask=mask)
 
 
-@operator("conv2d")
-def conv2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    relu: bool,
-    tile: list[int] | None = None,
-) -> Tensor:
-    """relu(x * weight + bias + residual); see the top of this file."""
-    out = _empty(x, weight, bias, residual, stride, padding, dilation, relu, tile)
-    if not runs_by_triton(x, weight):
-        return out.copy_(conv2d_reference(x, weight, bias, residual, stride, padding, dilation, relu))
-    geometry = (stride, padding, dilation)
-    _start(x, weight, (None, None), bias, residual, out, geometry, (1.0, 0.0, 1.0, 0.0), relu=relu, tile=tile)
-    return out
-
-
-def _empty(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    relu: bool,
-    tile: list[int] | None = None,
-) -> Tensor:
-    if tile is not None:
-        check_tile(tile)
+def _empty(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *numbers: Any) -> Tensor:
     check(x.is_floating_point(), f"conv2d takes floats, not {x.dtype}; conv2d_int8 takes levels")
     check(bias is None or bias.is_floating_point(), "conv2d takes a bias of floats")
-    return _result(x, weight, bias, residual, (stride, padding, dilation))
+    return _result(x, weight, bias, residual, numbers[:3], *numbers[4:])
 
 
-conv2d.register_fake(_empty)
-
-
-@operator("conv2d_int8")
-def conv2d_int8(
-    x: Tensor,
-    weight: Tensor,
-    scale: Tensor,
-    x_zero_point: int,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    residual_scale: float,
-    residual_zero_point: int,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    relu: bool,
-    out_scale: float,
-    out_zero_point: int,
-    sums: Tensor | None = None,
-    tile: list[int] | None = None,
-) -> Tensor:
-    """The levels of relu(x * weight + bias + residual); see the top of this file."""
-    numbers = (residual_scale, residual_zero_point, stride, padding, dilation, relu, out_scale, out_zero_point)
-    out = _empty_levels(x, weight, scale, x_zero_point, bias, residual, *numbers, sums, tile)
-    if not runs_by_triton(x, weight, scale):
-        return out.copy_(conv2d_int8_reference(x, weight, scale, x_zero_point, bias, residual, *numbers))
-    floats = (residual_scale, float(residual_zero_point), out_scale, float(out_zero_point))
-    geometry = (stride, padding, dilation)
-    levels = (scale, sums)
-    _start(x, weight, levels, bias, residual, out, geometry, floats, relu=relu, x_zero_point=x_zero_point, tile=tile)
-    return out
+def _start(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, *numbers: Any) -> None:
+    *geometry, relu = numbers[:4]
+    _launch(out, (x, weight, None, None, bias, residual), geometry, (1.0, 0.0, 1.0, 0.0), 0, relu, *numbers[4:])
 
 
 def _empty_levels(
-    x: Tensor,
-    weight: Tensor,
-    scale: Tensor,
-    x_zero_point: int,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    residual_scale: float,
-    residual_zero_point: int,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    relu: bool,
-    out_scale: float,
-    out_zero_point: int,
-    sums: Tensor | None = None,
-    tile: list[int] | None = None,
+    x: Tensor, weight: Tensor, scale: Tensor, x_zero_point: int, bias: Tensor | None, residual: Tensor | None, *numbers: Any
 ) -> Tensor:
-    if tile is not None:
-        check_tile(tile)
+    sums = numbers[8] if len(numbers) > 8 else None
     check(x.dtype == torch.int8, f"conv2d_int8 takes int8, not {x.dtype}")
     check(-128 <= x_zero_point <= 127, f"a zero point of int8 is not {x_zero_point}")
     for item in (scale, *(() if bias is None else (bias,))):
         check(item.dtype == torch.float32, f"conv2d_int8 takes scale and bias as float32, not {item.dtype}")
     check(sums is None or sums.dtype == torch.int32, "conv2d_int8 takes sums of weights as int32")
-    check(sums is None or sums.shape == weight.shape[:1], f"the sums are not one number for each of {weight.shape[0]} outputs")
-    check(
-        scale.shape == weight.shape[:1], f"conv2d_int8: there are {scale.numel()} scales and {weight.shape[0]} output channels"
-    )
-    return _result(x, weight, bias, residual, (stride, padding, dilation))
+    outputs = weight.shape[:1]
+    check(sums is None or sums.shape == outputs, f"the sums are not one number for each of {weight.shape[0]} outputs")
+    check(scale.shape == outputs, f"conv2d_int8: there are {scale.numel()} scales and {weight.shape[0]} output channels")
+    return _result(x, weight, bias, residual, numbers[2:5], *numbers[9:])
 
 
-conv2d_int8.register_fake(_empty_levels)
+def _start_levels(
+    out: Tensor, x: Tensor, weight: Tensor, scale: Tensor, x_zero_point: int, bias: Tensor | None, *rest: Any
+) -> None:
+    residual, residual_scale, residual_zero_point, *geometry, relu, out_scale, out_zero_point = rest[:9]
+    floats = (residual_scale, float(residual_zero_point), out_scale, float(out_zero_point))
+    sums = rest[9] if len(rest) > 9 else None
+    _launch(out, (x, weight, scale, sums, bias, residual), geometry, floats, x_zero_point, relu, *rest[10:])
 
 
 def _result(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, geometry: tuple[list[int], list[int], list[int]]
-) -> Tensor:
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, geometry: Sequence[list[int]],
+    tile: list[int] | None = None,
+) -> Tensor:  # fmt: skip
+    if tile is not None:
+        check_tile(tile)
     stride, padding, dilation = geometry
     check(x.dim() == 4 and weight.dim() == 4, "a convolution takes x as [n, c, h, w] and its weight as [k, c, r, s]")
     check(x.dtype == weight.dtype, f"a convolution takes one dtype, not {x.dtype} and {weight.dtype}; convert one")
@@ -304,51 +186,35 @@ def _result(
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
-def _start(
-    x: Tensor,
-    weight: Tensor,
-    scale_and_sums: tuple[Tensor | None, Tensor | None],
-    bias: Tensor | None,
-    residual: Tensor | None,
-    out: Tensor,
-    geometry: tuple[list[int], list[int], list[int]],
-    floats: tuple[float, float, float, float],
-    *,
-    relu: bool,
-    x_zero_point: int = 0,
-    tile: list[int] | None = None,
-) -> None:
+def _launch(
+    out: Tensor, tensors: Sequence[Tensor | None], geometry: Sequence[list[int]], floats: Sequence[float], x_zero_point: int,
+    relu: bool, tile: list[int] | None = None,
+) -> None:  # fmt: skip
+    x, weight, scale, sums, bias, residual = tensors
+    assert x is not None, "a convolution reads something"
+    assert weight is not None, "a convolution has a weight"
     n, k, out_height, out_width = out.shape
     rows = n * out_height * out_width
-    pixels, filters = _flat(x), _flat(weight)
-    scale, sums = scale_and_sums
+    pixels = _flat(x)
     others = (pixels if item is None else item.contiguous() for item in (scale, sums, bias))
-    tensors = (pixels, filters, *others, pixels if residual is None else _flat(residual), out)
+    given = (pixels, _flat(weight), *others, pixels if residual is None else _flat(residual), out)
     numbers = (rows, *x.shape[2:], out_height, out_width, k, *geometry[0], *geometry[1], *geometry[2], *floats, x_zero_point)
-    given = {
+    height, width, depth, warps, stages = tile or usual_tile(rows, k, x.shape[1], x.element_size())
+    # The interpreter multiplies the bits of bfloat16.
+    flags = {"levels": scale is not None, "in_float32": INTERPRETED or x.dtype == torch.float32, "relu": relu}
+    flags |= {
         "shifted": x_zero_point != 0,
         "summed": sums is not None,
         "shifts": bias is not None,
         "adds": residual is not None,
-        "relu": relu,
     }
-    height, width, depth, warps, stages = tile or usual_tile(rows, k, x.shape[1], x.element_size())
-    launch(
-        _tile,
-        -(-rows // height) * -(-k // width),
-        out.device,
-        *tensors,
-        *numbers,
-        **given,
-        **_shape(weight),
-        levels=scale is not None,
-        in_float32=INTERPRETED or x.dtype == torch.float32,  # the interpreter multiplies the bits of bfloat16
-        tile_rows=height,
-        tile_outputs=width,
-        depth=depth,
-        warps=warps,
-        stages=stages,
-    )
+    sizes = {"tile_rows": height, "tile_outputs": width, "depth": depth, **_shape(weight)}
+    programs = -(-rows // height) * -(-k // width)
+    launch(_tile, programs, out.device, *given, *numbers, warps=warps, stages=stages, **flags, **sizes)
+
+
+conv2d = operator("conv2d", conv2d_reference, _empty, _start)
+conv2d_int8 = operator("conv2d_int8", conv2d_int8_reference, _empty_levels, _start_levels)
 
 
 def _flat(value: Tensor) -> Tensor:
@@ -381,15 +247,8 @@ def _variant(dtype: str, channels: int, outputs: int, taps: int, *, adds: bool) 
     pointers = ("x", "weight", "scale", "weight_sums", "bias", "residual", "out")
     sizes = ("rows", "height", "width", "out_height", "out_width", "outputs", "dilation_down", "dilation_across")
     floats = ("residual_scale", "residual_zero_point", "out_scale", "out_zero_point")
-    flags = {
-        "shifted": levels,
-        "summed": levels,
-        "shifts": True,
-        "adds": adds,
-        "relu": True,
-        "levels": levels,
-        "in_float32": False,
-    }
+    flags = {"shifted": levels, "summed": levels, "shifts": True, "adds": adds, "relu": True, "levels": levels}
+    tile = {"tile_rows": height, "tile_outputs": width, "depth": depth, "in_float32": False}
     ones = dict.fromkeys(("stride_down", "stride_across", "padding_down", "padding_across"), 1)
     return Variant(
         name=f"{dtype}, {channels} to {outputs} channels, {taps}x{taps}{', residual' if adds else ''}",
@@ -401,16 +260,7 @@ def _variant(dtype: str, channels: int, outputs: int, taps: int, *, adds: bool) 
             **dict.fromkeys(floats, "fp32"),
             "x_zero_point": "i32",
         },
-        constants={
-            **ones,
-            **flags,
-            "channels": channels,
-            "taps_down": taps,
-            "taps_across": taps,
-            "tile_rows": height,
-            "tile_outputs": width,
-            "depth": depth,
-        },
+        constants={**ones, **flags, **tile, "channels": channels, "taps_down": taps, "taps_across": taps},
         aligned=frozenset({*pointers, "rows", "outputs"}),
         warps=warps,
         stages=stages,
@@ -432,9 +282,9 @@ KERNEL = Kernel(
             run=conv2d_int8,
             reference=conv2d_int8_reference,
             example=_example_levels,
-            bytes_moved=lambda x, weight, scale, x_zero_point, bias, residual, residual_scale, residual_zero_point, *rest: (
+            bytes_moved=lambda x, weight, scale, x_zero_point, bias, residual, *rest: (
                 size_of(x, weight, scale, bias, residual)
-                + _result(x.to("meta"), weight.to("meta"), None, None, rest[:3]).numel()
+                + _result(x.to("meta"), weight.to("meta"), None, None, rest[2:5]).numel()
             ),
         ),
     },

@@ -13,11 +13,13 @@ Roofline: x (and residual) read once, normed (and sum) written once. The program
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ._kernel import Kernel, Operator, Variant
-from ._launch import check, jit, launch, next_power_of_two, operator, runs_by_triton, size_of, tl, wide
+from ._launch import check, jit, launch, next_power_of_two, operator, size_of, tl, wide
 
 __all__ = ["KERNEL", "add_layer_norm", "add_layer_norm_reference", "layer_norm", "layer_norm_reference"]
 
@@ -43,14 +45,9 @@ def add_layer_norm_reference(
 
 @jit
 def _loaded(
-    x: tl.tensor,
-    residual: tl.tensor,
-    lanes: tl.tensor,
-    features: tl.tensor,
-    x_stride: tl.tensor,
-    residual_stride: tl.tensor,
+    x: tl.tensor, residual: tl.tensor, lanes: tl.tensor, features: tl.tensor, x_stride: tl.tensor, residual_stride: tl.tensor,
     adds: tl.constexpr,
-) -> tl.tensor:
+) -> tl.tensor:  # fmt: skip
     mask = lanes < features
     far = lanes.to(tl.int64)
     values = tl.load(x + far * x_stride, mask=mask, other=0.0).to(tl.float32)
@@ -62,24 +59,11 @@ def _loaded(
 
 @jit
 def _row(
-    x: tl.tensor,
-    residual: tl.tensor,
-    weight: tl.tensor,
-    bias: tl.tensor,
-    normed: tl.tensor,
-    total: tl.tensor,
-    features: tl.tensor,
-    x_row_stride: tl.tensor,
-    x_stride: tl.tensor,
-    residual_row_stride: tl.tensor,
-    residual_stride: tl.tensor,
-    eps: tl.tensor,
-    adds: tl.constexpr,
-    scales: tl.constexpr,
-    shifts: tl.constexpr,
-    block: tl.constexpr,
-    blocks: tl.constexpr,
-) -> None:
+    x: tl.tensor, residual: tl.tensor, weight: tl.tensor, bias: tl.tensor, normed: tl.tensor, total: tl.tensor,
+    features: tl.tensor, x_row_stride: tl.tensor, x_stride: tl.tensor, residual_row_stride: tl.tensor,
+    residual_stride: tl.tensor, eps: tl.tensor, adds: tl.constexpr, scales: tl.constexpr, shifts: tl.constexpr,
+    block: tl.constexpr, blocks: tl.constexpr,
+) -> None:  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     x += row * x_row_stride
     residual += row * residual_row_stride
@@ -112,34 +96,9 @@ def _row(
             tl.store(total + row * features + more, values.to(total.dtype.element_ty), mask=mask)
 
 
-@operator("layer_norm")
-def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the last dimension; see the top of this file."""
-    normed = _empty(x, weight, bias, eps)
-    if not runs_by_triton(x, *_given(weight, bias)):
-        return layer_norm_reference(x, weight, bias, eps)
-    _start(x, None, weight, bias, eps, normed, None)
-    return normed
-
-
 def _empty(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     _check(x, weight, bias)
     return x.new_empty(x.shape)
-
-
-layer_norm.register_fake(_empty)
-
-
-@operator("add_layer_norm")
-def add_layer_norm(
-    x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor]:
-    """The layer norm of x + residual, and that sum; see the top of this file."""
-    normed, total = _empty_pair(x, residual, weight, bias, eps)
-    if not runs_by_triton(x, residual, *_given(weight, bias)):
-        return add_layer_norm_reference(x, residual, weight, bias, eps)
-    _start(x, residual, weight, bias, eps, normed, total)
-    return normed, total
 
 
 def _empty_pair(x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
@@ -147,9 +106,6 @@ def _empty_pair(x: Tensor, residual: Tensor, weight: Tensor | None, bias: Tensor
     check(x.shape == residual.shape, f"add_layer_norm takes equal shapes, not {list(x.shape)} and {list(residual.shape)}")
     check(x.dtype == residual.dtype, f"add_layer_norm takes one dtype, not {x.dtype} and {residual.dtype}; convert one")
     return x.new_empty(x.shape), x.new_empty(x.shape)
-
-
-add_layer_norm.register_fake(_empty_pair)
 
 
 def _check(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
@@ -160,29 +116,20 @@ def _check(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> None:
             check(item.shape == x.shape[-1:], f"layer_norm: the {name} has the shape {list(item.shape)}, not {[x.shape[-1]]}")
 
 
-def _given(*tensors: Tensor | None) -> list[Tensor]:
-    return [item for item in tensors if item is not None]
-
-
-def _start(
-    x: Tensor,
-    residual: Tensor | None,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-    normed: Tensor,
-    total: Tensor | None,
-) -> None:
+def _start(out: Tensor | tuple[Tensor, Tensor], x: Tensor, *given: Any) -> None:
+    """`given` are the residual, where there is one and so two results, the weight, the bias and eps."""
     if x.numel() == 0:
         return
+    normed, total = out if isinstance(out, tuple) else (out, out)
+    residual, weight, bias, eps = (None,) * (4 - len(given)) + given
     features = x.shape[-1]
     rows = x.reshape(-1, features)
     others = rows if residual is None else residual.reshape(-1, features)
     affine = (rows if item is None else item.contiguous() for item in (weight, bias))
-    tensors = (rows, others, *affine, normed, normed if total is None else total)
+    tensors = (rows, others, *affine, normed, total)
     numbers = (features, *rows.stride(), *others.stride(), eps)
-    given = {"adds": residual is not None, "scales": weight is not None, "shifts": bias is not None}
-    launch(_row, rows.shape[0], x.device, *tensors, *numbers, **given, **_blocks(features), warps=_warps(features))
+    flags = {"adds": residual is not None, "scales": weight is not None, "shifts": bias is not None}
+    launch(_row, rows.shape[0], x.device, *tensors, *numbers, **flags, **_blocks(features), warps=_warps(features))
 
 
 def _blocks(features: int) -> dict[str, int]:
@@ -193,6 +140,10 @@ def _blocks(features: int) -> dict[str, int]:
 def _warps(features: int) -> int:
     """Sixteen values or so in each thread's registers."""
     return min(16, max(1, next_power_of_two(features) // 512))
+
+
+layer_norm = operator("layer_norm", layer_norm_reference, _empty, _start)
+add_layer_norm = operator("add_layer_norm", add_layer_norm_reference, _empty_pair, _start)
 
 
 def _example(device: str) -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
@@ -209,9 +160,7 @@ def _variant(dtype: str, features: int, *, adds: bool) -> Variant:
         program=_row,
         types={
             **{name: f"*{'fp32' if name in ('weight', 'bias') else dtype}" for name in pointers},
-            "features": "i32",
-            "x_row_stride": "i32",
-            "residual_row_stride": "i32",
+            **dict.fromkeys(("features", "x_row_stride", "residual_row_stride"), "i32"),
             "eps": "fp32",
         },
         constants={"x_stride": 1, "residual_stride": 1, "adds": adds, "scales": True, "shifts": True, **_blocks(features)},

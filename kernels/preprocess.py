@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ._kernel import Kernel, Operator, Variant
-from ._launch import check, jit, launch, operator, runs_by_triton, size_of, tl
+from ._launch import check, jit, launch, operator, size_of, tl
 
 __all__ = ["KERNEL", "preprocess", "preprocess_reference"]
 
@@ -30,18 +30,9 @@ _RADIUS = {"bilinear": 1.0, "bicubic": 2.0}
 
 
 def preprocess_reference(
-    pixels: Tensor,
-    offsets: Tensor,
-    heights: Tensor,
-    widths: Tensor,
-    resize: list[int],
-    crop: list[int],
-    interpolation: str,
-    rounded: bool,
-    mean: list[float],
-    std: list[float],
-    dtype: torch.dtype,
-) -> Tensor:
+    pixels: Tensor, offsets: Tensor, heights: Tensor, widths: Tensor, resize: list[int], crop: list[int], interpolation: str,
+    rounded: bool, mean: list[float], std: list[float], dtype: torch.dtype,
+) -> Tensor:  # fmt: skip
     """The same in plain torch, image by image, in float32, or float64 for float64."""
     exact = torch.float64 if dtype == torch.float64 else torch.float32
     out = torch.full((len(offsets), 3, *crop), float("nan"), dtype=exact, device=pixels.device)
@@ -90,28 +81,11 @@ def _start_of_crop(excess: tl.tensor) -> tl.tensor:
 
 @jit
 def _tile(
-    pixels: tl.tensor,
-    offsets: tl.tensor,
-    heights: tl.tensor,
-    widths: tl.tensor,
-    out: tl.tensor,
-    size: tl.tensor,
-    resize_height: tl.tensor,
-    resize_width: tl.tensor,
-    crop_height: tl.tensor,
-    crop_width: tl.tensor,
-    red_shift: tl.tensor,
-    green_shift: tl.tensor,
-    blue_shift: tl.tensor,
-    red_gain: tl.tensor,
-    green_gain: tl.tensor,
-    blue_gain: tl.tensor,
-    sides: tl.constexpr,
-    radius: tl.constexpr,
-    rounded: tl.constexpr,
-    tall: tl.constexpr,
-    across: tl.constexpr,
-) -> None:
+    pixels: tl.tensor, offsets: tl.tensor, heights: tl.tensor, widths: tl.tensor, out: tl.tensor, size: tl.tensor,
+    resize_height: tl.tensor, resize_width: tl.tensor, crop_height: tl.tensor, crop_width: tl.tensor, red_shift: tl.tensor,
+    green_shift: tl.tensor, blue_shift: tl.tensor, red_gain: tl.tensor, green_gain: tl.tensor, blue_gain: tl.tensor,
+    sides: tl.constexpr, radius: tl.constexpr, rounded: tl.constexpr, tall: tl.constexpr, across: tl.constexpr,
+) -> None:  # fmt: skip
     tiles_across = tl.cdiv(crop_width, across)
     tiles = tiles_across * tl.cdiv(crop_height, tall)
     image = tl.program_id(0) // tiles
@@ -198,56 +172,14 @@ def _level(value: tl.tensor, valid: tl.tensor, rounded: tl.constexpr) -> tl.tens
     return tl.where(valid, value, float("nan"))
 
 
-@operator("preprocess")
-def preprocess(
-    pixels: Tensor,
-    offsets: Tensor,
-    heights: Tensor,
-    widths: Tensor,
-    resize: list[int],
-    crop: list[int],
-    interpolation: str,
-    rounded: bool,
-    mean: list[float],
-    std: list[float],
-    dtype: torch.dtype,
-) -> Tensor:
-    """A batch of a model's input out of images of any size; see the top of this file."""
-    out = _empty(pixels, offsets, heights, widths, resize, crop, interpolation, rounded, mean, std, dtype)
-    if not runs_by_triton(pixels, out):
-        same = (pixels, offsets, heights, widths, resize, crop, interpolation, rounded, mean, std, dtype)
-        return out.copy_(preprocess_reference(*same))
-    tiles = -(-crop[0] // _TALL) * -(-crop[1] // _ACROSS)
-    # (v / 255 - mean) / std as one subtraction from small whole numbers, where nothing is lost, and one product.
-    numbers = [value * 255 for value in mean] + [1 / (255 * value) for value in std]
-    tensors = [item.contiguous() for item in (pixels, offsets, heights, widths)]
-    sizes = (pixels.numel(), resize[0] if resize else 0, resize[-1] if resize else 0, *crop)
-    given = {"sides": len(resize), "rounded": rounded, "tall": _TALL, "across": _ACROSS}
-    arguments = (*tensors, out, *sizes, *numbers)
-    launch(_tile, offsets.shape[0] * tiles, out.device, *arguments, radius=_RADIUS[interpolation], **given)
-    return out
-
-
-def _empty(
-    pixels: Tensor,
-    offsets: Tensor,
-    heights: Tensor,
-    widths: Tensor,
-    resize: list[int],
-    crop: list[int],
-    interpolation: str,
-    rounded: bool,
-    mean: list[float],
-    std: list[float],
-    dtype: torch.dtype,
-) -> Tensor:
+def _empty(pixels: Tensor, offsets: Tensor, heights: Tensor, widths: Tensor, *numbers: Any) -> Tensor:
+    resize, crop, interpolation, _, mean, std, dtype = numbers
     check(pixels.dtype == torch.uint8 and pixels.dim() == 1, "preprocess takes pixels as uint8 [bytes], all images in one")
     for name, item in (("offsets", offsets), ("heights", heights), ("widths", widths)):
         check(item.dtype == torch.int64 and item.dim() == 1, f"preprocess takes {name} as int64 [images]")
         check(item.shape == offsets.shape, f"preprocess: there are {item.shape[0]} {name} and {offsets.shape[0]} offsets")
-    check(
-        len(resize) <= 2 and all(side > 0 for side in resize), f"a resize is [], [short side] or [height, width], not {resize}"
-    )
+    whole = len(resize) <= 2 and all(side > 0 for side in resize)
+    check(whole, f"a resize is [], [short side] or [height, width], not {resize}")
     check(len(crop) == 2 and all(side > 0 for side in crop), f"a crop is [height, width], not {crop}")
     check(interpolation in _RADIUS, f"preprocess resizes by {' or '.join(_RADIUS)}, not {interpolation!r}")
     check(len(mean) == 3 and len(std) == 3 and all(std), "mean and std are three numbers each, and no std is zero")
@@ -256,7 +188,19 @@ def _empty(
     return torch.empty(shape, dtype=dtype, device=pixels.device, memory_format=torch.channels_last)
 
 
-preprocess.register_fake(_empty)
+def _start(out: Tensor, pixels: Tensor, offsets: Tensor, heights: Tensor, widths: Tensor, *numbers: Any) -> None:
+    resize, crop, interpolation, rounded, mean, std, _ = numbers
+    tiles = -(-crop[0] // _TALL) * -(-crop[1] // _ACROSS)
+    # (v / 255 - mean) / std as one subtraction from small whole numbers, where nothing is lost, and one product.
+    factors = [value * 255 for value in mean] + [1 / (255 * value) for value in std]
+    tensors = [item.contiguous() for item in (pixels, offsets, heights, widths)]
+    sizes = (pixels.numel(), resize[0] if resize else 0, resize[-1] if resize else 0, *crop)
+    given = {"sides": len(resize), "rounded": rounded, "tall": _TALL, "across": _ACROSS}
+    arguments = (*tensors, out, *sizes, *factors)
+    launch(_tile, offsets.shape[0] * tiles, out.device, *arguments, radius=_RADIUS[interpolation], **given)
+
+
+preprocess = operator("preprocess", preprocess_reference, _empty, _start)
 
 
 def _example(device: str) -> tuple[Any, ...]:
@@ -271,17 +215,11 @@ def _example(device: str) -> tuple[Any, ...]:
 def _variant(interpolation: str) -> Variant:
     integers = ("resize_height", "resize_width", "crop_height", "crop_width")
     floats = ("red_shift", "green_shift", "blue_shift", "red_gain", "green_gain", "blue_gain")
+    types = {"pixels": "*u8", "out": "*bf16", **dict.fromkeys(("offsets", "heights", "widths"), "*i64")}
     return Variant(
         name=f"{interpolation}, short side, rounded, bf16",
         program=_tile,
-        types={
-            "pixels": "*u8",
-            **dict.fromkeys(("offsets", "heights", "widths"), "*i64"),
-            "out": "*bf16",
-            "size": "i32",
-            **dict.fromkeys(integers, "i32"),
-            **dict.fromkeys(floats, "fp32"),
-        },
+        types={**types, **dict.fromkeys(("size", *integers), "i32"), **dict.fromkeys(floats, "fp32")},
         constants={"sides": 1, "radius": _RADIUS[interpolation], "rounded": True, "tall": _TALL, "across": _ACROSS},
         aligned=frozenset({"pixels", "offsets", "heights", "widths", "out", *integers}),
     )
@@ -294,8 +232,8 @@ KERNEL = Kernel(
             run=preprocess,
             reference=preprocess_reference,
             example=_example,
-            bytes_moved=lambda pixels, offsets, heights, widths, resize, crop, interpolation, rounded, mean, std, dtype: (
-                size_of(pixels, offsets, heights, widths) + 3 * offsets.shape[0] * crop[0] * crop[1] * dtype.itemsize
+            bytes_moved=lambda pixels, offsets, heights, widths, resize, crop, *rest: (
+                size_of(pixels, offsets, heights, widths) + 3 * offsets.shape[0] * crop[0] * crop[1] * rest[-1].itemsize
             ),
         )
     },

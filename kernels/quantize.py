@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ._kernel import Kernel, Operator, Variant
-from ._launch import check, jit, laid_out_as, launch, operator, runs_by_triton, size_of, tl, wide
+from ._launch import check, jit, laid_out_as, launch, operator, size_of, tl, wide
 from ._levels import from_levels, limits, to_levels, to_levels_reference
 
 __all__ = ["KERNEL", "dequantize", "dequantize_reference", "quantize", "quantize_reference"]
@@ -48,21 +48,10 @@ def _per_channel(value: Tensor, x: Tensor, axis: int) -> Tensor:
 
 @jit
 def _stretch(
-    x: tl.tensor,
-    scale: tl.tensor,
-    zero_point: tl.tensor,
-    out: tl.tensor,
-    count: tl.tensor,
-    channels: tl.tensor,
-    channel_stride: tl.tensor,
-    to: tl.constexpr,
-    least: tl.constexpr,
-    most: tl.constexpr,
-    per_channel: tl.constexpr,
-    shifts: tl.constexpr,
-    narrow: tl.constexpr,
-    block: tl.constexpr,
-) -> None:
+    x: tl.tensor, scale: tl.tensor, zero_point: tl.tensor, out: tl.tensor, count: tl.tensor, channels: tl.tensor,
+    channel_stride: tl.tensor, to: tl.constexpr, least: tl.constexpr, most: tl.constexpr, per_channel: tl.constexpr,
+    shifts: tl.constexpr, narrow: tl.constexpr, block: tl.constexpr,
+) -> None:  # fmt: skip
     number = tl.program_id(0)
     if not narrow:
         number = number.to(tl.int64)
@@ -80,16 +69,6 @@ def _stretch(
     tl.store(out + lanes, result.to(out.dtype.element_ty), mask=mask)
 
 
-@operator("quantize")
-def quantize(x: Tensor, scale: Tensor, zero_point: Tensor | None, axis: int, dtype: torch.dtype) -> Tensor:
-    """The levels of x; see the top of this file."""
-    out = _empty_levels(x, scale, zero_point, axis, dtype)
-    if not runs_by_triton(x, scale):
-        return out.copy_(quantize_reference(x, scale, zero_point, axis, dtype))
-    _start(x, scale, zero_point, axis, out, levels=dtype, to=True)
-    return out
-
-
 def _empty_levels(x: Tensor, scale: Tensor, zero_point: Tensor | None, axis: int, dtype: torch.dtype) -> Tensor:
     check(x.is_floating_point(), f"quantize takes floats, not {x.dtype}")
     limits(dtype)
@@ -97,27 +76,11 @@ def _empty_levels(x: Tensor, scale: Tensor, zero_point: Tensor | None, axis: int
     return torch.empty_like(x, dtype=dtype)
 
 
-quantize.register_fake(_empty_levels)
-
-
-@operator("dequantize")
-def dequantize(levels: Tensor, scale: Tensor, zero_point: Tensor | None, axis: int, dtype: torch.dtype) -> Tensor:
-    """(levels - zero_point) * scale; see the top of this file."""
-    out = _empty_floats(levels, scale, zero_point, axis, dtype)
-    if not runs_by_triton(levels, scale, out):
-        return out.copy_(dequantize_reference(levels, scale, zero_point, axis, dtype))
-    _start(levels, scale, zero_point, axis, out, levels=levels.dtype, to=False)
-    return out
-
-
 def _empty_floats(levels: Tensor, scale: Tensor, zero_point: Tensor | None, axis: int, dtype: torch.dtype) -> Tensor:
     limits(levels.dtype)
     check(dtype.is_floating_point, f"dequantize gives floats, not {dtype}")
     _check(levels, scale, zero_point, axis)
     return torch.empty_like(levels, dtype=dtype)
-
-
-dequantize.register_fake(_empty_floats)
 
 
 def _check(x: Tensor, scale: Tensor, zero_point: Tensor | None, axis: int) -> None:
@@ -131,9 +94,9 @@ def _check(x: Tensor, scale: Tensor, zero_point: Tensor | None, axis: int) -> No
         check(zero_point.shape == scale.shape, f"zero points are shaped {list(zero_point.shape)}, scales {list(scale.shape)}")
 
 
-def _start(
-    x: Tensor, scale: Tensor, zero_point: Tensor | None, axis: int, out: Tensor, *, levels: torch.dtype, to: bool
-) -> None:
+def _start(out: Tensor, x: Tensor, scale: Tensor, zero_point: Tensor | None, axis: int, dtype: torch.dtype) -> None:
+    to = x.is_floating_point()
+    levels = dtype if to else x.dtype
     least, most = limits(levels)
     count = out.numel()
     per_channel = scale.numel() != 1
@@ -142,6 +105,10 @@ def _start(
     arguments = (laid_out_as(x, out), scale.contiguous(), zero_points, out, count, channels, stride)
     given = {"to": to, "per_channel": per_channel, "shifts": zero_point is not None, "narrow": count + _BLOCK < 2**31}
     launch(_stretch, -(-count // _BLOCK), out.device, *arguments, **given, least=least, most=most, block=_BLOCK)
+
+
+quantize = operator("quantize", quantize_reference, _empty_levels, _start)
+dequantize = operator("dequantize", dequantize_reference, _empty_floats, _start)
 
 
 def _example(device: str) -> tuple[Tensor, Tensor, Tensor, int, torch.dtype]:
@@ -156,28 +123,14 @@ def _example_levels(device: str) -> tuple[Tensor, Tensor, Tensor, int, torch.dty
 
 
 def _variant(source: str, target: str, *, per_channel: bool) -> Variant:
+    pointers = {"x": f"*{source}", "scale": "*fp32", "zero_point": "*i32", "out": f"*{target}"}
+    sizes = {"channel_stride": 1, "least": -128, "most": 127, "block": _BLOCK}
     return Variant(
         name=f"{source} to {target}, {'channels last, a scale each' if per_channel else 'one scale'}",
         program=_stretch,
-        types={
-            "x": f"*{source}",
-            "scale": "*fp32",
-            "zero_point": "*i32",
-            "out": f"*{target}",
-            "count": "i32",
-            "channels": "i32",
-        },
-        constants={
-            "channel_stride": 1,
-            "to": target == "i8",
-            "least": -128,
-            "most": 127,
-            "per_channel": per_channel,
-            "shifts": True,
-            "narrow": True,
-            "block": _BLOCK,
-        },
-        aligned=frozenset({"x", "scale", "zero_point", "out", "count", "channels"}),
+        types={**pointers, "count": "i32", "channels": "i32"},
+        constants={**sizes, "to": target == "i8", "per_channel": per_channel, "shifts": True, "narrow": True},
+        aligned=frozenset({*pointers, "count", "channels"}),
     )
 
 

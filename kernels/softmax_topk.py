@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ._kernel import Kernel, Operator, Variant
-from ._launch import check, jit, launch, next_power_of_two, operator, runs_by_triton, size_of, tl, wide
+from ._launch import check, jit, launch, next_power_of_two, operator, size_of, tl, wide
 
 __all__ = ["KERNEL", "softmax_topk", "softmax_topk_reference"]
 
@@ -43,16 +43,9 @@ def _sortable(scores: tl.tensor, classes: tl.tensor) -> tl.tensor:
 
 @jit
 def _row(
-    scores: tl.tensor,
-    probabilities: tl.tensor,
-    best: tl.tensor,
-    classes: tl.tensor,
-    row_stride: tl.tensor,
-    class_stride: tl.tensor,
-    k: tl.constexpr,
-    block: tl.constexpr,
-    blocks: tl.constexpr,
-) -> None:
+    scores: tl.tensor, probabilities: tl.tensor, best: tl.tensor, classes: tl.tensor, row_stride: tl.tensor,
+    class_stride: tl.tensor, k: tl.constexpr, block: tl.constexpr, blocks: tl.constexpr,
+) -> None:  # fmt: skip
     least: tl.constexpr = -9223372036854775807  # below every key
     row = tl.program_id(0).to(tl.int64)
     line = scores + row * row_stride
@@ -85,17 +78,12 @@ def _row(
         last = chosen
 
 
-@operator("softmax_topk")
-def softmax_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest softmax probabilities of each row and their classes; see the top of this file."""
-    probabilities, best = _empty(scores, k)
-    if not runs_by_triton(scores):
-        return softmax_topk_reference(scores, k)
+def _start(out: tuple[Tensor, Tensor], scores: Tensor, k: int) -> None:
     rows, classes = scores.shape
     if k:
-        arguments = (scores, probabilities, best, classes, *scores.stride())
-        launch(_row, rows, scores.device, *arguments, k=k, **_blocks(classes), warps=_warps(classes))
-    return probabilities, best
+        launch(
+            _row, rows, scores.device, scores, *out, classes, *scores.stride(), k=k, **_blocks(classes), warps=_warps(classes)
+        )
 
 
 def _empty(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -108,7 +96,7 @@ def _empty(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return scores.new_empty((rows, k), dtype=dtype), scores.new_empty((rows, k), dtype=torch.int64)
 
 
-softmax_topk.register_fake(_empty)
+softmax_topk = operator("softmax_topk", softmax_topk_reference, _empty, _start)
 
 
 def _blocks(classes: int) -> dict[str, int]:
@@ -128,13 +116,7 @@ def _variant(dtype: str, classes: int, k: int) -> Variant:
     return Variant(
         name=f"{dtype}, {classes} classes, k = {k}",
         program=_row,
-        types={
-            "scores": f"*{dtype}",
-            "probabilities": "*fp32",
-            "best": "*i64",
-            "classes": "i32",
-            "row_stride": "i32",
-        },
+        types={"scores": f"*{dtype}", "probabilities": "*fp32", "best": "*i64", "classes": "i32", "row_stride": "i32"},
         constants={"class_stride": 1, "k": k, **_blocks(classes)},
         aligned=frozenset({"scores", "probabilities", "best"}),
         warps=_warps(classes),

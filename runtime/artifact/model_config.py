@@ -172,10 +172,7 @@ def check_config(config: ModelConfig, signature: Signature, *, name: str, where:
         wrong.append(f"the name is {config.name!r}, the folder is {name!r}")
     if config.max_batch_size < 1:
         wrong.append("max_batch_size must be at least 1, for the model takes batches")
-    for side, tensors, specs in (
-        ("input", config.inputs, signature.inputs),
-        ("output", config.outputs, signature.outputs),
-    ):
+    for side, tensors, specs in (("input", config.inputs, signature.inputs), ("output", config.outputs, signature.outputs)):
         declared, actual = {tensor.name: tensor for tensor in tensors}, {spec.name: spec for spec in specs}
         wrong += [
             f"{side} {extra!r} does not exist; the model has {', '.join(actual)}" for extra in declared if extra not in actual
@@ -209,8 +206,5 @@ def _tensor(message: Any, schema: Any, where: str) -> ConfigTensor:
         raise ArtifactError(f"{where}: tensor {message.name!r} has data type TYPE_{kind}, which no model of Headrace's has")
     shape = message.reshape.shape if message.HasField("reshape") else message.dims
     return ConfigTensor(
-        name=message.name,
-        datatype=datatype,
-        shape=tuple(shape),
-        label_filename=getattr(message, "label_filename", ""),
+        name=message.name, datatype=datatype, shape=tuple(shape), label_filename=getattr(message, "label_filename", "")
     )

@@ -20,10 +20,9 @@ from ...specs import BF16, FP8, FP16, INT8, Precision
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from ..base.passes import PassRecord
+    from ..base.passes import Pass, PassRecord
     from ..base.session import Session, Target
     from ..capture.capture import CapturedGraph
-    from ..lowering import LoweringPass
     from ..lowering.portable import PortableGraph
 
     Records = list[PassRecord] | None
@@ -139,7 +138,7 @@ def unsupported(backend: Backend, target: Target) -> str | None:
 
 
 def lowered(
-    graph: CapturedGraph, passes: Sequence[LoweringPass], backend: Backend, target: Target, records: Records
+    graph: CapturedGraph, passes: Sequence[Pass], backend: Backend, target: Target, records: Records
 ) -> ExportedProgram:
     """The program after the passes that a target of this backend asks for, whose records are added to `records`."""
     from ..passes import run_passes

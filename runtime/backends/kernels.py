@@ -111,13 +111,7 @@ class KernelsBackend:
         except Exception as error:
             raise BackendError(f"the kernels cannot be put into this graph: {first_line(error)}") from error
         sites = [item.to_json() for item in measured]
-        return program, {
-            "format": _FORMAT,
-            "batch": rows,
-            "device": _device_name(target),
-            "integer": integer,
-            "sites": sites,
-        }
+        return program, {"format": _FORMAT, "batch": rows, "device": _device_name(target), "integer": integer, "sites": sites}
 
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
         if why := self.supports(target):

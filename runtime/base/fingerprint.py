@@ -20,11 +20,7 @@ _FLAGS = (
 )  # fmt: skip
 
 # One library may come under several distributions; the first that is installed counts.
-_LIBRARIES = {
-    "torch": ("torch",),
-    "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
-    "openvino": ("openvino",),
-}
+_LIBRARIES = {"torch": ("torch",), "onnxruntime": ("onnxruntime", "onnxruntime-gpu"), "openvino": ("openvino",)}
 
 
 def fingerprint() -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 PASSES = (
@@ -10,6 +11,24 @@ PASSES = (
     *("half_precision", "fp8", "channels_last", "int8", "kernels"),
 )
 """Every pass, in the order in which they run: those that hold in exact arithmetic, then those that a target asks for."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One of `PASSES`. `rewrite` takes an ExportedProgram and gives another, or the very same where there is nothing to change;
+    the one that it takes, and its tensors, stay as they are."""
+
+    name: str
+    rewrite: Callable[[Any], Any] = field(repr=False)
+
+    @property
+    def order(self) -> int:
+        return PASSES.index(self.name)
+
+    def apply(self, captured: Any) -> Any:
+        """The CapturedGraph with its program rewritten, or `captured` itself."""
+        program = self.rewrite(captured.program)
+        return captured if program is captured.program else replace(captured, program=program)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,4 +51,4 @@ class PassRecord:
         return cls(name=name, status="applied", why=f"for {target}, which the plan's parity gate judges")
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "status": self.status, "difference": self.difference, "why": self.why}
+        return asdict(self)

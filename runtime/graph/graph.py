@@ -303,12 +303,7 @@ class Graph:
         return Compiler(self.config, self._judging, self._preprocessing, self._journal)
 
     def _ready(
-        self,
-        inputs: Sequence[torch.Tensor],
-        progress: Progress | None,
-        *,
-        ahead: bool = False,
-        why: str | None = None,
+        self, inputs: Sequence[torch.Tensor], progress: Progress | None, *, ahead: bool = False, why: str | None = None
     ) -> Compiled:
         key = kinds_of(inputs)
         compiled = self._kept.get(key)
@@ -335,12 +330,7 @@ class Graph:
         return reason or "nothing was kept"
 
     def _compile(
-        self,
-        inputs: Sequence[torch.Tensor],
-        progress: Progress | None,
-        ahead: bool,
-        stale: Compiled | None,
-        why: str,
+        self, inputs: Sequence[torch.Tensor], progress: Progress | None, ahead: bool, stale: Compiled | None, why: str
     ) -> Compiled:
         modules, compiler = _modules(self), self._compiler()
         if self._journal.level:

@@ -18,8 +18,8 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 
 from ...errors import BackendError
+from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
-from . import LoweringPass
 
 __all__ = ["FP8", "in_fp8"]
 
@@ -63,7 +63,7 @@ def in_fp8(program: ExportedProgram) -> ExportedProgram:
     return editor.finish()
 
 
-FP8 = LoweringPass("fp8", in_fp8)
+FP8 = Pass("fp8", in_fp8)
 
 
 def _layers(editor: ProgramEditor) -> list[Node]:

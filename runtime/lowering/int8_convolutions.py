@@ -22,8 +22,8 @@ from torch.fx import Node
 from ...errors import BackendError
 from ...specs import INT8, Precision
 from ..base.calibration import Calibration, Observer, layers_in_floats
+from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
-from . import LoweringPass
 from .kernel_sites import CONVOLUTIONS, Site, find_sites
 
 __all__ = ["in_int8", "int8_convolutions", "stored_layers"]
@@ -47,9 +47,9 @@ def stored_layers(program: ExportedProgram) -> dict[str, Layer]:
     return found
 
 
-def int8_convolutions(layers: Mapping[str, Layer], calibration: Calibration, precision: Precision) -> LoweringPass:
+def int8_convolutions(layers: Mapping[str, Layer], calibration: Calibration, precision: Precision) -> Pass:
     """The pass `in_int8`."""
-    return LoweringPass("int8", lambda program: in_int8(program, layers, calibration, precision))
+    return Pass("int8", lambda program: in_int8(program, layers, calibration, precision))
 
 
 def in_int8(

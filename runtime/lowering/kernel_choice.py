@@ -19,8 +19,8 @@ from torch.fx import Node
 
 from ...kernels._tiles import fitting_tiles
 from ..base.numerics import largest_difference
+from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
-from . import LoweringPass
 from .kernel_sites import Site, find_sites, put_kernels
 
 __all__ = ["Contender", "Measured", "Timer", "faster_kernels", "with_faster_kernels"]
@@ -122,7 +122,7 @@ def with_faster_kernels(
     return editor.finish() if chosen else program, record
 
 
-def faster_kernels(inputs: Sequence[torch.Tensor], timer: Timer, *, seconds: float, measured: list[Measured]) -> LoweringPass:
+def faster_kernels(inputs: Sequence[torch.Tensor], timer: Timer, *, seconds: float, measured: list[Measured]) -> Pass:
     """The pass `with_faster_kernels`, which adds what it measured to `measured`."""
 
     def rewrite(program: ExportedProgram) -> ExportedProgram:
@@ -130,7 +130,7 @@ def faster_kernels(inputs: Sequence[torch.Tensor], timer: Timer, *, seconds: flo
         measured.extend(found)
         return program
 
-    return LoweringPass("kernels", rewrite)
+    return Pass("kernels", rewrite)
 
 
 def _counted(item: Measured, chosen: int) -> Measured:
@@ -228,12 +228,7 @@ class _Autotuner:
         return json.dumps([[self.layouts[node] for node in site.inputs[:2] if node is not None], numbers])
 
     def _contender(
-        self,
-        site: Site,
-        values: Sequence[torch.Tensor | None],
-        *,
-        operator: str = "torch",
-        tile: list[int] | None = None,
+        self, site: Site, values: Sequence[torch.Tensor | None], *, operator: str = "torch", tile: list[int] | None = None
     ) -> Contender:
         def run() -> Sequence[torch.Tensor]:
             return site.by_torch(*values) if operator == "torch" else site.by_kernel(*values, tile=tile)

@@ -10,8 +10,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
-from . import LoweringPass
 
 _aten = torch.ops.aten
 _CONVOLUTIONS = (_aten.conv2d.default, _aten.conv2d.padding)
@@ -46,7 +46,7 @@ def channels_last(program: ExportedProgram) -> ExportedProgram:
     return editor.finish()
 
 
-CHANNELS_LAST = LoweringPass("channels_last", channels_last)
+CHANNELS_LAST = Pass("channels_last", channels_last)
 
 
 def _is_image(node: Node) -> bool:

@@ -17,9 +17,9 @@ from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
 
+from ..base.passes import Pass
 from ..base.silence import silence
 from ..capture.rewrite import ProgramEditor
-from . import LoweringPass
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -52,9 +52,9 @@ _GRID = {"grid_sampler": 1, "grid_sampler_2d": 1, "grid_sampler_3d": 1}  # which
 _WHOLE = _names("floor ceil round trunc frac floor_divide fmod remainder bucketize searchsorted")
 
 
-def half_precision(dtype: str) -> LoweringPass:
+def half_precision(dtype: str) -> Pass:
     """The pass to "bf16" or "fp16"; to "fp32" it changes nothing."""
-    return LoweringPass("half_precision", lambda program: in_precision(program, dtype))
+    return Pass("half_precision", lambda program: in_precision(program, dtype))
 
 
 def in_precision(program: ExportedProgram, precision: str) -> ExportedProgram:

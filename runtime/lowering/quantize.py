@@ -77,11 +77,7 @@ def write_int8(directory: Path, calibration: Calibration, precision: Precision =
 
 
 def write_portable(
-    graph: CapturedGraph | PortableGraph,
-    directory: Path,
-    backend: str,
-    precision: Precision,
-    records: list[PassRecord] | None,
+    graph: CapturedGraph | PortableGraph, directory: Path, backend: str, precision: Precision, records: list[PassRecord] | None
 ) -> list[str]:
     """Write the portable graph, quantized where the precision is int8, and return the names of the files to open.
 

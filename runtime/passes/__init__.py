@@ -1,7 +1,7 @@
 """Pure rewrites of a captured graph: one pass, one file, found by its file name, proved after it ran.
 
-Each module here has one module-level `PASS`. A pass returns a new graph, or the very same object where it changed nothing.
-It must hold in exact arithmetic: it is proved by applying it to a float64 copy of the graph and comparing the results.
+Each module here has one module-level `PASS`. It must hold in exact arithmetic: it is proved by applying it to a float64 copy of
+the graph and comparing the results.
 Passes that a target asks for (`lowering`) run by the same runner. They round, so the plan's parity gate is their proof.
 """
 
@@ -12,32 +12,17 @@ import importlib
 import pkgutil
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 
 from ...errors import BackendError
 from ..base.numerics import fresh_rows, largest_difference
-from ..base.passes import PassRecord
+from ..base.passes import Pass, PassRecord
 from ..capture.capture import CapturedGraph
 from ..capture.programs import in_float64, runnable
 
 _EXACT = 1e-9
 _ROWS = 3
-
-
-class Pass(Protocol):
-    """`order` sorts passes; lower runs first."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def order(self) -> int: ...
-
-    def apply(self, captured: CapturedGraph) -> CapturedGraph:
-        """The rewritten graph, or `captured` itself. Never changes its argument or a tensor of it."""
-        ...
 
 
 @functools.cache

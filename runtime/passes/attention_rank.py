@@ -6,14 +6,14 @@ products with the scores between them in memory. Attention treats its leading di
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from ..capture.capture import CapturedGraph
+from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
 
 _aten = torch.ops.aten
@@ -21,19 +21,12 @@ _RANK = 4
 _MASK = 3  # its position in the operator's schema
 
 
-@dataclass(frozen=True)
-class AttentionRank:
-    """The pass."""
-
-    name: str = "attention_rank"
-    order: int = 20
-
-    def apply(self, captured: CapturedGraph) -> CapturedGraph:
-        """A graph in which attention has four dimensions; `captured` itself when it has already."""
-        editor = ProgramEditor(captured.program)
-        calls = [node for node in editor.graph.nodes if node.target is _aten.scaled_dot_product_attention.default]
-        changed = [_reshaped(editor, node) for node in calls]
-        return replace(captured, program=editor.finish()) if any(changed) else captured
+def attention_in_four(program: ExportedProgram) -> ExportedProgram:
+    """The program with attention in four dimensions."""
+    editor = ProgramEditor(program)
+    calls = [node for node in editor.graph.nodes if node.target is _aten.scaled_dot_product_attention.default]
+    changed = [_reshaped(editor, node) for node in calls]
+    return editor.finish() if any(changed) else program
 
 
 def _reshaped(editor: ProgramEditor, node: Node) -> bool:
@@ -90,4 +83,4 @@ def _call(editor: ProgramEditor, target: Any, *args: Any, **kwargs: Any) -> Node
     return node
 
 
-PASS = AttentionRank()
+PASS = Pass("attention_rank", attention_in_four)

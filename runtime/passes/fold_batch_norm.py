@@ -7,31 +7,23 @@ are new tensors, computed in float64, so a weight that two layers share stays wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import torch
+from torch.export import ExportedProgram
 from torch.fx import Node
 
-from ..capture.capture import CapturedGraph
+from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
 from ._affine import AffineLayer, batch_norm_as_affine
 
 _aten = torch.ops.aten
 
 
-@dataclass(frozen=True)
-class FoldBatchNorm:
-    """The pass."""
-
-    name: str = "fold_batch_norm"
-    order: int = 10
-
-    def apply(self, captured: CapturedGraph) -> CapturedGraph:
-        """A graph without the batch normalizations that could be merged; `captured` itself when there are none."""
-        editor = ProgramEditor(captured.program)
-        norms = [node for node in editor.graph.nodes if node.target is _aten.batch_norm.default]
-        folded = sum([_fold(editor, node, index) for index, node in enumerate(norms)])
-        return replace(captured, program=editor.finish()) if folded else captured
+def fold_batch_norm(program: ExportedProgram) -> ExportedProgram:
+    """The program without the batch normalizations that could be merged."""
+    editor = ProgramEditor(program)
+    norms = [node for node in editor.graph.nodes if node.target is _aten.batch_norm.default]
+    folded = sum([_fold(editor, node, index) for index, node in enumerate(norms)])
+    return editor.finish() if folded else program
 
 
 def _fold(editor: ProgramEditor, norm: Node, index: int) -> bool:
@@ -47,4 +39,4 @@ def _fold(editor: ProgramEditor, norm: Node, index: int) -> bool:
     return True
 
 
-PASS = FoldBatchNorm()
+PASS = Pass("fold_batch_norm", fold_batch_norm)

@@ -9,45 +9,38 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from ..capture.capture import CapturedGraph
+from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
 
 _MOST_BYTES = 64 << 20  # of one stored result that is larger than what it was made of
 _MOST_GROWTH = 1.0  # results that are no larger than their sources are always stored
 
 
-@dataclass(frozen=True)
-class FoldConstants:
-    """The pass; it runs first, so that the others see plain weights."""
-
-    name: str = "fold_constants"
-    order: int = 5
-
-    def apply(self, captured: CapturedGraph) -> CapturedGraph:
-        """A graph with stored results; `captured` itself when there is nothing to compute ahead."""
-        editor = ProgramEditor(captured.program)
-        known: dict[Node, Any] = {}
-        sizes: dict[Node, int] = {}  # bytes of the weights and constants that a known value was made of
-        for node in list(editor.graph.nodes):
-            if node.op == "placeholder":
-                value = editor.tensor(node)
-                if value is not None:
-                    known[node], sizes[node] = value, _bytes(value)
-            elif _is_pure(node) and all(source in known for source in node.all_input_nodes):
-                values = _computed(node, known)
-                if values is not None:
-                    known[node] = values
-                    sizes[node] = sum(sizes[source] for source in node.all_input_nodes)
-        number = itertools.count()
-        folded = [_store(editor, node, known, sizes, number) for node in list(known) if node.op == "call_function"]
-        return replace(captured, program=editor.finish()) if any(folded) else captured
+def fold_constants(program: ExportedProgram) -> ExportedProgram:
+    """The program with stored results. This pass runs first, so that the others see plain weights."""
+    editor = ProgramEditor(program)
+    known: dict[Node, Any] = {}
+    sizes: dict[Node, int] = {}  # bytes of the weights and constants that a known value was made of
+    for node in list(editor.graph.nodes):
+        if node.op == "placeholder":
+            value = editor.tensor(node)
+            if value is not None:
+                known[node], sizes[node] = value, _bytes(value)
+        elif _is_pure(node) and all(source in known for source in node.all_input_nodes):
+            values = _computed(node, known)
+            if values is not None:
+                known[node] = values
+                sizes[node] = sum(sizes[source] for source in node.all_input_nodes)
+    number = itertools.count()
+    folded = [_store(editor, node, known, sizes, number) for node in list(known) if node.op == "call_function"]
+    return editor.finish() if any(folded) else program
 
 
 def _store(editor: ProgramEditor, node: Node, known: dict[Node, Any], sizes: dict[Node, int], number: Iterator[int]) -> bool:
@@ -98,4 +91,4 @@ def _bytes(value: torch.Tensor) -> int:
     return value.numel() * value.element_size()
 
 
-PASS = FoldConstants()
+PASS = Pass("fold_constants", fold_constants)

@@ -8,12 +8,11 @@ graph, where every backend fuses it with the conversion to floats.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import torch
+from torch.export import ExportedProgram
 from torch.fx import Node
 
-from ..capture.capture import CapturedGraph
+from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
 from ._affine import AffineLayer
 
@@ -21,21 +20,14 @@ _aten = torch.ops.aten
 _STEPS = (_aten.permute.default, _aten.to.dtype, _aten.flip.default, _aten.sub.Tensor, _aten.mul.Tensor)
 
 
-@dataclass(frozen=True)
-class FoldPreprocessing:
-    """The pass; it runs before those that would take the first convolution's neighbors away."""
-
-    name: str = "fold_preprocessing"
-    order: int = 7
-
-    def apply(self, captured: CapturedGraph) -> CapturedGraph:
-        """A graph whose first convolution reads pixels; `captured` itself when it does not begin with preprocessing."""
-        editor = ProgramEditor(captured.program)
-        inputs = set(captured.program.graph_signature.user_inputs)
-        images = [node for node in editor.graph.nodes if node.op == "placeholder" and node.name in inputs]
-        if len(images) != 1 or images[0].meta["val"].dtype is not torch.uint8 or not _folded(editor, images[0]):
-            return captured
-        return replace(captured, program=editor.finish())
+def fold_preprocessing(program: ExportedProgram) -> ExportedProgram:
+    """The program whose first convolution reads pixels. Runs before what would take that convolution's neighbors away."""
+    editor = ProgramEditor(program)
+    inputs = set(program.graph_signature.user_inputs)
+    images = [node for node in editor.graph.nodes if node.op == "placeholder" and node.name in inputs]
+    if len(images) != 1 or images[0].meta["val"].dtype is not torch.uint8 or not _folded(editor, images[0]):
+        return program
+    return editor.finish()
 
 
 def _folded(editor: ProgramEditor, image: Node) -> bool:
@@ -87,4 +79,4 @@ def _per_channel(editor: ProgramEditor, node: Node) -> torch.Tensor | None:
     return value.double().flatten()
 
 
-PASS = FoldPreprocessing()
+PASS = Pass("fold_preprocessing", fold_preprocessing)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from ..capture.capture import CapturedGraph
+from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
 from ._affine import AffineLayer, batch_norm_as_affine
 
@@ -37,23 +37,16 @@ _RESHAPING = {
 Affine = tuple[torch.Tensor, torch.Tensor]
 
 
-@dataclass(frozen=True)
-class FoldScale:
-    """The pass."""
-
-    name: str = "fold_scale"
-    order: int = 15
-
-    def apply(self, captured: CapturedGraph) -> CapturedGraph:
-        """A graph without the scales that could be merged; `captured` itself when there are none."""
-        editor = ProgramEditor(captured.program)
-        count = 0
-        while folded := next((node for node in editor.graph.nodes if _fold(editor, node, f"scaled_{count}")), None):
-            (source,) = (item for item in folded.all_input_nodes if editor.tensor(_origin(item)) is None)
-            folded.replace_all_uses_with(source)
-            editor.graph.erase_node(folded)
-            count += 1
-        return replace(captured, program=editor.finish()) if count else captured
+def fold_scale(program: ExportedProgram) -> ExportedProgram:
+    """The program without the scales that could be merged."""
+    editor = ProgramEditor(program)
+    count = 0
+    while folded := next((node for node in editor.graph.nodes if _fold(editor, node, f"scaled_{count}")), None):
+        (source,) = (item for item in folded.all_input_nodes if editor.tensor(_origin(item)) is None)
+        folded.replace_all_uses_with(source)
+        editor.graph.erase_node(folded)
+        count += 1
+    return editor.finish() if count else program
 
 
 def _fold(editor: ProgramEditor, node: Node, name: str) -> bool:
@@ -222,4 +215,4 @@ def _product(sizes: Sequence[Any]) -> int | None:
     return math.prod(sizes) if all(isinstance(size, int) for size in sizes) else None
 
 
-PASS = FoldScale()
+PASS = Pass("fold_scale", fold_scale)

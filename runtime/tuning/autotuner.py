@@ -124,13 +124,7 @@ def _split(
 
 
 def _candidates(
-    source: Source,
-    config: GraphConfig,
-    device: str,
-    ranges: Calibration | str,
-    *,
-    have_images: bool,
-    keep: Plan | None,
+    source: Source, config: GraphConfig, device: str, ranges: Calibration | str, *, have_images: bool, keep: Plan | None
 ) -> list[Candidate]:
     choices = _choices(config, device, have_images) if keep is None else sorted(set(keep.choices.values()), key=str)
     candidates = []

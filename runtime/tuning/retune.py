@@ -50,14 +50,7 @@ class PortableSource(Source):
     lowered: Lowered = field(default_factory=dict, repr=False)
 
     def reference(
-        self,
-        target: Target,
-        *,
-        rows: int,
-        images: Sequence[Array],
-        labels: Array | None,
-        scores: Array | None,
-        seconds: float,
+        self, target: Target, *, rows: int, images: Sequence[Array], labels: Array | None, scores: Array | None, seconds: float
     ) -> Reference:
         session = self._open(target)
         try:

@@ -33,14 +33,7 @@ class Source(ABC):
 
     @abstractmethod
     def reference(
-        self,
-        target: Target,
-        *,
-        rows: int,
-        images: Sequence[Array],
-        labels: Array | None,
-        scores: Array | None,
-        seconds: float,
+        self, target: Target, *, rows: int, images: Sequence[Array], labels: Array | None, scores: Array | None, seconds: float
     ) -> Reference:
         """What candidates must compute; see `make_reference`."""
 
@@ -107,14 +100,7 @@ class CapturedSource(Source):
         return self.captured.disabled
 
     def reference(
-        self,
-        target: Target,
-        *,
-        rows: int,
-        images: Sequence[Array],
-        labels: Array | None,
-        scores: Array | None,
-        seconds: float,
+        self, target: Target, *, rows: int, images: Sequence[Array], labels: Array | None, scores: Array | None, seconds: float
     ) -> Reference:
         return make_reference(self.captured, target, rows=rows, images=images, labels=labels, scores=scores, seconds=seconds)
 

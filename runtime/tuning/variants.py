@@ -44,11 +44,7 @@ from .source import CapturedSource
 __all__ = ["FORMS", "Variant", "write_variants"]
 
 FORMS = ("unbatched", "eager", "graph", "layout", "compiled", "precision", "int8", "pixels")
-_TIERS = {
-    "compiled": (FP32,),
-    "precision": (FP32, BF16, FP16, FP8),
-    "int8": PRECISIONS,
-}
+_TIERS = {"compiled": (FP32,), "precision": (FP32, BF16, FP16, FP8), "int8": PRECISIONS}
 _NEW = {"compiled": (FP32,), "precision": (BF16, FP16, FP8), "int8": (INT8, INT8_BF16)}
 _LEAST_AGREEMENT = 0.95  # of the first classes on the images that set ranges, below which something is wrong
 _EAGER = Choice(backend="eager", precision=FP32)
@@ -105,14 +101,7 @@ def write_variants(
 class _Writer:
     """Writes the forms in order; each may be no more than the one before it, which `_choices` remembers."""
 
-    def __init__(
-        self,
-        artifact: Artifact,
-        source: CapturedSource,
-        out: Path,
-        images: Sequence[Path],
-        scratch: Path,
-    ) -> None:
+    def __init__(self, artifact: Artifact, source: CapturedSource, out: Path, images: Sequence[Path], scratch: Path) -> None:
         self._artifact, self._source = artifact, source
         self._out, self._images, self._scratch = out, images, scratch
         self._plan = artifact.plan_here()
@@ -193,14 +182,7 @@ class _Writer:
         return top1_agreement(*map(flat_scores, scores))
 
     def _package(
-        self,
-        form: str,
-        choices: Choices,
-        files: Path,
-        source: CapturedSource,
-        runs: str,
-        *,
-        signature: Signature | None = None,
+        self, form: str, choices: Choices, files: Path, source: CapturedSource, runs: str, *, signature: Signature | None = None
     ) -> Variant:
         """Write the files that the choices lack, and the model with a plan of them; by default with the graph's signature."""
         artifact, here = self._artifact, self._plan
