@@ -11,8 +11,6 @@ from typer.core import TyperCommand
 
 from .options import Option, OptionGroup, options_of
 
-__all__ = ["GroupedCommand", "takes"]
-
 F = TypeVar("F", bound=Callable[..., None])
 
 

@@ -10,11 +10,6 @@ from typing import Any, Literal
 from ..runtime.base.session import default_threads
 from .options import OptionGroup, option, options_of
 
-__all__ = [
-    "GROUPS", "Addresses", "Batching", "Decoding", "Limits", "ModelControl", "Observability", "Processes", "Security",
-    "ServeConfig", "parse_devices",
-]  # fmt: skip
-
 MIB = 1 << 20
 _MAX_FRONTENDS = 64
 # By default so many cores get one front end; fewer than twice as many get none, since the arena and the engine's own process

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, fields
 from types import NoneType
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
-__all__ = ["Option", "OptionGroup", "option", "options_of", "values_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Option:

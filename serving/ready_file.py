@@ -11,8 +11,6 @@ from typing import Any
 
 from .config import ServeConfig
 
-__all__ = ["report", "serving_line", "write_ready"]
-
 _PATHS = {"metrics": "/metrics"}
 
 

@@ -8,8 +8,6 @@ from .config import ServeConfig
 from .images.gpu_preprocessing import check_gpu_decoding
 from .models.repository import ModelRepository
 
-__all__ = ["serve"]
-
 
 def serve(config: ServeConfig) -> None:
     """Serve a models folder until SIGTERM or SIGINT, then answer what was accepted and return. A second signal ends at once.

@@ -21,8 +21,6 @@ from .policy import DEFAULT_PRIORITY, BatchPolicy, Dispatch, Reject, Wait, servi
 from .staging import Staging
 from .statistics import BatchTimes, ModelStatistics, failure
 
-__all__ = ["Batcher", "Instance", "Runner", "Ticket", "close"]
-
 log = logging.getLogger("headrace.serving")
 
 Rows = list[np.ndarray]

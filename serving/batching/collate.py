@@ -7,8 +7,6 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["Collator", "split"]
-
 Arrays = list[np.ndarray]
 
 

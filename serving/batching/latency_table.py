@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-__all__ = ["LatencyTable"]
-
 # A larger first batch is kept when the queue is then done at most this much later: a batch has costs the profile does not see.
 _TOLERANCE = 1.02
 # The observed speed follows the profile's by this much per batch, and one outlier moves it by at most a factor of two.

@@ -9,8 +9,6 @@ from typing import Protocol
 
 from .latency_table import LatencyTable
 
-__all__ = ["DEFAULT_PRIORITY", "BatchPolicy", "Decision", "Dispatch", "Reject", "Rejection", "Wait", "Waiting", "service_order"]
-
 # Where a request ranks that names no priority; 1 is served first.
 DEFAULT_PRIORITY = 100
 

@@ -11,8 +11,6 @@ from ...errors import HeadraceError
 from .batcher import Ticket
 from .latency_table import LatencyTable
 
-__all__ = ["RequestQueue"]
-
 
 class RequestQueue(Protocol):
     """One model's queue: `Batcher` itself, or a front end's view of the engine's. Any thread may call any method.

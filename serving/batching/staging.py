@@ -8,8 +8,6 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-__all__ = ["Staging"]
-
 Arrays = list[np.ndarray]
 
 # In units of the largest batch: one runs, one waits, one is being decoded, and one is where the ring's end is stepped over.

@@ -11,8 +11,6 @@ from typing import Any
 
 from ...errors import ExecutionError, OverloadedError
 
-__all__ = ["FAILURES", "LATENCY_BOUNDS", "SLACK_BOUNDS", "BatchTimes", "ModelStatistics", "failure"]
-
 # Why requests fail, in the words of Triton's metric: rejected or too late; given up by the caller; failed by the model; wrong.
 FAILURES = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 

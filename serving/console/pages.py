@@ -11,8 +11,6 @@ from starlette.responses import Response
 
 from ...errors import NotFoundError
 
-__all__ = ["ConsolePages"]
-
 _FOLDER = Path(__file__).parent / "static"
 _TYPES = {
     ".css": "text/css; charset=utf-8",

@@ -14,16 +14,6 @@ from ..protocol.codec import binary_to_tensor, tensor_to_binary
 from ..protocol.messages import DATATYPES, InferenceRequest, InferenceResponse, SharedInput, Tensor, bytes_array
 from ..protocol.request_fields import check_names, read_output, read_parameters, read_place, read_tensor
 
-__all__ = [
-    "control_parameters",
-    "decode_infer",
-    "encode_infer",
-    "fill",
-    "log_settings_message",
-    "read_settings",
-    "trace_settings_message",
-]
-
 # Which field of InferTensorContents carries a datatype; FP16 and BF16 have none and go as raw contents.
 _CONTENTS = {
     "BOOL": "bool_contents",

@@ -12,8 +12,6 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-__all__ = ["DecodeErrorInterceptor"]
-
 
 class DecodeErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Reads messages in place of the library, where it would; what cannot be read ends the call with INVALID_ARGUMENT."""

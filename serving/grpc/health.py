@@ -16,8 +16,6 @@ from ..plane.data_plane import DataPlane
 from ..protocol.routes import SERVICE
 from .methods import code_of, metadata_of
 
-__all__ = ["Health"]
-
 # A model's health is open to whoever may ask for it otherwise.
 _MODEL_READY = f"/{SERVICE}/ModelReady"
 # Anybody may watch, so that their number is bounded.

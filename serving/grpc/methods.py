@@ -27,8 +27,6 @@ from ..protocol.routes import METHODS, SERVICE, Cost
 from .service import Service
 from .stream import in_completion_order
 
-__all__ = ["AccessInterceptor", "Methods", "code_of", "metadata_of"]
-
 log = logging.getLogger("headrace.serving")
 
 # HTTP statuses of RequestError as gRPC's codes.

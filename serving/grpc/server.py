@@ -23,8 +23,6 @@ from .decode_errors import DecodeErrorInterceptor
 from .health import Health
 from .methods import AccessInterceptor, Methods
 
-__all__ = ["GrpcServer"]
-
 log = logging.getLogger("headrace.serving")
 
 # Calls are held back before the server stops until none has come for so long, or for so long at most; and how long clients then

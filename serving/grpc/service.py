@@ -19,8 +19,6 @@ from .codec import (
     trace_settings_message,
 )
 
-__all__ = ["Service"]
-
 
 class Service:
     """The protocol's methods, messages in and out. RequestErrors become gRPC's codes in methods.py."""

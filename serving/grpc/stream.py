@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
-__all__ = ["in_completion_order"]
-
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 

@@ -18,8 +18,6 @@ from typing import Any
 from ...errors import ForbiddenError, HeadraceError, UnauthorizedError
 from ..protocol.routes import ADMIN, INFER, METHODS, METRICS, Method, Route, find_route
 
-__all__ = ["CATEGORIES", "Access", "load_access"]
-
 CATEGORIES = (INFER, ADMIN, METRICS)
 
 # Tokens that a person chose are guessed; 16 characters are what is left to catch the shortest.

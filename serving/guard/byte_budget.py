@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from ...errors import OverloadedError
 
-__all__ = ["ByteBudget"]
-
 
 class ByteBudget:
     """At most `limit` bytes are held at a time. For one event loop only; it has no lock."""

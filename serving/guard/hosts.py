@@ -12,8 +12,6 @@ from collections.abc import Sequence
 
 from ...errors import ForbiddenError
 
-__all__ = ["Hosts", "is_loopback", "known_hosts"]
-
 _MOST_SHOWN = 100
 
 

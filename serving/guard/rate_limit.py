@@ -12,8 +12,6 @@ from urllib.parse import unquote
 
 from ...errors import RateLimitError
 
-__all__ = ["RateLimiter", "client_of_address", "client_of_peer"]
-
 _MAX_CLIENTS = 65536
 
 

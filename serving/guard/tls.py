@@ -10,8 +10,6 @@ from typing import Any
 from ...errors import HeadraceError
 from ..config import ServeConfig
 
-__all__ = ["Tls", "load_tls"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tls:

@@ -17,8 +17,6 @@ from .errors import error_response, response_of
 from .handlers import Handlers
 from .openapi import DescribedApp
 
-__all__ = ["create_app"]
-
 _CLIENT_GONE = 499  # nginx's status for it; nobody reads it
 
 

@@ -17,8 +17,6 @@ from starlette.requests import ClientDisconnect
 from ...errors import InputError, TooLargeError, UnsupportedError
 from ..guard.byte_budget import ByteBudget
 
-__all__ = ["BodyReader", "decompress", "header", "header_length", "image_of_form", "while_connected"]
-
 T = TypeVar("T")
 
 # How long an answer may take before the server looks whether anybody still waits for it: watching takes a task of its own.

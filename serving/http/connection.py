@@ -12,8 +12,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from ..config import ServeConfig
 from ..guard.tls import Tls
 
-__all__ = ["limited_protocol", "options"]
-
 # What a body may need besides its bytes: sizes of chunks, their extensions, trailers. A chunk takes 5 bytes at least, so that
 # this also bounds their number; chunks of a kilobyte still carry far more than any body may have.
 _MAX_FRAMING_BYTES = 1 << 20

@@ -12,8 +12,6 @@ from ..guard.hosts import Hosts
 from ..observe.logs import log_request, request_id, request_id_of
 from .errors import response_of
 
-__all__ = ["Edge"]
-
 # A page of any site that is open in a browser could use, or unload, what serves on the same machine. Browsers say so when it
 # does (W3C Fetch Metadata), and only they: other clients are nobody's page.
 _HARMLESS = ("GET", "HEAD", "OPTIONS")

@@ -6,8 +6,6 @@ from starlette.responses import JSONResponse, Response
 
 from ...errors import OverloadedError, RequestError, UnauthorizedError
 
-__all__ = ["error_response", "response_of"]
-
 
 def error_response(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
     """An error of whatever kind."""

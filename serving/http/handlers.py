@@ -19,8 +19,6 @@ from ..protocol.codec import control_parameters, decode_request, encode_response
 from ..protocol.json_limits import parse_json
 from .body import BodyReader, decompress, header, header_length, image_of_form, while_connected
 
-__all__ = ["Handlers"]
-
 # Longer JSON is parsed beside the event loop; shorter is done before another thread would have begun.
 _LONG_JSON = 64 * 1024
 # Below this, packing an answer costs more than it saves.

@@ -19,8 +19,6 @@ from starlette.types import Receive, Scope, Send
 
 from ...errors import RequestError
 
-__all__ = ["HotApp"]
-
 # What the declaration of `Handlers.classify` lets through: k from 1 to 1000, a time above 0 and up to 3,600,000 ms.
 _QUERY = re.compile(rb"(?:k=(?P<k>[1-9][0-9]{0,2}|1000))?(?:(?:^|&)timeout_ms=(?P<timeout>[1-9][0-9]{0,5}(?:\.[0-9]{1,9})?))?")
 

@@ -9,8 +9,6 @@ from ..protocol.routes import ROUTES, Cost, Route
 from ..protocol.schemas import SCHEMAS, Schema, component
 from .hot_routes import HotApp
 
-__all__ = ["DescribedApp"]
-
 _MEANINGS = {
     400: "something in the request is wrong; the error says what was expected",
     401: "no token, or none that is known",

@@ -13,8 +13,6 @@ from ...errors import InputError, OverloadedError
 from ...runtime.images.preprocessing import ImageError, Preprocessor
 from .gpu_preprocessing import GpuPreprocessor
 
-__all__ = ["DecodePool", "decode_rows"]
-
 T = TypeVar("T")
 
 

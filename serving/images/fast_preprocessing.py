@@ -17,8 +17,6 @@ from PIL import Image, JpegImagePlugin
 
 from ...runtime.images.preprocessing import MAX_PIXELS, Preprocessor, crop_box, resized
 
-__all__ = ["DECODINGS", "FastPreprocessor", "make_preprocessor"]
-
 log = logging.getLogger("headrace.serving")
 
 DECODINGS = ("exact", "fast", "scaled")

@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-__all__ = ["Gatherer"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

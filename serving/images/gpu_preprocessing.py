@@ -21,8 +21,6 @@ from .gather import Gatherer
 if TYPE_CHECKING:
     from ...runtime.images.gpu_images import GpuImages
 
-__all__ = ["GPU_BATCH", "GpuPreprocessor", "check_gpu_decoding", "make_gpu_preprocessor"]
-
 log = logging.getLogger("headrace.serving")
 
 GPU_BATCH = 64

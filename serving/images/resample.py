@@ -15,8 +15,6 @@ import numpy as np
 import PIL
 from cykooz_resizer import CropBox, FilterType, ImageData, PixelType, ResizeAlg, ResizeOptions, Resizer
 
-__all__ = ["BOUND", "FILTERS", "Resampler", "rows_first"]
-
 BOUND = 2
 """The most by which a resized 8-bit value was seen to differ from Pillow's."""
 

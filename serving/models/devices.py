@@ -10,8 +10,6 @@ from ...runtime.artifact.plan import Plan
 from ...runtime.base.session import visible_gpus
 from ..batching.batcher import Instance
 
-__all__ = ["each_device"]
-
 Open = Callable[..., Instance]
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from .scan import model_folders
 from .versions import tree_signature
 
-__all__ = ["FolderWatch"]
-
 
 class FolderWatch:
     """Remembers how the folders of a models folder looked when they were last reported, at first when this was made."""

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
-__all__ = ["Leases", "leased"]
-
 
 class Leases:
     """Counts the requests that use one model version. Any thread may call any method."""

@@ -11,8 +11,6 @@ from ..config import ServeConfig
 from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .repository_protocol import RepositoryProtocol
 
-__all__ = ["model_live_stats", "server_live_stats"]
-
 
 def model_live_stats(model: Model) -> dict[str, Any]:
     """What a model has counted since it was loaded, and its queue now, where it has one in this process.

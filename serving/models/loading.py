@@ -28,8 +28,6 @@ from .models import ClassifyModel, DecodeModel, Model, TensorModel
 from .response_cache import ResponseCache
 from .warmup import warm_up
 
-__all__ = ["companion_target", "load_companion", "load_tensor_model", "max_delay", "open_instance", "preprocessor_of"]
-
 
 def load_tensor_model(
     folder: Path,

@@ -18,8 +18,6 @@ from .response_cache import ResponseCache
 from .snapshots import Key, Members, Snapshot, rows
 from .versions import VersionPolicy, version_signature
 
-__all__ = ["ModelGroup"]
-
 log = logging.getLogger("headrace.serving")
 
 # A folder that is being written while it is read is read again so often, at such intervals.

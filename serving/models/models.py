@@ -15,8 +15,6 @@ from ..protocol.messages import InferenceRequest, Tensor
 from .leases import Leases
 from .response_cache import ModelCache
 
-__all__ = ["ClassifyModel", "DecodeModel", "Model", "TensorModel"]
-
 
 @dataclass(kw_only=True)
 class Model:

@@ -6,8 +6,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
-__all__ = ["Notifications"]
-
 Listener = Callable[[], object]
 
 

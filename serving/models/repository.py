@@ -24,8 +24,6 @@ from .response_cache import ResponseCache
 from .scan import scan
 from .snapshots import Entry, Members
 
-__all__ = ["ModelRepository"]
-
 log = logging.getLogger("headrace.serving")
 
 # Control calls of different models that may run side by side; those of one model take turns.

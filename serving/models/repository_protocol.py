@@ -9,8 +9,6 @@ from typing import Any, Protocol
 from .models import Model
 from .notifications import Notifications
 
-__all__ = ["RepositoryProtocol"]
-
 
 class RepositoryProtocol(Protocol):
     """Models by name: `ModelRepository`, or in a front end the engine's models as it last described them."""

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 from cachetools import LRUCache
 
-__all__ = ["ModelCache", "ResponseCache", "fingerprint"]
-
 # What an entry takes beside its arrays' data: key, array objects, links.
 _OVERHEAD = 1024
 Rows = list[np.ndarray]

@@ -12,8 +12,6 @@ from ...runtime.artifact.model_config import FILE, read_config
 from .loading import companion_target
 from .snapshots import Members
 
-__all__ = ["model_folders", "scan"]
-
 log = logging.getLogger("headrace.serving")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")

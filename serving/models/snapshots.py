@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from .models import Model, TensorModel
 
-__all__ = ["Entry", "Members", "Snapshot", "rows"]
-
 Key = tuple[str, str]  # a model's name and version, the latter "" where none is known
 
 

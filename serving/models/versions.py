@@ -11,8 +11,6 @@ from pathlib import Path
 
 from ...runtime.artifact.model_config import FILE, ModelConfig
 
-__all__ = ["VersionPolicy", "tree_signature", "version_signature"]
-
 
 @dataclass(frozen=True)
 class VersionPolicy:

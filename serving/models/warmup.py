@@ -17,8 +17,6 @@ from ...specs import Signature, TensorSpec
 from ..batching.batcher import Instance, Runner, close
 from ..batching.latency_table import LatencyTable
 
-__all__ = ["sample_inputs", "warm_up"]
-
 _RUNS = 5
 # Slow batches are not run more often than this allows: the table needs the order of magnitude, plans were measured with care.
 _SECONDS_PER_BUCKET = 0.6

@@ -20,8 +20,6 @@ from typing import Any
 
 from ...errors import InputError, UnsupportedError
 
-__all__ = ["LogSettings", "log_output", "log_request", "request_id", "request_id_of"]
-
 access = logging.getLogger("headrace.access")
 
 # The id of the request that the running task answers.

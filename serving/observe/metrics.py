@@ -16,8 +16,6 @@ from ..batching.statistics import LATENCY_BOUNDS, SLACK_BOUNDS
 from ..models.models import Model, TensorModel
 from ..models.repository import ModelRepository
 
-__all__ = ["ModelCollector", "metrics_app"]
-
 _LABELS = ("model", "version")
 _MICROSECONDS = 1000
 # Which of LATENCY_BOUNDS are scraped: 1, 2.5, 5 and 10 of each decade, as every bound is a series of its own.

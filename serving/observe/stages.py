@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from ..batching.batcher import Ticket
 
-__all__ = ["Stage", "note_batch", "stages"]
-
 
 class Stage(NamedTuple):
     """One part of a request's time, from `begin` to `end` in seconds on the monotonic clock."""

@@ -20,8 +20,6 @@ from ..protocol.routes import METHODS, SERVICE, Cost, find_route
 from .logs import request_id
 from .stages import stages
 
-__all__ = ["Telemetry", "TracedApplication"]
-
 _SIGNAL_PATH = "/v1/traces"
 _FLUSH_SECONDS = 3.0  # a server that stops does not wait longer for its collector
 # Of gRPC's codes, those by which the semantic conventions have a server's span fail; the others are the caller's doing.

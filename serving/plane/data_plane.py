@@ -35,8 +35,6 @@ from ..protocol.results import requested_outputs, top_labels
 from .settings import Settings
 from .shared_memory import SharedMemory
 
-__all__ = ["EXTENSIONS", "SERVER_NAME", "DataPlane"]
-
 SERVER_NAME = "headrace"
 EXTENSIONS = ("classification", "model_configuration", "statistics", "binary_tensor_data", "parameters", "model_repository")
 

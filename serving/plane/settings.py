@@ -7,8 +7,6 @@ from typing import Any
 from ...errors import InputError, UnsupportedError
 from ..observe.logs import LogSettings
 
-__all__ = ["Settings"]
-
 _TRACE: dict[str, Any] = {
     "trace_level": ["OFF"],
     "trace_rate": "1000",

@@ -22,8 +22,6 @@ from ...errors import InputError, NotFoundError, TooLargeError
 from ..protocol.codec import binary_to_tensor, tensor_to_binary
 from ..protocol.messages import DATATYPES, InferenceRequest, SharedInput, SharedPlace, Tensor
 
-__all__ = ["SharedMemory"]
-
 # Where Linux keeps POSIX shared memory objects; glibc's shm_open opens the same files.
 _FOLDER = "/dev/shm"  # noqa: S108
 _KEY = re.compile(r"/?([A-Za-z0-9_][A-Za-z0-9._-]{0,253})", re.ASCII)

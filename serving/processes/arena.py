@@ -19,8 +19,6 @@ import numpy as np
 from ...errors import ArtifactError
 from ...specs import Signature, TensorSpec
 
-__all__ = ["ALIGNMENT", "Arena", "BlockLayout", "create_memory", "map_memory"]
-
 # Blocks and the tensors in them begin at multiples of a cache line, which is also what kernels with wide vectors like best.
 ALIGNMENT = 64
 

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from .messages import Message
 from .wire import Reader, WireError, encode
 
-__all__ = ["Channel"]
-
 log = logging.getLogger("headrace.serving")
 
 _READ_BYTES = 1 << 16

@@ -13,8 +13,6 @@ from typing import TypeVar
 from .control import ControlLink
 from .messages import StartEngine, StartFrontEnd
 
-__all__ = ["begin", "orphaned"]
-
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 Start = TypeVar("Start", StartEngine, StartFrontEnd)
 

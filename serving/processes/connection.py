@@ -27,8 +27,6 @@ from .arena import Arena, BlockLayout
 from .channel import Channel
 from .messages import Admit, Cancel, Done, Expire, Failed, Message, Rejected, Settled, Submit
 
-__all__ = ["Connection", "RemoteTicket", "engine_gone", "error_of"]
-
 # What clients are asked to wait when the engine is gone; a small model is back by then.
 _RESTART_SECONDS = 2
 _ERRORS: dict[int, type[RequestError]] = {

@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from .messages import Message
 from .wire import WireError, decode, encode
 
-__all__ = ["ControlLink"]
-
 log = logging.getLogger("headrace.serving")
 
 _MAX_BYTES = 1 << 16

@@ -16,8 +16,6 @@ from ..models.response_cache import ResponseCache
 from .messages import ClassifyDescription, DecodeDescription, Description, TensorDescription
 from .remote_model import RemoteStatistics
 
-__all__ = ["describe", "model_of"]
-
 MakeQueue = Callable[[str, Signature, LatencyTable], RequestQueue]
 
 

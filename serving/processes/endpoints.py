@@ -24,8 +24,6 @@ from ..http.edge import Edge
 from ..observe.telemetry import Telemetry, TracedApplication
 from ..plane.data_plane import DataPlane
 
-__all__ = ["Endpoints", "listen", "refuse_connections"]
-
 log = logging.getLogger("headrace.serving")
 
 # While stopping, every answer closes its connection for this long before idle connections are closed: a client that sends one

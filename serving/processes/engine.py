@@ -40,8 +40,6 @@ from .messages import (
     UnloadModel,
 )
 
-__all__ = ["Engine"]
-
 log = logging.getLogger("headrace.serving")
 
 _NAMED, _FAILURE_LENGTH = 100, 8000

@@ -39,8 +39,6 @@ from .messages import (
     UnloadModel,
 )
 
-__all__ = ["EngineSession", "NumberedModel"]
-
 log = logging.getLogger("headrace.serving")
 
 

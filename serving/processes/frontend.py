@@ -24,8 +24,6 @@ from .endpoints import Endpoints, listen
 from .messages import Connect, Message, Serving, StartFrontEnd, Stop
 from .remote import RemoteRepository
 
-__all__ = ["FrontEnd"]
-
 log = logging.getLogger("headrace.serving")
 
 

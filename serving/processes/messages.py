@@ -16,38 +16,6 @@ from ...runtime.artifact.model_config import ModelConfig
 from ...specs import Preprocessing, Signature
 from ..config import ServeConfig
 
-__all__ = [
-    "Admit",
-    "AskStatistics",
-    "Cancel",
-    "Catalog",
-    "ClassifyDescription",
-    "Connect",
-    "Count",
-    "Counted",
-    "DecodeDescription",
-    "Description",
-    "Done",
-    "Expire",
-    "Failed",
-    "LoadModel",
-    "Loaded",
-    "Message",
-    "ModelCounts",
-    "Rejected",
-    "Released",
-    "Seen",
-    "Serving",
-    "Settled",
-    "StartEngine",
-    "StartFrontEnd",
-    "Statistics",
-    "Stop",
-    "Submit",
-    "TensorDescription",
-    "UnloadModel",
-]
-
 # From a front end to the engine and back, for every request: records of fixed size.
 
 

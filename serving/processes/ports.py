@@ -8,8 +8,6 @@ from ...errors import HeadraceError
 from ..config import ServeConfig
 from .endpoints import listen
 
-__all__ = ["Ports"]
-
 
 class Ports:
     """The reserved ports of the front ends, and the listening socket of the metrics. Raises HeadraceError when one is taken.

@@ -36,8 +36,6 @@ from .messages import (
 )
 from .remote_model import RemoteQueue, RemoteStatistics
 
-__all__ = ["RemoteRepository"]
-
 log = logging.getLogger("headrace.serving")
 
 _STATISTICS_SECONDS = 10.0

@@ -15,8 +15,6 @@ from .arena import BlockLayout
 from .connection import Connection, RemoteTicket
 from .messages import Count, Counted
 
-__all__ = ["RemoteQueue", "RemoteStatistics"]
-
 
 class RemoteQueue:
     """One model's queue in the engine, as a `RequestQueue`."""

@@ -18,8 +18,6 @@ from ..plane.settings import Settings
 from ..ready_file import report, serving_line, write_ready
 from .endpoints import Endpoints, listen
 
-__all__ = ["SingleProcess"]
-
 
 class SingleProcess:
     """Front ends, data plane, decode pool and models on one event loop and its threads."""

@@ -24,8 +24,6 @@ from .control import ControlLink
 from .messages import Connect, Loaded, Message, Serving, StartEngine, StartFrontEnd, Stop
 from .ports import Ports
 
-__all__ = ["Supervisor"]
-
 log = logging.getLogger("headrace.serving")
 
 # A process that ends sooner than this after its start is started again later and later, up to so many seconds.

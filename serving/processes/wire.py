@@ -12,8 +12,6 @@ from pydantic import TypeAdapter
 from . import messages
 from .messages import Message
 
-__all__ = ["Reader", "WireError", "decode", "encode"]
-
 _HEAD = struct.Struct("<BI")  # the kind of a message by its place in the table of kinds, and how many bytes follow
 _MAX_BYTES = 64 << 20
 

@@ -18,8 +18,6 @@ from .json_limits import parse_json
 from .messages import DATATYPES, InferenceRequest, InferenceResponse, RequestedOutput, SharedInput, Tensor, bytes_array
 from .request_fields import check_names, read_output, read_parameters, read_place, read_tensor
 
-__all__ = ["binary_to_tensor", "control_parameters", "decode_request", "encode_response", "tensor_to_binary"]
-
 _KINDS = {"BOOL": "b", "FP32": "fiu", "FP64": "fiu"}
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from ...runtime.artifact.model_config import ModelConfig
 
-__all__ = ["config_json", "config_message"]
-
 
 def config_json(config: ModelConfig) -> dict[str, Any]:
     """Triton's JSON: protobuf's own writes 64-bit integers as strings, Triton's clients expect numbers."""

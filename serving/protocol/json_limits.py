@@ -8,8 +8,6 @@ from typing import Any
 
 from ...errors import InputError
 
-__all__ = ["parse_json"]
-
 # Strings go first, so that brackets inside them do not count.
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 # Below this size a document cannot nest deeply enough to matter and the scan is skipped.

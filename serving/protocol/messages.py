@@ -8,17 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "DATATYPES",
-    "InferenceRequest",
-    "InferenceResponse",
-    "RequestedOutput",
-    "SharedInput",
-    "SharedPlace",
-    "Tensor",
-    "bytes_array",
-]
-
 # Datatypes of the Open Inference Protocol and numpy's names for them; BYTES are object arrays of bytes.
 DATATYPES: dict[str, str] = {
     "BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64",

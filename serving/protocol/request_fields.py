@@ -9,8 +9,6 @@ from typing import Any
 from ...errors import InputError, UnsupportedError
 from .messages import DATATYPES, RequestedOutput, SharedPlace
 
-__all__ = ["check_names", "read_output", "read_parameters", "read_place", "read_tensor"]
-
 _MAX_TENSORS = 64
 _MAX_NAME = 1024
 _MAX_RANK = 16

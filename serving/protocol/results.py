@@ -10,8 +10,6 @@ import numpy as np
 from ...errors import InputError
 from .messages import InferenceRequest, RequestedOutput, Tensor, bytes_array
 
-__all__ = ["classification", "requested_outputs", "softmax", "top_labels"]
-
 
 def requested_outputs(
     request: InferenceRequest, arrays: Mapping[str, np.ndarray], datatypes: Mapping[str, str], labels: Sequence[str]

@@ -14,8 +14,6 @@ from functools import cached_property
 from . import schemas as of
 from .schemas import Schema
 
-__all__ = ["ADMIN", "INFER", "METHODS", "METRICS", "ROUTES", "SERVICE", "Cost", "Method", "Route", "find_route"]
-
 # Categories of tokens. A row names those that open it; without any it is open to all.
 INFER, ADMIN, METRICS = "infer", "admin", "metrics"
 _OPEN: frozenset[str] = frozenset()

@@ -6,12 +6,6 @@ from typing import Any
 
 from .messages import DATATYPES
 
-__all__ = [
-    "CONFIG", "DONE", "IMAGE_BODY", "INDEX", "INDEX_BODY", "INFERENCE", "INFERENCE_BODY", "LOAD_BODY", "LOG_SETTINGS",
-    "LOG_SETTINGS_BODY", "METADATA", "PREDICTIONS", "REGIONS", "REGISTER_BODY", "SCHEMAS", "SERVER", "STATISTICS",
-    "TRACE_SETTINGS", "TRACE_SETTINGS_BODY", "UNLOAD_BODY", "Schema", "component",
-]  # fmt: skip
-
 Schema = dict[str, Any]
 
 _TEXT: Schema = {"type": "string"}
