@@ -1,7 +1,5 @@
 """Edits of a file's text, at positions that `ast` gives; everything between them stays as it is, byte for byte."""
 
-from __future__ import annotations
-
 import ast
 import bisect
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What rules ask about names: what one really stands for, whether a fallback stands beside it, how an import is changed."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

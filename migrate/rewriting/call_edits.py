@@ -1,7 +1,5 @@
 """Edits inside of one call: an argument taken out, renamed or added."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A user's own rules, from a plain Python file. Loading one runs it in this process, so only where the user says so."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

@@ -1,7 +1,5 @@
 """A rule that is a table: things that have another name or stand in another module today."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A rule's own examples, run: VALID must stay as they are, INVALID must become what the rule says, and stay that way."""
 
-from __future__ import annotations
-
 import ast
 import difflib
 import tempfile

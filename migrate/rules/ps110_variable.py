@@ -1,7 +1,5 @@
 """PS110: `Variable(x)`, which does nothing since torch 0.4."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
