@@ -1,7 +1,5 @@
 """The findings that no rule makes: what reading, resolving, running and packaging have to say, and what to do about it."""
 
-from __future__ import annotations
-
 import re
 
 _TEXT = """\
