@@ -18,8 +18,6 @@ from ..errors import KernelError
 from ._kernel import Variant
 from ._launch import INTERPRETED, triton
 
-__all__ = ["ARCHITECTURES", "Compiled", "compile_variant", "markdown", "versions"]
-
 ARCHITECTURES = (80, 90, 100)
 """Compute capabilities times ten: A100, H100 and H200, B200."""
 

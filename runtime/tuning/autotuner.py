@@ -51,8 +51,8 @@ def tune(
 
     Lossy precisions are tried under "auto" only when there are images to judge by. Ranges for int8 come from calibration
     images, else from a quarter of the others, which then judge nothing. With `keep`, nothing is measured: the plan's own
-    choices are prepared for changed weights and held to parity again. Raises BackendError when a pinned backend or precision cannot
-    run here, ParityError when every candidate was rejected.
+    choices are prepared for changed weights and held to parity again. Raises BackendError when a pinned backend or precision
+    cannot run here, ParityError when every candidate was rejected.
     """
     report = progress or (lambda fraction, text: None)
     ranges, calibrating, judging = judging.split(config)

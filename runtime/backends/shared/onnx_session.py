@@ -87,7 +87,6 @@ class OnnxSession:
         self._staging = None if line is None or not known else _staging(line)
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        """See `Session.run`."""
         session = self._opened()
         try:
             if self._staging is not None:
@@ -137,7 +136,6 @@ class OnnxSession:
             self._opened().run(None, dict(zip(self._names, inputs, strict=True)), options)
 
     def close(self) -> None:
-        """See `Session.close`."""
         self._session = None
         if self._staging is not None:
             self._staging.close()
