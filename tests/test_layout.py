@@ -58,7 +58,7 @@ MIGRATE = (
 # The modules whose test file is missing: tests/X/Y/test_Z.py for X/Y/Z.py. This list only gets shorter.
 WITHOUT_TESTS = """
 .: __main__ console errors specs
-kernels: __main__ _compile _kernel _launch _levels _tiles
+kernels: _kernel _launch _levels _tiles
 migrate: prepared
 migrate/proving: confine fit_numbers fit_pad record sandbox silent_terminal trace_fit trace_probe
 migrate/reading: arguments calls edits facts finding integers lexer names notebook_json notebook_magics scopes
