@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
+from .edits import Positions
 from .search_path import added_folders
 from .source import SourceFile
 
@@ -205,6 +206,14 @@ class Module:
     def name(self) -> str:
         stem = self.path.removesuffix(".ipynb").removesuffix(".py").removesuffix("/__init__")
         return stem.replace("/", ".")
+
+    @cached_property
+    def positions(self) -> Positions:
+        return Positions(self.file.text or "")
+
+    def place(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias | ast.arg | ast.ExceptHandler) -> tuple[int, int]:
+        """The line, from 1, and the column, in characters from 0, where a node begins."""
+        return self.positions.place(self.positions.offset(node.lineno, node.col_offset))
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:

@@ -81,7 +81,7 @@ def _result(finding: Finding, index: int, change: Change | None) -> dict[str, An
     if finding.path:
         place: dict[str, Any] = {"artifactLocation": _artifact(finding.path)}
         if not finding.cell:  # a region counts lines of the file, in which a cell's have no place of their own
-            place["region"] = _region(finding, before)
+            place["region"] = {"startLine": max(1, finding.line), "startColumn": max(0, finding.column) + 1}
         result["locations"] = [{"physicalLocation": place}]
     if finding.fix == "applied" and change is not None and change.changed and before is not None and after is not None:
         result["fixes"] = [
@@ -103,16 +103,6 @@ def _message(finding: Finding) -> str:
 def _text(path: str, data: bytes) -> str | None:
     """The source, where it is one that regions can be given in (notebooks are edited by cell)."""
     return parse_source(path, data).text if path.endswith(".py") else None
-
-
-def _region(finding: Finding, text: str | None) -> dict[str, int]:
-    line = max(1, finding.line)
-    column = max(0, finding.column)
-    if text is not None:
-        lines = split_lines(text)
-        if line <= len(lines):
-            column = len(lines[line - 1].encode()[:column].decode(errors="replace"))
-    return {"startLine": line, "startColumn": column + 1}
 
 
 def _replacements(before: str, after: str) -> list[dict[str, Any]]:

@@ -88,7 +88,7 @@ class Rule(ABC):
         offer: Offer | None = None,
     ) -> Fix:
         """A remark at a node, with what is offered: by default the rule's own safety where there are edits."""
-        line, column = context.positions.place(context.positions.offset(node.lineno, node.col_offset))
+        line, column = context.module.place(node)
         edits = tuple(edits)
         offer = (offer or self.safety) if edits else "manual"
         return Fix(Finding(context.module.path, line, column, self.code, message, severity, offer), edits)

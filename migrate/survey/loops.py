@@ -60,7 +60,7 @@ def trainer_loop(module: Module, call: ast.Call, kind: LoopKind, model: str) -> 
         model=model,
         inputs="",
         call_line=call.lineno,
-        call_column=call.col_offset,
+        call_column=module.place(call)[1],
     )
 
 
@@ -213,7 +213,7 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         targets=targets,
         iterator=ast.unparse(loop.iter) if loop is not None else None,
         call_line=call.lineno,
-        call_column=call.col_offset,
+        call_column=module.place(call)[1],
     )
     return CallSite(fact, module, call, function, loop, trained, captured)
 

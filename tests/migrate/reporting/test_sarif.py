@@ -141,6 +141,23 @@ def test_it_is_valid_with_a_place_a_level_and_help_for_every_finding(report: Rep
     assert run["originalUriBaseIds"]["REPOSITORY"]["uri"].endswith("/a%20repository%20%231/")
 
 
+def test_columns_are_characters_whichever_stage_found_them(tmp_path: Path) -> None:
+    """A rewrite, a repair of a file that parses, and a repair of one that does not; in JSON from 0, in SARIF from 1."""
+    repaired = SOURCE + 'é = "中𝒳"; total = xrange(3)\n'
+    python_2 = 'import torch\nif True: é = "中𝒳"; print é\n'
+    for name, text in {"a.py": repaired, "b.py": python_2, "net.py": NET}.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    report = headrace.migrate(tmp_path, check=True)
+    for code, text, start in (
+        ("PS201", repaired, "model(images)"), ("PS109", repaired, "xrange"), ("PS102", python_2, "print é")
+    ):  # fmt: skip
+        (stated,) = [item for item in report.to_json()["findings"] if item["code"] == code]
+        assert text.splitlines()[stated["line"] - 1][stated["column"] :].startswith(start), code
+        (result,) = [item for item in valid(report)["results"] if item["ruleId"] == code]
+        region = result["locations"][0]["physicalLocation"]["region"]
+        assert (region["startLine"], region["startColumn"]) == (stated["line"], stated["column"] + 1), code
+
+
 def test_its_fixes_make_the_migrated_file(report: Report) -> None:
     (result,) = [result for result in valid(report)["results"] if result["ruleId"] == "PS201"]
     ((change,),) = [fix["artifactChanges"] for fix in result["fixes"]]
