@@ -18,7 +18,6 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "serve": (
         *(
             "cachetools",
-            "fastapi",
             "google.protobuf",
             "grpc_health",
             "grpc_reflection",
@@ -27,10 +26,10 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
             "numpy",
             "PIL",
         ),
-        *("prometheus_client", "psutil", "uvicorn", "uvloop"),
+        *("prometheus_client", "psutil", "pydantic", "starlette", "uvicorn", "uvloop"),
     ),
     "migrate": ("google.protobuf", "numpy", "onnx", "onnxscript", "PIL", "psutil", "torch"),
-    "bench": ("matplotlib",),
+    "bench": ("fastapi", "matplotlib"),
     "classify": ("pyarrow", "spdl"),
     "ray": ("fsspec", "pyarrow", "ray", "spdl"),
     "telemetry": ("opentelemetry.exporter", "opentelemetry.sdk"),

@@ -3,7 +3,8 @@
 Each module here that has no leading underscore has one module-level `KERNEL`, and registers its operators as `headrace::...`
 with `torch.library`, each with a fake kernel, so that torch.export captures them. An operator runs its Triton program on an
 NVIDIA GPU, or in Triton's interpreter where TRITON_INTERPRET=1 stands in the environment, and its reference everywhere else:
-nothing here needs Triton to be installed. `python -m headrace.kernels` compiles every program without a GPU.
+nothing here needs Triton to be installed. `python -m tests.benchmarks.compile_kernels` compiles every
+program without a GPU.
 """
 
 from __future__ import annotations

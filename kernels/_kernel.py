@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Kernel", "Operator", "Variant"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:

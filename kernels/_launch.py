@@ -20,20 +20,7 @@ except ImportError:  # the references do without
     triton = None
     tl = None
 
-__all__ = [
-    "INTERPRETED",
-    "check",
-    "jit",
-    "laid_out_as",
-    "launch",
-    "next_power_of_two",
-    "operator",
-    "runs_by_triton",
-    "size_of",
-    "tl",
-    "triton",
-    "wide",
-]
+__all__ = ["tl", "triton"]
 
 INTERPRETED = triton is not None and bool(triton.knobs.runtime.interpret)
 """Whether programs run in Triton's interpreter, on tensors of any device."""

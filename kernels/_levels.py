@@ -11,8 +11,6 @@ from torch import Tensor
 
 from ._launch import check, jit, tl
 
-__all__ = ["from_levels", "limits", "to_levels", "to_levels_reference"]
-
 
 def limits(dtype: torch.dtype) -> tuple[int, int]:
     """The least and the most level of int8 or uint8; KernelError on other dtypes."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from ._launch import check, next_power_of_two
 
-__all__ = ["MOST_SHARED_BYTES", "check_tile", "fitting_tiles", "usual_tile"]
-
 MOST_SHARED_BYTES = 163 << 10
 
 _LEAST = 16  # rows, columns and depth that tensor cores take

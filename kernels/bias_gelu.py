@@ -18,8 +18,6 @@ from torch import Tensor
 from ._kernel import Kernel, Operator, Variant
 from ._launch import check, jit, launch, next_power_of_two, operator, size_of, tl, wide
 
-__all__ = ["KERNEL", "bias_gelu", "bias_gelu_reference"]
-
 _TILE = 2048  # elements
 _MOST_COLUMNS = 1024
 

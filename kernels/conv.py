@@ -30,8 +30,6 @@ from ._launch import INTERPRETED, check, jit, launch, operator, size_of, tl, wid
 from ._levels import from_levels, to_levels, to_levels_reference
 from ._tiles import check_tile, usual_tile
 
-__all__ = ["KERNEL", "conv2d", "conv2d_int8", "conv2d_int8_reference", "conv2d_reference"]
-
 
 def conv2d_reference(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: list[int], padding: list[int],

@@ -21,8 +21,6 @@ from torch import Tensor
 from ._kernel import Kernel, Operator, Variant
 from ._launch import check, jit, launch, next_power_of_two, operator, size_of, tl, wide
 
-__all__ = ["KERNEL", "add_layer_norm", "add_layer_norm_reference", "layer_norm", "layer_norm_reference"]
-
 _MOST_IN_REGISTERS = 16384
 
 

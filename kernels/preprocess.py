@@ -23,8 +23,6 @@ from torch import Tensor
 from ._kernel import Kernel, Operator, Variant
 from ._launch import check, jit, launch, operator, size_of, tl
 
-__all__ = ["KERNEL", "preprocess", "preprocess_reference"]
-
 _TALL, _ACROSS = 8, 32
 _RADIUS = {"bilinear": 1.0, "bicubic": 2.0}
 

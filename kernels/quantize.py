@@ -20,8 +20,6 @@ from ._kernel import Kernel, Operator, Variant
 from ._launch import check, jit, laid_out_as, launch, operator, size_of, tl, wide
 from ._levels import from_levels, limits, to_levels, to_levels_reference
 
-__all__ = ["KERNEL", "dequantize", "dequantize_reference", "quantize", "quantize_reference"]
-
 _BLOCK = 1024
 
 

@@ -19,8 +19,6 @@ from torch import Tensor
 from ._kernel import Kernel, Operator, Variant
 from ._launch import check, jit, launch, next_power_of_two, operator, size_of, tl, wide
 
-__all__ = ["KERNEL", "softmax_topk", "softmax_topk_reference"]
-
 _MOST_IN_REGISTERS = 8192  # classes of a row; more are read again in every step, from the cache
 _MOST_CLASSES = 2**30
 

@@ -25,7 +25,7 @@ from .rewriting.rewrite import Change, rewrite_all, unified_diff
 from .stages.all_models import package_all, resolve_all, split_models
 from .stages.copy_tree import Copied
 from .stages.in_place import write_if_proved
-from .stages.journal import models_in_place, recover
+from .stages.journal import interrupted, models_in_place, recover
 from .stages.migrated_copy import check_output, models_folder, write_output
 from .stages.migration import Migration, Options
 from .stages.package_model import ModelOutcome, faster, note_weights
@@ -91,12 +91,12 @@ def migrate(
         raise ValueError("give model or all_models, not both")
     if target is not None:
         check_output(root, target)
-    restored = recover(root)
+    half_done = recover(root) if write else interrupted(root)
     files = [Path(file) for file in rules]
     settings, chosen, remarks = choose_settings(root, select=select, ignore=ignore, files=files, trusted=trust_rules)
-    if restored:
-        message = f"an interrupted --write was taken back first: {', '.join(restored)}"
-        remarks.append(Finding("", 1, 0, "PS510", message, "note"))
+    if half_done:
+        was = "was taken back first" if write else "left these files half done; headrace undo puts them in order"
+        remarks.append(Finding("", 1, 0, "PS510", f"an interrupted --write {was}: {', '.join(half_done)}", "note"))
     limits = Limits(timeout=timeout, memory_bytes=memory_bytes or psutil.virtual_memory().total * 3 // 4)
     with Stages(console) as stages:
         unrepaired = survey(root, progress=stages.start("Reading the sources"))

@@ -15,8 +15,6 @@ from ..extras import require
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["doctor", "tune"]
-
 
 def tune(
     model: Annotated[Path, typer.Argument(help="A model's folder in a model repository, e.g. models/resnet50.")],

@@ -30,6 +30,13 @@ def serving_line(models: Iterable[str], config: ServeConfig, ports: Mapping[str,
     return f"serving {names} at {', '.join(where)}; open {where[0]}/ in a browser"
 
 
+def announce(models: Iterable[str], config: ServeConfig, ports: Mapping[str, int]) -> None:
+    """That these models are served, as a line and in the file that was asked for."""
+    report(serving_line(models, config, ports))
+    if config.addresses.ready_file is not None:
+        write_ready(config.addresses.ready_file, {**ports, "pid": os.getpid()})
+
+
 def write_ready(path: Path, content: Mapping[str, Any]) -> None:
     """Whole or not at all, as somebody waits for this file to appear."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")

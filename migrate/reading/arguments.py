@@ -1,7 +1,5 @@
 """Read argparse: which options a script takes, and a command line that satisfies it."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable
 

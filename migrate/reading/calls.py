@@ -1,7 +1,5 @@
 """Calls and the functions they reach: which argument meets which parameter, and functions reduced to some of theirs."""
 
-from __future__ import annotations
-
 import ast
 import copy
 

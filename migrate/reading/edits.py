@@ -1,13 +1,13 @@
 """Edits of a file's text, at positions that `ast` gives; everything between them stays as it is, byte for byte."""
 
-from __future__ import annotations
-
 import ast
 import bisect
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from .source import split_lines
+
+Spanned = ast.expr | ast.stmt | ast.keyword | ast.alias | ast.arg
 
 
 @dataclass(frozen=True, order=True)
@@ -39,7 +39,7 @@ class Positions:
         line = max(1, min(bisect.bisect_right(self.starts, offset), len(self.lines) or 1))
         return line, offset - self.starts[line - 1]
 
-    def span(self, node: ast.expr | ast.stmt | ast.keyword | ast.alias | ast.arg) -> tuple[int, int]:
+    def span(self, node: Spanned) -> tuple[int, int]:
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
@@ -63,6 +63,16 @@ class Positions:
     def continues(self, line: int) -> bool:
         """Whether a line, if there is one of that number, goes on in the next by a backslash."""
         return line >= 1 and self.lines[line - 1].rstrip("\r\n").endswith("\\")
+
+    def leave_out(self, items: Sequence[Spanned], gone: Container[Spanned]) -> list[Edit]:
+        """Take some of a list's items out, not all, each with its comma: the next one, or for the last items the one before."""
+        spans = [self.span(item) for item in items]
+        last = max(index for index, item in enumerate(items) if item not in gone)
+        return [
+            Edit(start, spans[index + 1][0], "") if index < last else Edit(spans[index - 1][1], end, "")
+            for index, (start, end) in enumerate(spans)
+            if items[index] in gone
+        ]
 
     def insert_after(self, node: ast.stmt, text: str) -> Edit:
         """A new line below the last line of a statement, indented like its first."""

@@ -3,8 +3,6 @@
 Paths are POSIX and relative to the repository root; lines count from 1, columns (in characters) from 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Which expressions of a function are certainly integers, and which of them come from the batch dimension of a tensor."""
 
-from __future__ import annotations
-
 import ast
 from functools import cached_property
 

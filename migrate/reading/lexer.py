@@ -1,7 +1,5 @@
 """Tokens of Python text of any version: for files that today's parser refuses, and so may today's tokenizer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What rules ask about names: what one really stands for, whether a fallback stands beside it, how an import is changed."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -82,26 +80,16 @@ def _catches(handler: ast.ExceptHandler, kinds: frozenset[str]) -> bool:
     return any(isinstance(item, ast.Name) and item.id in kinds for item in ast.walk(handler.type))
 
 
-def remove_import(module: Module, positions: Positions, statement: ast.Import | ast.ImportFrom, gone: set[ast.alias]) -> Edit:
-    """The edit that takes names out of an import, or all of it; an import that was a block's only statement becomes `pass`."""
-    kept = [alias for alias in statement.names if alias not in gone]
+def remove_import(module: Module, positions: Positions, statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> Edit:
+    """The edit that takes a name out of an import, or all of it; an import that was a block's only statement becomes `pass`."""
+    if len(statement.names) > 1:
+        return positions.leave_out(statement.names, [alias])[0]
     start, end = positions.span(statement)
-    if kept:
-        return Edit(start, end, _with_names(positions, statement, kept))
-    if not positions.starts_line(statement) or is_alone(module, statement):
-        return Edit(start, end, "pass")
-    line = positions.starts[statement.lineno - 1]
     after = positions.starts[statement.end_lineno or statement.lineno]
-    if positions.text[end:after].strip():  # a comment, or another statement on the line
+    shared = positions.text[end:after].strip()  # a comment, or another statement on the line
+    if shared or not positions.starts_line(statement) or is_alone(module, statement):
         return Edit(start, end, "pass")
-    return Edit(line, after, "")
-
-
-def _with_names(positions: Positions, statement: ast.Import | ast.ImportFrom, kept: list[ast.alias]) -> str:
-    start, end = positions.span(statement)
-    first, last = positions.span(statement.names[0])[0], positions.span(statement.names[-1])[1]
-    names = ", ".join(f"{alias.name} as {alias.asname}" if alias.asname else alias.name for alias in kept)
-    return positions.text[start:first] + names + positions.text[last:end]
+    return Edit(positions.starts[statement.lineno - 1], after, "")
 
 
 def is_alone(module: Module, statement: ast.stmt) -> bool:

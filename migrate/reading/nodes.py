@@ -1,7 +1,5 @@
 """Walks through pieces of syntax, typed by the kind of node, and what calls, functions and names have in them."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from typing import TypeVar

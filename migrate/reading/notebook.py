@@ -8,8 +8,6 @@ lines, help) is turned into comments that say how to turn it back, so that an ed
     model = Net()
 """
 
-from __future__ import annotations
-
 import ast
 import bisect
 import json

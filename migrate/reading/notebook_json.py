@@ -4,8 +4,6 @@ nbformat 4 has `cells[].source`, nbformat 3 `worksheets[].cells[].input`; both a
 See https://nbformat.readthedocs.io/en/latest/format_description.html
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -3,8 +3,6 @@
 See https://ipython.readthedocs.io/en/stable/interactive/reference.html
 """
 
-from __future__ import annotations
-
 import re
 
 from .text_lines import split_lines

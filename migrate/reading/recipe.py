@@ -1,7 +1,5 @@
 """A part of a user's script that can be run again, in another process: how to build a model, a transform, class names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Folders that a file puts on Python's search path, as far as can be read: `sys.path.insert(0, join(here, "..", "lib"))`."""
 
-from __future__ import annotations
-
 import ast
 import posixpath
 from collections.abc import Iterator, Sequence

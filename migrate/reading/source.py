@@ -4,8 +4,6 @@ Byte order marks, declared encodings (PEP 263), line endings and form feeds surv
 text and encoded back the same way. What cannot be read or parsed becomes a Finding.
 """
 
-from __future__ import annotations
-
 import ast
 import codecs
 import io

@@ -1,7 +1,5 @@
 """Small questions about statements, and copies of them with other parts."""
 
-from __future__ import annotations
-
 import ast
 import copy
 from collections.abc import Sequence

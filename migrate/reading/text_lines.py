@@ -1,7 +1,5 @@
 """Lines as Python counts them."""
 
-from __future__ import annotations
-
 import io
 
 

@@ -1,7 +1,5 @@
 """Places in notebooks, for people: the stages speak of lines of the joined module, the report of cells and lines in them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

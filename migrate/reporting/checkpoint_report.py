@@ -1,7 +1,5 @@
 """What the report says about every `torch.load` of the repository."""
 
-from __future__ import annotations
-
 import ast
 
 from ..reading.facts import CheckpointSite, Survey

@@ -1,7 +1,5 @@
 """The report as one Markdown file. What the repository says stays text: no word of it becomes markup."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The findings as SARIF 2.1.0 (OASIS standard), the form that code-scanning services read."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version

@@ -1,7 +1,5 @@
 """Edits inside of one call: an argument taken out, renamed or added."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -25,19 +23,10 @@ def is_spread(call: ast.Call) -> bool:
 
 def without(context: Context, call: ast.Call, gone: list[ast.expr | ast.keyword]) -> list[Edit]:
     """The edits that take arguments out of a call, each with the comma that goes with it."""
-    positions = context.positions
-    arguments = _in_order(call)
-    edits = []
-    for index, argument in enumerate(arguments):
-        if argument not in gone:
-            continue
-        start, end = positions.span(argument)
-        if any(later not in gone for later in arguments[index + 1 :]):
-            end = positions.span(arguments[index + 1])[0]
-        elif index:
-            start = positions.span(arguments[index - 1])[1]
-        edits.append(Edit(start, end, ""))
-    return edits
+    positions, arguments = context.positions, _in_order(call)
+    if all(argument in gone for argument in arguments):
+        return [Edit(positions.span(arguments[0])[0], positions.span(arguments[-1])[1], "")]
+    return positions.leave_out(arguments, gone)
 
 
 def with_argument(context: Context, call: ast.Call, text: str, *, first: bool = False) -> Edit:

@@ -1,7 +1,5 @@
 """The findings that no rule makes: what reading, resolving, running and packaging have to say, and what to do about it."""
 
-from __future__ import annotations
-
 import re
 
 _TEXT = """\
@@ -68,7 +66,8 @@ PS508 package-not-served
 PS509 preprocessing-note
     A remark on the recovered preprocessing, for example where training and evaluation differ.
 PS510 write-recovered
-    An earlier --write was interrupted; its files were given their old bytes before anything else.
+    An earlier --write was interrupted. Another --write, or headrace undo, gives its files their old bytes before anything else;
+    what writes nothing only tells of them.
 PS511 not-written
     The files could not be changed in place; they are as they were.
 PS512 repairs-compared

@@ -1,7 +1,5 @@
 """Evaluate a model that is trained meanwhile by `headrace.evaluation_step`, which is made right before the loop."""
 
-from __future__ import annotations
-
 import ast
 from itertools import takewhile
 

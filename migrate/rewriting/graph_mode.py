@@ -1,7 +1,5 @@
 """Bring the calls of one model into graph mode: which go together, whether that may be, and the edits."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable
 from itertools import takewhile

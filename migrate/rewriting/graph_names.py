@@ -1,7 +1,5 @@
 """The calls that share one graph, and what that graph is called."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which statements make a model, make it ready, or change what it consists of."""
 
-from __future__ import annotations
-
 import ast
 
 from ..reading.nodes import inside

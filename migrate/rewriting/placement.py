@@ -1,7 +1,5 @@
 """Where the graph of a model is constructed."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,20 +1,17 @@
 """A user's own rules, from a plain Python file. Loading one runs it in this process, so only where the user says so."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import MigrateError
 from ..reading.finding import Finding
 from .repository_settings import RepositorySettings, read_settings
 from .rewrite import choose_rules
-from .rule import Context, Fix, Rule, all_rules
+from .rule import Rule, all_rules
 
-FAILED = "the rule failed on this file"
 _CODE = re.compile(r"(?!PS|PG)[A-Z]{2,8}\d{3,4}")
 
 
@@ -46,25 +43,9 @@ def load_rules(path: Path) -> list[Rule]:
         lacking = [name for name in ("code", "name", "safety", "check") if not hasattr(value, name)]
         if lacking or getattr(value.check, "__isabstractmethod__", False):
             raise MigrateError(f"{path}: {value.__name__} lacks {', '.join(lacking or ['check'])}; see CONTRIBUTING.md, A rule")
-    rules = [_guarded(value)() for value in classes]
+    rules = [value() for value in classes]
     _check_codes(rules, str(path))
     return sorted(rules, key=lambda rule: rule.code)
-
-
-def _guarded(value: type[Rule]) -> type[Rule]:
-    """The same rule, except that an error it raises on a file is a remark on that file, and stops nothing else."""
-
-    class Guarded(value):  # type: ignore[misc, valid-type]
-        __doc__ = value.__doc__
-
-        def check(self, context: Context) -> Iterator[Fix]:
-            try:
-                yield from super().check(context)
-            except Exception as error:  # noqa: BLE001  whatever the user's own code raises
-                message = f"{FAILED}: {type(error).__name__}: {error}; please report this to the rule's author"
-                yield Fix(Finding(context.module.path, 1, 0, self.code, message, "error"))
-
-    return Guarded
 
 
 def load_all(paths: Sequence[Path]) -> list[Rule]:

@@ -1,7 +1,5 @@
 """A rule that is a table: things that have another name or stand in another module today."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator, Mapping
@@ -117,7 +115,7 @@ class Renames(Repair):
                 root = alias.name.partition(".")[0]
                 edit = Edit(start, start + len(alias.name), root)
                 if alias.asname or root == alias.name or any(item is not node for item, _ in importing(module, root)):
-                    edit = remove_import(module, context.positions, node, {alias})
+                    edit = remove_import(module, context.positions, node, alias)
                 yield self.fix(
                     context, node, f"{alias.name} {self.reason}; leave the import out", [] if used else [edit], severity="error"
                 )
@@ -196,16 +194,4 @@ def _split(positions: Positions, node: ast.ImportFrom, moved: Mapping[ast.alias,
     apart = f"{positions.newline(node.lineno)}{positions.indent(node.lineno)}" if positions.starts_line(node) else "; "
     if not kept:
         return [Edit(start, end, apart.join(lines))]
-    edits = [Edit(start, start, "".join(line + apart for line in lines))]
-    for index, alias in enumerate(node.names):
-        if alias in moved:
-            edits.append(_without(positions, node.names, index, moved))
-    return edits
-
-
-def _without(positions: Positions, names: list[ast.alias], index: int, moved: Mapping[ast.alias, str]) -> Edit:
-    """One name and the comma that goes with it: the next one, or for the last names, the one before them."""
-    start, end = positions.span(names[index])
-    if any(later not in moved for later in names[index + 1 :]):
-        return Edit(start, positions.span(names[index + 1])[0], "")
-    return Edit(positions.span(names[index - 1])[1], end, "")
+    return [Edit(start, start, "".join(line + apart for line in lines)), *positions.leave_out(node.names, moved)]

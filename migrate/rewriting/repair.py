@@ -1,7 +1,5 @@
 """Repair: what no longer runs today is mended in memory first, so that everything after it reads sources that parse."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Rewrite: apply the rules to the files that they touch, losslessly."""
 
-from __future__ import annotations
-
 import codecs
 import difflib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a rule is: a code, a page, examples that test themselves, and a check that yields remarks with or without edits."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

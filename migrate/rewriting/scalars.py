@@ -1,7 +1,5 @@
 """Functions of the repository whose results were vectors of one number before torch 0.4, and have no dimension today."""
 
-from __future__ import annotations
-
 import ast
 
 from ..reading.nodes import inside, values_of

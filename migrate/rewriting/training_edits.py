@@ -1,7 +1,5 @@
 """Put one call of a training graph in the place of a loop's step: the construction before the loop, the call, and what goes."""
 
-from __future__ import annotations
-
 import ast
 import copy
 from collections.abc import Container, Iterable, Iterator, Sequence

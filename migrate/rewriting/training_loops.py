@@ -1,7 +1,5 @@
 """Read a training loop: which statements are its step, and whether one call of a training graph can stand for them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """PS101: `async` is a keyword, not the name of an argument."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 

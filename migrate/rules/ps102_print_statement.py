@@ -1,7 +1,5 @@
 """PS102: `print` as a statement of Python 2."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from ..reading.edits import Edit, Positions

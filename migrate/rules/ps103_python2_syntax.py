@@ -1,7 +1,5 @@
 """PS103: other syntax of Python 2: `except E, e`, `raise E, text`, `<>`, backquotes, octal numbers, `ur''`, `exec`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

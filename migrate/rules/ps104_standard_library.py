@@ -1,7 +1,5 @@
 """PS104: things of the standard library that Python 3 has elsewhere."""
 
-from __future__ import annotations
-
 from ..rewriting.renames import Renames, table
 from ..rewriting.rule import diff
 

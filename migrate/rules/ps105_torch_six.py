@@ -1,7 +1,5 @@
 """PS105: `torch._six`, which torch 1.13 removed."""
 
-from __future__ import annotations
-
 from ..rewriting.renames import Renames, table
 from ..rewriting.rule import diff
 

@@ -1,7 +1,5 @@
 """PS106: mixed precision by apex."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ..reading.names import has_fallback, importing, uses

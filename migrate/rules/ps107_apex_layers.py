@@ -1,7 +1,5 @@
 """PS107: layers of apex that torch has itself."""
 
-from __future__ import annotations
-
 from ..rewriting.renames import Renames, table
 from ..rewriting.rule import diff
 

@@ -1,7 +1,5 @@
 """PS108: modules of timm that moved."""
 
-from __future__ import annotations
-
 from ..rewriting.renames import Renames, table
 from ..rewriting.rule import diff
 

@@ -1,7 +1,5 @@
 """PS109: builtins and methods that only Python 2 has."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """PS110: `Variable(x)`, which does nothing since torch 0.4."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -86,7 +84,7 @@ class Variable(Repair):
                 and not _is_exported(context, name)
                 and not has_fallback(module, node)
             ):
-                edit = remove_import(module, context.positions, node, {alias})
+                edit = remove_import(module, context.positions, node, alias)
                 yield self.fix(context, node, "Variable is not used; leave the import out", [edit], severity="note")
 
 

@@ -1,7 +1,5 @@
 """PS112: `loss.data[0]`, the number in a loss before torch 0.4."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """PS113: `torch.load` without `weights_only`."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """PS114: metrics that Lightning gave to a package of their own."""
 
-from __future__ import annotations
-
 from ..rewriting.renames import Renames, table
 from ..rewriting.rule import diff
 

@@ -1,7 +1,5 @@
 """PS115: `torch.cuda.amp`, which is `torch.amp` today."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

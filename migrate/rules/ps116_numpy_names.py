@@ -1,7 +1,5 @@
 """PS116: names that numpy removed."""
 
-from __future__ import annotations
-
 from ..rewriting.renames import Renames, table
 from ..rewriting.rule import diff
 

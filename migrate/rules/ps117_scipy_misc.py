@@ -1,7 +1,5 @@
 """PS117: images read and written with `scipy.misc`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ..reading.edits import Edit

@@ -1,7 +1,5 @@
 """PS119: resampling filters that Pillow removed."""
 
-from __future__ import annotations
-
 from ..rewriting.renames import Renames, table
 from ..rewriting.rule import diff
 

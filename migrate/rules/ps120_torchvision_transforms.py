@@ -1,7 +1,5 @@
 """PS120: transforms that torchvision renamed."""
 
-from __future__ import annotations
-
 from ..rewriting.renames import Renames, table
 from ..rewriting.rule import diff
 

@@ -1,7 +1,5 @@
 """PS121: `pretrained=` of torchvision's models."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """PS122: `functional.upsample`, which is `interpolate` today."""
 
-from __future__ import annotations
-
 from ..rewriting.renames import Renames, table
 
 

@@ -1,7 +1,5 @@
 """PS123: `size_average=` and `reduce=` of losses."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

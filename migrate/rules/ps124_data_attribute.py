@@ -1,7 +1,5 @@
 """PS124: `.data` of a loss."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """PS125: a learning-rate scheduler that steps before the epoch's training."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

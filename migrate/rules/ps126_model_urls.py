@@ -1,7 +1,5 @@
 """PS126: downloading weights through modules that are gone."""
 
-from __future__ import annotations
-
 from ..rewriting.renames import Renames, table
 
 _VALID_1 = """\

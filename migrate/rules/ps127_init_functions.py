@@ -1,7 +1,5 @@
 """PS127: functions of torch that work in place and say so by a final underscore today."""
 
-from __future__ import annotations
-
 from ..rewriting.renames import Renames, table
 from ..rewriting.rule import diff
 

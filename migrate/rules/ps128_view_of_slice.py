@@ -1,7 +1,5 @@
 """PS128: `correct[:k].view(-1)`, which fails since torch 1.7."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """PS129: arguments that libraries removed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ..reading.nodes import keyword_of

@@ -1,7 +1,5 @@
 """PS131: `iterator.next()`, the Python 2 way to the first batch."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

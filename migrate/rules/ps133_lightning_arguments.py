@@ -1,7 +1,5 @@
 """PS133: arguments and hooks that Lightning removed."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

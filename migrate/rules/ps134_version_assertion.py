@@ -1,7 +1,5 @@
 """PS134: assertions that pin a library to a version of years ago."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """PS135: models registered with timm that refuse what its create_model hands to them today."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """PS136: Vision Transformers written for a timm whose forward_features gave the vector that the head takes."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

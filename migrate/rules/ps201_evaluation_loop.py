@@ -1,7 +1,5 @@
 """PS201: an evaluation loop calls the model eagerly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ..rewriting.graph_mode import groups, is_trained, propose

@@ -1,7 +1,5 @@
 """PS202: prediction code calls the model eagerly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ..rewriting.graph_mode import groups, is_trained, propose

@@ -1,7 +1,5 @@
 """PS203: a model is evaluated by the script that trains it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ..rewriting.evaluation_edits import evaluation_edits

@@ -1,7 +1,5 @@
 """PS204: a LightningModule evaluates its network eagerly."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """PS301: a training loop runs its steps eagerly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ..rewriting.rule import Context, Fix, Rule, at_call, diff

@@ -1,7 +1,5 @@
 """PS302: a training loop whose update is its own runs forward and backward eagerly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ..rewriting.rule import Context, Fix, Rule, at_call, diff

@@ -1,7 +1,5 @@
 """PS303: a training loop was not understood well enough to be rewritten."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ..rewriting.rule import Context, Fix, Rule, at_call

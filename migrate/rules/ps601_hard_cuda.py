@@ -1,7 +1,5 @@
 """PS601: `.cuda()` without asking whether there is a GPU."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """PS602: a checkpoint that loads only where it was saved."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """PS603: a model in DataParallel that is evaluated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ..rewriting.call_edits import calls_of

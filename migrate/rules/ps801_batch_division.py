@@ -1,7 +1,5 @@
 """PS801: the batch size goes through a float: `int(x.shape[0] / n)`."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from typing import Literal

@@ -1,7 +1,5 @@
 """PS802: the side of a square of tokens by a float: `int(np.sqrt(n))`."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """PS805: a part of a model that is compiled to TorchScript."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

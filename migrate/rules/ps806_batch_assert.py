@@ -1,7 +1,5 @@
 """PS806: an assert that fixes the number of rows."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

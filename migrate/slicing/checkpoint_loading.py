@@ -10,8 +10,6 @@ What is returned, and what happens to the arguments, still is what the code says
 file itself, such as the number of classes, its reading stays.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Reduce a class to the construction of some of its attributes: `__init__` and the methods it calls, sliced."""
 
-from __future__ import annotations
-
 import ast
 import copy
 from dataclasses import dataclass, field

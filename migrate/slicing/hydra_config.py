@@ -1,7 +1,5 @@
 """Hydra: `@hydra.main(config_path=..., config_name=...)` gives a function its configuration; no call in the source does."""
 
-from __future__ import annotations
-
 import ast
 
 from ..reading.scopes import Function, dotted

@@ -12,8 +12,6 @@ The functions on the way are written out reduced, returning what was asked for, 
 Code of another file stands in a function of its own, which is that file's namespace.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import re

@@ -3,8 +3,6 @@
 Only slices are treated so, never the user's files.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import re

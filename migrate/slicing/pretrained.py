@@ -4,8 +4,6 @@ None is what torchvision, timm and most hand-written factories take for "no weig
 not do.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 

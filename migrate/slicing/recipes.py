@@ -1,7 +1,5 @@
 """Turn a program into a recipe: source text, command line, folder; and read off it what it builds and loads."""
 
-from __future__ import annotations
-
 import ast
 import posixpath
 import re

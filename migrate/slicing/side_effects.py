@@ -3,8 +3,6 @@
 The slicer asks here which statements change a live object, which only look at it, which load a checkpoint, and which train.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -5,8 +5,6 @@ is live too. Live are names, or single attributes of names, so that `args.epoch 
 checkpoint alive for the sake of `args.arch`. Nothing here knows about functions calling each other: see `interprocedural`.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterable, Sequence
 

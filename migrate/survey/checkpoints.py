@@ -1,7 +1,5 @@
 """Find where stored weights are read: which file, which entry of it, and which prefix is taken off its keys."""
 
-from __future__ import annotations
-
 import ast
 
 from ..reading.calls import Calls

@@ -3,8 +3,6 @@
 There is no loop to rewrite then, but the script says how the model is built, from which arguments, and with which data.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

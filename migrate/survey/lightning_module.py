@@ -4,8 +4,6 @@ For serving, neither Trainer nor metrics are needed. So the LightningModule is r
 becomes a plain `torch.nn.Module`; `self.save_hyperparameters()` becomes what it does, and `load_from_checkpoint` likewise.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Find the calls of a model: in loops over batches and in prediction code."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

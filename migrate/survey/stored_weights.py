@@ -1,7 +1,5 @@
 """Whether what a `torch.load` reads becomes a model's weights (or is the model), or is data: batches, labels, features."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from itertools import takewhile

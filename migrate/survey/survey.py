@@ -1,7 +1,5 @@
 """Survey: read every Python file and notebook of a repository once and state what is there. Nothing of it is run."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterable

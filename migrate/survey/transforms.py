@@ -1,7 +1,5 @@
 """Find composed image transforms and say what each is for, by its name and by what it contains."""
 
-from __future__ import annotations
-
 import ast
 import re
 from itertools import takewhile

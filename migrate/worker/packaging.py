@@ -24,6 +24,7 @@ from ...runtime.base.session import Session, Target
 from ...runtime.capture.capture import CapturedGraph, capture
 from ...runtime.lowering.portable import write_onnx
 from ...runtime.tuning.autotuner import Progress, tune
+from ...runtime.tuning.judging_data import JudgingData
 from ...runtime.tuning.randomize import device_of, noise, randomized
 from ...runtime.tuning.reference import make_reference, primary_output
 from ...runtime.tuning.source import CapturedSource
@@ -147,11 +148,9 @@ def _tune(
 ) -> tuple[Plan, torch.nn.Module]:
     """The plan, its files for the model's own weights in `directory`, and the module whose outputs mean something."""
     if not order.randomize:
-        images = [] if order.images is None else [np.ascontiguousarray(order.images)]
-        plan = tune(
-            source, order.config, directory=directory, device=device, images=images,
-            labels=order.targets, scores=scores, progress=tell,
-        )  # fmt: skip
+        images = () if order.images is None else (np.ascontiguousarray(order.images),)
+        judging = JudgingData(images, order.targets, scores=scores)
+        plan = tune(source, order.config, directory=directory, device=device, judging=judging, progress=tell)
         return plan, model
     # Top-1 agreement of untrained weights says nothing about trained ones, so no images: lossless candidates only.
     other = randomized(model, source.captured.example)
@@ -170,7 +169,7 @@ def _with_original(captured: CapturedGraph, order: Order, device: str) -> Parity
         return None
     images, outputs = _compared(order)
     target = Target(device=device, threads=order.config.threads)
-    reference = make_reference(captured, target, rows=_ROWS, images=[images[:_ROWS]])
+    reference = make_reference(captured, target, rows=_ROWS, judging=JudgingData((images[:_ROWS],)))
     primary = captured.signature.outputs[reference.primary]
     if outputs.shape[1:] != primary.row_shape:
         raise ParityError(f"the script's outputs have rows of shape {outputs.shape[1:]}, the graph's {primary.row_shape}")

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
 from ..._version import __version__
 from ...errors import ArtifactError, BackendError
@@ -164,40 +164,32 @@ def load_artifact(directory: Path | str, *, version: int | None = None) -> Artif
     )
 
 
-def write_artifact(
-    directory: Path,
-    *,
-    name: str,
-    files_from: Path,
-    signature: Signature,
-    preprocessing: Preprocessing | None = None,
-    labels: Labels | Sequence[str] | None = None,
-    probabilities: bool = False,
-    parity: ParityRecord | Mapping[str, Any],
-    plans: Sequence[Plan],
-    provenance: Mapping[str, Any],
-    max_batch_size: int | None = None,
-) -> Path:
-    """Write the folder `directory` of the model `name` with every file under `files_from`, and return it.
+class ModelContents(TypedDict, total=False):
+    """What a model's folder is written from: every file under `files_from`, and what its manifest and config say.
 
-    A model that stands there is replaced in one step at the very end; on any failure it stays as it was. `max_batch_size`
-    defaults to the plans' largest bucket. Raises ArtifactError.
+    `max_batch_size` defaults to the plans' largest bucket.
     """
-    check_target(directory, name)
-    with replacing(directory.parent, [name]) as (folder,):
-        fill_artifact(
-            folder,
-            name=name,
-            files_from=files_from,
-            signature=signature,
-            preprocessing=preprocessing,
-            labels=labels,
-            probabilities=probabilities,
-            parity=parity,
-            plans=plans,
-            provenance=provenance,
-            max_batch_size=max_batch_size,
-        )
+
+    name: Required[str]
+    files_from: Required[Path]
+    signature: Required[Signature]
+    parity: Required[ParityRecord | Mapping[str, Any]]
+    plans: Required[Sequence[Plan]]
+    provenance: Required[Mapping[str, Any]]
+    preprocessing: Preprocessing | None
+    labels: Labels | Sequence[str] | None
+    probabilities: bool
+    max_batch_size: int | None
+
+
+def write_artifact(directory: Path, **model: Unpack[ModelContents]) -> Path:
+    """Write the folder `directory` of the model, which must be called like it, and return it.
+
+    A model that stands there is replaced in one step at the very end; on any failure it stays as it was. Raises ArtifactError.
+    """
+    check_target(directory, model["name"])
+    with replacing(directory.parent, [model["name"]]) as (folder,):
+        fill_artifact(folder, **model)
     return directory
 
 
@@ -212,21 +204,10 @@ def check_target(directory: Path, name: str) -> None:
         raise ArtifactError(f"{directory} exists and holds no model; it is left as it is: choose another folder")
 
 
-def fill_artifact(
-    folder: Path,
-    *,
-    name: str,
-    files_from: Path,
-    signature: Signature,
-    preprocessing: Preprocessing | None,
-    labels: Labels | Sequence[str] | None,
-    probabilities: bool,
-    parity: ParityRecord | Mapping[str, Any],
-    plans: Sequence[Plan],
-    provenance: Mapping[str, Any],
-    max_batch_size: int | None,
-) -> None:
+def fill_artifact(folder: Path, **model: Unpack[ModelContents]) -> None:
     """Write version 1 of a model into an empty folder; `write_artifact` without the swap."""
+    name, files_from, signature, plans = model["name"], model["files_from"], model["signature"], model["plans"]
+    preprocessing, labels, parity = model.get("preprocessing"), model.get("labels"), model["parity"]
     version = folder / "1"
     version.mkdir()
     digests = {file: _copy(files_from, file, version) for file in _files(files_from)}
@@ -244,7 +225,7 @@ def fill_artifact(
         name=name,
         # Triton has no backend for torch.export's format; only the embedded server runs a model without an ONNX graph.
         backend="onnxruntime" if "model.onnx" in digests else "headrace",
-        max_batch_size=max_batch_size or largest,
+        max_batch_size=model.get("max_batch_size") or largest,
         label_filename=LABELS if labels is not None else "",
     )
     (folder / "config.pbtxt").write_text(text, encoding="utf-8")
@@ -257,11 +238,11 @@ def fill_artifact(
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "signature": signature.to_json(),
             "preprocessing": None if preprocessing is None else preprocessing.to_json(),
-            "probabilities": probabilities,
+            "probabilities": model.get("probabilities", False),
             "digests": digests,
             "parity": parity.to_json() if isinstance(parity, ParityRecord) else parity,
             "plans": [plan.to_json() for plan in plans],
-            "provenance": provenance,
+            "provenance": model["provenance"],
         },
     )
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ...errors import ArtifactError
-from ...specs import Labels, Preprocessing, Signature
+from ...specs import Preprocessing, Signature
 from ..base.atomic import replacing
-from .artifact import check_target, fill_artifact
+from .artifact import ModelContents, check_target, fill_artifact
 from .manifest import LABELS
 from .model_config import DATATYPES, FILE, read_config, to_text
-from .parity import ParityRecord
 from .plan import Plan
 
 DECODE, CLASSIFY = "_decode", "_classify"
@@ -27,50 +26,27 @@ ONNX_FILE = "model.onnx"
 _ROWS = "DECODED_IMAGE"  # the tensor between the two steps of the ensemble
 
 
-def write_package(
-    directory: Path,
-    *,
-    name: str,
-    files_from: Path,
-    signature: Signature,
-    preprocessing: Preprocessing | None = None,
-    labels: Labels | Sequence[str] | None = None,
-    probabilities: bool = False,
-    parity: ParityRecord | Mapping[str, Any],
-    plans: Sequence[Plan],
-    provenance: Mapping[str, Any],
-    max_batch_size: int | None = None,
-) -> Path:
+def write_package(directory: Path, **model: Unpack[ModelContents]) -> Path:
     """Write the model's folder and, where its preprocessing is known, its decoder and ensemble beside it; return the first.
 
-    The arguments are those of `write_artifact`. Where the preprocessing is not known, a decoder and an ensemble of an earlier
-    package go away, for they would no longer be true. Raises ArtifactError; then all folders are as they were.
+    Where the preprocessing is not known, a decoder and an ensemble of an earlier package go away, for they would no longer be
+    true. Raises ArtifactError; then all folders are as they were.
     """
+    name, signature, preprocessing = model["name"], model["signature"], model.get("preprocessing")
+    has_labels = model.get("labels") is not None
     helpers = [name + DECODE, name + CLASSIFY]
     check_target(directory, name)
     for helper in helpers:
         check_target(directory.with_name(helper), helper)
     complete = preprocessing is not None
     with replacing(directory.parent, [name, *helpers] if complete else [name], remove=[] if complete else helpers) as folders:
-        fill_artifact(
-            folders[0],
-            name=name,
-            files_from=files_from,
-            signature=signature,
-            preprocessing=preprocessing,
-            labels=labels,
-            probabilities=probabilities,
-            parity=parity,
-            plans=plans,
-            provenance=provenance,
-            max_batch_size=max_batch_size,
-        )
+        fill_artifact(folders[0], **model)
         if preprocessing is not None:
             check_fit(preprocessing, signature)
             rows = read_config(folders[0]).max_batch_size
             _write_decode(folders[1], name, signature, preprocessing, rows)
-            _write_classify(folders[2], name, signature, rows, has_labels=labels is not None)
-            if labels is not None:
+            _write_classify(folders[2], name, signature, rows, has_labels=has_labels)
+            if has_labels:
                 (folders[2] / LABELS).write_bytes((folders[0] / LABELS).read_bytes())
     return directory
 

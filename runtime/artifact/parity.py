@@ -7,7 +7,7 @@ eager noise. Lossy ones (bf16) are judged by what a classifier is for: the top-1
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,16 +43,7 @@ class ParityRecord:
         return self.status == "passed"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "status": self.status,
-            "max_abs": self.max_abs,
-            "top1_agreement": self.top1_agreement,
-            "tolerance": self.tolerance,
-            "accuracy_drop": self.accuracy_drop,
-            "rows": self.rows,
-            "batches": list(self.batches),
-            "why": self.why,
-        }
+        return {**asdict(self), "batches": list(self.batches)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ParityRecord:

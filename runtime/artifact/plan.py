@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ...specs import Precision
@@ -96,19 +96,10 @@ class Measurement:
         return None if not self.median_ms else 1000 * self.bucket / self.median_ms
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "backend": self.choice.backend,
-            "precision": self.choice.precision.name,
-            "bucket": self.bucket,
-            "status": self.status,
-            "median_ms": self.median_ms,
-            "spread_ms": self.spread_ms,
-            "repetitions": self.repetitions,
-            "memory_mb": self.memory_mb,
-            "variant": self.choice.variant,
-            "parity": None if self.parity is None else self.parity.to_json(),
-            "why": self.why,
-        }
+        parity = None if self.parity is None else self.parity.to_json()
+        choice = {"backend": self.choice.backend, "precision": self.choice.precision.name, "variant": self.choice.variant}
+        rest = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "choice"}
+        return {**choice, **rest, "parity": parity}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:
@@ -200,25 +191,19 @@ class Plan:
         return replace(worst, max_abs=max(exact), why=why)
 
     def to_json(self) -> dict[str, Any]:
+        choices = {str(bucket): choice.to_json() for bucket, choice in self.choices.items()}
+        measurements = [measurement.to_json() for measurement in self.measurements]
         return {
-            "fingerprint": dict(self.fingerprint),
-            "device": self.device,
-            "threads": self.threads,
-            "choices": {str(bucket): choice.to_json() for bucket, choice in self.choices.items()},
-            "measurements": [measurement.to_json() for measurement in self.measurements],
-            "portable": self.portable,
-            "reason": self.reason,
+            **{item.name: getattr(self, item.name) for item in fields(self)},
+            "choices": choices,
+            "measurements": measurements,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         """Read what `to_json` wrote; raises KeyError, TypeError or ValueError on anything else."""
-        return cls(
-            fingerprint=dict(data["fingerprint"]),
-            choices={int(bucket): Choice.from_json(choice) for bucket, choice in data["choices"].items()},
-            device=data["device"],
-            threads=data["threads"],
-            measurements=tuple(Measurement.from_json(item) for item in data["measurements"]),
-            portable=data["portable"],
-            reason=data["reason"],
-        )
+        choices = {int(bucket): Choice.from_json(choice) for bucket, choice in data["choices"].items()}
+        measurements = tuple(Measurement.from_json(item) for item in data["measurements"])
+        names = ("device", "threads", "portable", "reason")
+        given = {name: data[name] for name in names}
+        return cls(fingerprint=dict(data["fingerprint"]), choices=choices, measurements=measurements, **given)

@@ -14,8 +14,6 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper  # what generated modules have their enums from
 from google.protobuf.message_factory import GetMessageClass
 
-__all__ = ["POOL", "model_config", "service"]
-
 POOL = DescriptorPool()
 for _file in FileDescriptorSet.FromString(Path(__file__).with_suffix(".binpb").read_bytes()).file:
     POOL.AddSerializedFile(_file.SerializeToString())

@@ -6,13 +6,16 @@ openvino: those are imported when a method needs them, so a server that opens an
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import pkgutil
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ...errors import BackendError
 from ...specs import BF16, FP8, FP16, INT8, Precision
@@ -25,75 +28,64 @@ if TYPE_CHECKING:
     from ..capture.capture import CapturedGraph
     from ..lowering.portable import PortableGraph
 
+    AnyGraph = CapturedGraph | PortableGraph
     Records = list[PassRecord] | None
 
 _OLDEST_WITH_FP8 = (8, 9)  # Ada; for torch._scaled_mm, and for Triton
 
 
-class Backend(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Backend(ABC):
     """Turns a captured graph into files, and those files into a session.
 
-    `prepare` then `open` is all there is to compiling, so what a plan measured is what an artifact loads.
+    `prepare` then `open` is all there is to compiling, so what a plan measured is what an artifact loads. `devices` and
+    `precisions` are those that it knows how to use, whether or not this machine has them. `format` is what `prepare` starts
+    from: "onnx", the portable graph, or "torch", the captured program. `preparation_seconds` is roughly what that takes for a
+    usual model on two cores, beyond the portable graph that every artifact has: a bounded tuning goes from cheap to dear, and
+    skips what does not fit. `fixed_batch` and `streams` say whether it can compile for one batch size alone
+    (`Target.batch`), which some graphs gain from, and compute the parts of such a batch side by side (`Target.streams`).
     """
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    format: str
+    devices: tuple[str, ...]
+    precisions: tuple[Precision, ...]
+    preparation_seconds: float
+    fixed_batch: bool = False
+    streams: bool = False
 
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Devices it knows how to use, whether or not this machine has them."""
-        ...
-
-    @property
-    def precisions(self) -> tuple[Precision, ...]:
-        """Precisions it knows how to use, whether or not this machine has them."""
-        ...
-
-    @property
-    def format(self) -> str:
-        """What `prepare` starts from: "onnx", the portable graph, or "torch", the captured program."""
-        ...
-
-    @property
-    def fixed_batch(self) -> bool:
-        """Whether it can compile for one batch size alone (`Target.batch`), which some graphs gain from."""
-        ...
-
-    @property
-    def streams(self) -> bool:
-        """Whether it can compute the parts of such a batch side by side (`Target.streams`)."""
-        ...
-
-    @property
-    def preparation_seconds(self) -> float:
-        """Roughly what `prepare` takes for a usual model on two cores, beyond the portable graph that every artifact has.
-
-        A bounded tuning goes from cheap to dear, and skips what does not fit.
-        """
-        ...
-
+    @abstractmethod
     def missing(self) -> str | None:
         """None when its libraries are installed, else one plain sentence with the line that brings them."""
-        ...
 
     def supports(self, target: Target) -> str | None:
         """None when this machine can run the target with it, else one plain sentence why not. Includes `missing()`."""
-        ...
+        return unsupported(self, target) or self.missing() or self._lacks(target)
 
-    def prepare(
-        self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path, records: Records = None
-    ) -> list[str]:
+    @abstractmethod
+    def prepare(self, captured: AnyGraph, target: Target, directory: Path, records: Records = None) -> list[str]:
         """Write the files that `open` needs into the directory, unless they are there, and return their relative names.
 
         What the lowering passes did is added to `records`; nothing where the files were there already.
         A backend of the format "onnx" finds model.onnx in the directory if that is all there is of the graph. Raises
         BackendError when the graph cannot be brought into this backend's format.
         """
-        ...
 
     def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
         """A session from those files alone. Raises BackendError when they cannot be loaded or the target is not supported."""
-        ...
+        if why := self._cannot_open(target):
+            raise BackendError(why)
+        return self._open([directory / name for name in files], target)
+
+    def _lacks(self, target: Target) -> str | None:
+        """What the machine lacks for a target that is in the lists."""
+        return no_torch_target(target)
+
+    def _cannot_open(self, target: Target) -> str | None:
+        return self.supports(target)
+
+    @abstractmethod
+    def _open(self, paths: list[Path], target: Target) -> Session: ...
 
 
 @functools.cache
@@ -149,13 +141,24 @@ def lowered(
     return graph.program
 
 
-def captured_graph(graph: CapturedGraph | PortableGraph) -> CapturedGraph:
+def captured_graph(graph: AnyGraph) -> CapturedGraph:
     """What a backend of the format "torch" needs. Raises BackendError when only the portable graph is there."""
     from ..lowering.portable import PortableGraph
 
     if isinstance(graph, PortableGraph):
         raise BackendError("the captured program is needed, and only the portable graph is there; compile the model itself")
     return graph
+
+
+@contextlib.contextmanager
+def loading(path: Path, library: str) -> Iterator[None]:
+    """What a library raises while it loads a file becomes a BackendError that names both."""
+    try:
+        yield
+    except BackendError:
+        raise
+    except Exception as error:
+        raise BackendError(f"{path.name} cannot be loaded by {library}: {error}") from error
 
 
 def first_line(error: Exception) -> str:

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
 from ...specs import BF16, FP16, FP32, Precision
-from . import captured_graph, first_line, lowered, no_torch_target, unsupported
+from ..base.atomic import aside
+from . import Backend, captured_graph, first_line, loading, lowered
 
 if TYPE_CHECKING:
     from ..base.session import Session, Target
-    from ..capture.capture import CapturedGraph
-    from ..lowering.portable import PortableGraph
-    from . import Records
+    from . import AnyGraph, Records
 
 
-@dataclass(frozen=True)
-class EagerBackend:
+@dataclass(frozen=True, kw_only=True)
+class EagerBackend(Backend):
     """Runs the program's operators one by one: in fp32 exactly the module's own."""
 
     name: str = "eager"
     format: str = "torch"
-    fixed_batch: bool = False
-    streams: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
     precisions: tuple[Precision, ...] = (FP32, BF16, FP16)
     preparation_seconds: float = 2.0
@@ -35,12 +30,7 @@ class EagerBackend:
     def missing(self) -> str | None:
         return None if importlib.util.find_spec("torch") else "torch is not installed: pip install torch"
 
-    def supports(self, target: Target) -> str | None:
-        return self.missing() or unsupported(self, target) or no_torch_target(target)
-
-    def prepare(
-        self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path, records: Records = None
-    ) -> list[str]:
+    def prepare(self, captured: AnyGraph, target: Target, directory: Path, records: Records = None) -> list[str]:
         """Write the program with its weights. Source locations stay behind: they name paths on the user's machine."""
         from ..capture.programs import anonymous, on_device, write_program
         from ..lowering.layout import CHANNELS_LAST
@@ -59,12 +49,11 @@ class EagerBackend:
                 program = lowered(replace(graph, program=program), passes, self, target, records)
             except Exception as error:
                 raise BackendError(f"this graph cannot be brought into {target.precision}: {first_line(error)}") from error
-        aside = directory / f".{os.getpid()}-{name}"
-        write_program(anonymous(program), aside)
-        aside.replace(directory / name)
+        with aside(directory, name) as (path,):
+            write_program(anonymous(program), path)
         return [name]
 
-    def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
+    def _open(self, paths: list[Path], target: Target) -> Session:
         import torch
 
         from ..base.silence import silence
@@ -73,12 +62,8 @@ class EagerBackend:
 
         if why := self.supports(target):
             raise BackendError(why)
-        path = directory / files[0]
-        try:
-            with silence("torch"):
-                module: Any = read_program(path, target).module(check_guards=False)
-        except Exception as error:
-            raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
+        with loading(paths[0], f"torch {torch.__version__}"), silence("torch"):
+            module: Any = read_program(paths[0], target).module(check_guards=False)
         # Not by calling the module: while another thread captures, torch traces every module call of the process.
         return open_session(module.forward, target, recorded=False)
 

@@ -6,24 +6,22 @@ import contextlib
 import importlib.util
 import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
 from ...specs import BF16, FP8, FP16, FP32, Precision
-from . import captured_graph, first_line, lowered, no_torch_target, unsupported
+from ..base.atomic import aside
+from . import Backend, captured_graph, first_line, loading, lowered, no_torch_target, unsupported
 
 if TYPE_CHECKING:
     from ..base.session import Session, Target
-    from ..capture.capture import CapturedGraph
-    from ..lowering.portable import PortableGraph
-    from . import Records
+    from . import AnyGraph, Records
 
 
-@dataclass(frozen=True)
-class InductorBackend:
+@dataclass(frozen=True, kw_only=True)
+class InductorBackend(Backend):
     """One package for any batch. It holds machine code for this processor, so other machines tune anew.
 
     On a GPU its kernels are recorded per batch bucket and replayed as CUDA graphs. With `autotuned_at` each convolution and
@@ -32,8 +30,6 @@ class InductorBackend:
 
     name: str = "inductor"
     format: str = "torch"
-    fixed_batch: bool = False
-    streams: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
     precisions: tuple[Precision, ...] = (FP32, BF16, FP16, FP8)
     preparation_seconds: float = 40.0
@@ -46,12 +42,7 @@ class InductorBackend:
             return "inductor needs a C++ compiler: install g++ (apt install g++) or name one in CXX"
         return None
 
-    def supports(self, target: Target) -> str | None:
-        return self.missing() or unsupported(self, target) or no_torch_target(target)
-
-    def prepare(
-        self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path, records: Records = None
-    ) -> list[str]:
+    def prepare(self, captured: AnyGraph, target: Target, directory: Path, records: Records = None) -> list[str]:
         if why := self.supports(target):
             raise BackendError(why)
         import torch
@@ -68,9 +59,8 @@ class InductorBackend:
         name = f"{self.name}-{target.device}-{target.precision.name}.pt2"
         if (directory / name).exists():
             return [name]
-        aside = directory / f".{os.getpid()}-{name}"
         try:
-            with silence("torch"), torch.no_grad():
+            with aside(directory, name) as (path,), silence("torch"), torch.no_grad():
                 program = isolated(on_device(graph.program, target.device))
                 if target.precision.lossy:
                     passes = [half_precision(target.precision.rest), CHANNELS_LAST]
@@ -80,35 +70,30 @@ class InductorBackend:
                 if self.autotuned_at is not None:
                     program = at_batch(program, self.autotuned_at, MAX_BATCH)
                     settings["max_autotune"] = True
-                aoti_compile_and_package(program, package_path=str(aside), inductor_configs=settings)
+                aoti_compile_and_package(program, package_path=str(path), inductor_configs=settings)
         except BackendError:
             raise
         except Exception as error:
             raise BackendError(f"inductor cannot compile this graph: {first_line(error)}") from error
-        aside.replace(directory / name)
         return [name]
 
-    def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
-        """Running a package needs no compiler."""
-        if why := unsupported(self, target) or no_torch_target(target):
-            raise BackendError(why)
+    def _cannot_open(self, target: Target) -> str | None:  # running a package needs no compiler
+        return unsupported(self, target) or no_torch_target(target)
+
+    def _open(self, paths: list[Path], target: Target) -> Session:
         import torch
         from torch._inductor import aoti_load_package
 
         from ..base.silence import silence
         from .shared.torch_session import open_session
 
-        path = directory / files[0]
         ordinal = -1 if target.ordinal is None else target.ordinal  # -1 is the current device
         # Loading onto another device makes that the current one.
         kept = contextlib.nullcontext() if target.ordinal is None else torch.cuda.device(target.ordinal)
-        try:
-            with silence("torch"), kept:
-                # The package's own bookkeeping between threads cannot be recorded; a session has one thread anyway.
-                alone = target.device == "cuda"
-                function: Any = aoti_load_package(str(path), run_single_threaded=alone, device_index=ordinal)
-        except Exception as error:
-            raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
+        with loading(paths[0], f"torch {torch.__version__}"), silence("torch"), kept:
+            # The package's own bookkeeping between threads cannot be recorded; a session has one thread anyway.
+            alone = target.device == "cuda"
+            function: Any = aoti_load_package(str(paths[0]), run_single_threaded=alone, device_index=ordinal)
         return open_session(function, target, recorded=True)
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
 from ...specs import BF16, FP16, FP32, INT8_BF16, Precision
-from . import captured_graph, first_line, lowered, no_torch_target, too_old, unsupported
+from ..base.atomic import aside
+from . import Backend, captured_graph, first_line, loading, lowered, no_torch_target, too_old
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -21,16 +20,15 @@ if TYPE_CHECKING:
     from ..base.session import Session, Target
     from ..capture.capture import CapturedGraph
     from ..lowering.kernel_choice import Timer
-    from ..lowering.portable import PortableGraph
-    from . import Records
+    from . import AnyGraph, Records
 
 _FORMAT = 2
 _OLDEST = (8, 0)  # what the kernels are compiled for
 _ROWS = 32  # of the batch that is measured, where the target names none
 
 
-@dataclass(frozen=True)
-class KernelsBackend:
+@dataclass(frozen=True, kw_only=True)
+class KernelsBackend(Backend):
     """A program of torch's operators and of those that won, and the record of what was measured; replayed as CUDA graphs.
 
     `timer` measures, on the device; None is `time_on_cuda`. Within about `seconds` the kernels of a graph are compiled and
@@ -39,8 +37,6 @@ class KernelsBackend:
 
     name: str = "kernels"
     format: str = "torch"
-    fixed_batch: bool = False
-    streams: bool = False
     devices: tuple[str, ...] = ("cuda",)
     precisions: tuple[Precision, ...] = (FP32, BF16, FP16, INT8_BF16)
     preparation_seconds: float = 70.0
@@ -54,12 +50,10 @@ class KernelsBackend:
             return "the kernels need Triton, which torch for CUDA brings and which runs on Linux: pip install triton"
         return None
 
-    def supports(self, target: Target) -> str | None:
-        return unsupported(self, target) or self.missing() or no_torch_target(target) or _no_device(target)
+    def _lacks(self, target: Target) -> str | None:
+        return no_torch_target(target) or _no_device(target)
 
-    def prepare(
-        self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path, records: Records = None
-    ) -> list[str]:
+    def prepare(self, captured: AnyGraph, target: Target, directory: Path, records: Records = None) -> list[str]:
         """Measure, and write the program and what was measured, as JSON; neither holds a path of the user's machine."""
         graph = captured_graph(captured)
         if why := self.supports(target):
@@ -72,11 +66,9 @@ class KernelsBackend:
         if all((directory / name).exists() for name in names):
             return names
         program, record = self._chosen(graph, target, records)
-        aside = [directory / f".{os.getpid()}-{name}" for name in names]
-        write_program(anonymous(program), aside[0])
-        aside[1].write_text(json.dumps(record, indent=1) + "\n")
-        for path, name in zip(aside, names, strict=True):
-            path.replace(directory / name)
+        with aside(directory, *names) as (path, record_path):
+            write_program(anonymous(program), path)
+            record_path.write_text(json.dumps(record, indent=1) + "\n")
         return names
 
     def _chosen(self, graph: CapturedGraph, target: Target, records: Records) -> tuple[ExportedProgram, dict[str, Any]]:
@@ -113,9 +105,7 @@ class KernelsBackend:
         sites = [item.to_json() for item in measured]
         return program, {"format": _FORMAT, "batch": rows, "device": _device_name(target), "integer": integer, "sites": sites}
 
-    def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
-        if why := self.supports(target):
-            raise BackendError(why)
+    def _open(self, paths: list[Path], target: Target) -> Session:
         import torch
 
         from ... import kernels
@@ -123,18 +113,16 @@ class KernelsBackend:
         from ..capture.programs import read_program
         from .shared.torch_session import open_session
 
-        path = directory / files[0]
-        wanted = _kernels_in(directory, files)
+        wanted = _kernels_in(paths)
         kernels.discover()  # registers the operators that the program names
-        try:
-            with silence("torch"):
-                program = read_program(path, target)
-                function: Any = program.module(check_guards=False).forward
-        except Exception as error:
-            raise BackendError(f"{path.name} cannot be loaded by torch {torch.__version__}: {error}") from error
+        with loading(paths[0], f"torch {torch.__version__}"), silence("torch"):
+            program = read_program(paths[0], target)
+            function: Any = program.module(check_guards=False).forward
         found = _kernels_of(program)
         if found != wanted:
-            raise BackendError(f"{path.name} has {found} kernels and {files[1]} tells of {wanted}; compile the model again")
+            raise BackendError(
+                f"{paths[0].name} has {found} kernels and {paths[1].name} tells of {wanted}; compile the model again"
+            )
         return open_session(function, target, recorded=True)
 
 
@@ -143,13 +131,14 @@ def _kernels_of(program: ExportedProgram) -> int:
     return sum(getattr(node.target, "namespace", "") == "headrace" for node in program.graph.nodes)
 
 
-def _kernels_in(directory: Path, files: Sequence[str]) -> int:
+def _kernels_in(paths: list[Path]) -> int:
     """How many kernels the record tells of. Raises BackendError when it is not there or is not such a record."""
     from ..lowering.kernel_choice import Measured
 
-    if len(files) != 2:
-        raise BackendError(f"the kernels open a program and a record of what was measured, not {', '.join(files) or 'nothing'}")
-    path = directory / files[1]
+    if len(paths) != 2:
+        given = ", ".join(path.name for path in paths) or "nothing"
+        raise BackendError(f"the kernels open a program and a record of what was measured, not {given}")
+    path = paths[1]
     try:
         record = json.loads(path.read_text())
         if record["format"] != _FORMAT:

@@ -19,23 +19,21 @@ from ...errors import BackendError
 from ...specs import BF16, FP16, FP32, INT8, INT8_BF16, Precision
 from ..base.session import FixedBatchSession
 from ..lowering.quantize import write_portable
-from . import unsupported
+from . import Backend, loading
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..base.session import Session, Target
-    from ..capture.capture import CapturedGraph
-    from ..lowering.portable import PortableGraph
-    from . import Records
+    from . import AnyGraph, Records
 
 # The hint must be given for fp32 too: on CPUs with bfloat16 instructions OpenVINO chooses bf16 by itself. For a quantized
 # graph it is what the operators between the integer ones compute in.
 _HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
 
 
-@dataclass(frozen=True)
-class OpenVinoBackend:
+@dataclass(frozen=True, kw_only=True)
+class OpenVinoBackend(Backend):
     """Reads model.onnx, or its quantized form; the floating-point precision is a hint at load, so those share a file."""
 
     name: str = "openvino"
@@ -49,23 +47,16 @@ class OpenVinoBackend:
     def missing(self) -> str | None:
         return None if importlib.util.find_spec("openvino") else "openvino is not installed: pip install openvino"
 
-    def supports(self, target: Target) -> str | None:
-        if why := self.missing() or unsupported(self, target):
-            return why
+    def _lacks(self, target: Target) -> str | None:
         needed = {name.upper() for name in (target.precision.dtype, target.precision.rest)} - {"FP32"}
         if not _capabilities().issuperset(needed):
             return f"this CPU has no {target.precision.name} instructions that OpenVINO could use"
         return None
 
-    def prepare(
-        self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path, records: Records = None
-    ) -> list[str]:
+    def prepare(self, captured: AnyGraph, target: Target, directory: Path, records: Records = None) -> list[str]:
         return write_portable(captured, directory, self.name, target.precision, records)
 
-    def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
-        if why := self.supports(target):
-            raise BackendError(why)
-        path = directory / files[0]
+    def _open(self, paths: list[Path], target: Target) -> Session:
         settings = {
             "INFERENCE_PRECISION_HINT": _HINTS[target.precision.rest],
             "INFERENCE_NUM_THREADS": target.thread_count,
@@ -73,8 +64,8 @@ class OpenVinoBackend:
             "PERFORMANCE_HINT": "LATENCY" if target.streams == 1 else "THROUGHPUT",
             "ENABLE_CPU_PINNING": False,  # several sessions in one process would be pinned to the same cores
         }
-        try:
-            model = _core().read_model(str(path))
+        with loading(paths[0], "openvino"):
+            model = _core().read_model(str(paths[0]))
             if target.batch is not None:
                 rows = target.batch // target.streams
                 model.reshape({item: [rows, *list(item.partial_shape)[1:]] for item in model.inputs})
@@ -82,8 +73,6 @@ class OpenVinoBackend:
             requests = [compiled.create_infer_request() for _ in range(target.streams)]
             session = _OpenVinoSession(requests, len(compiled.outputs))
             return session if target.batch is None else FixedBatchSession(session, target.batch)
-        except Exception as error:
-            raise BackendError(f"{path.name} cannot be loaded by openvino: {error}") from error
 
 
 class _OpenVinoSession:

@@ -7,36 +7,31 @@ int8 is not offered: TensorRT wants signed symmetric activations, and the quanti
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import BackendError
 from ...specs import FP16, FP32, Precision
 from ..base.cache_folder import cache_folder
 from ..lowering.portable import write_onnx
-from . import unsupported
+from . import Backend
 from .shared.onnx_session import gpu, open_onnx
 
 if TYPE_CHECKING:
     from ..base.session import Session, Target
-    from ..capture.capture import CapturedGraph
-    from ..lowering.portable import PortableGraph
-    from . import Records
+    from . import AnyGraph, Records
 
 _PROVIDER = "TensorrtExecutionProvider"
 _WORKSPACE_BYTES = 2 << 30
 
 
-@dataclass(frozen=True)
-class TensorRtBackend:
+@dataclass(frozen=True, kw_only=True)
+class TensorRtBackend(Backend):
     """Reads model.onnx; what TensorRT cannot take runs in ONNX Runtime's CUDA provider."""
 
     name: str = "tensorrt"
     format: str = "onnx"
     fixed_batch: bool = True
-    streams: bool = False
     devices: tuple[str, ...] = ("cuda",)
     precisions: tuple[Precision, ...] = (FP32, FP16)
     preparation_seconds: float = 60.0
@@ -50,19 +45,15 @@ class TensorRtBackend:
             return f"the installed onnxruntime has no {_PROVIDER}: pip install onnxruntime-gpu tensorrt"
         return None
 
-    def supports(self, target: Target) -> str | None:
-        return unsupported(self, target) or self.missing()
+    def _lacks(self, target: Target) -> str | None:
+        return None
 
-    def prepare(
-        self, captured: CapturedGraph | PortableGraph, target: Target, directory: Path, records: Records = None
-    ) -> list[str]:
+    def prepare(self, captured: AnyGraph, target: Target, directory: Path, records: Records = None) -> list[str]:
         return write_onnx(captured, directory)
 
-    def open(self, directory: Path, target: Target, files: Sequence[str]) -> Session:
-        if why := self.supports(target):
-            raise BackendError(why)
+    def _open(self, paths: list[Path], target: Target) -> Session:
         rest = ("CUDAExecutionProvider", {"device_id": gpu(target)})
-        return open_onnx(directory / files[0], target, [(_PROVIDER, _options(target)), rest])
+        return open_onnx(paths[0], target, [(_PROVIDER, _options(target)), rest])
 
 
 def _options(target: Target) -> dict[str, Any]:

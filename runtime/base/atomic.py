@@ -164,6 +164,16 @@ def _flush(folder: Path) -> None:
         flush_folder(Path(place))
 
 
+@contextlib.contextmanager
+def aside(directory: Path, *names: str) -> Iterator[list[Path]]:
+    """Paths to write instead of the files of those names, which appear when the block ends well: another process may write
+    the same."""
+    paths = [directory / f".{os.getpid()}-{name}" for name in names]
+    yield paths
+    for path, name in zip(paths, names, strict=True):
+        path.replace(directory / name)
+
+
 def write_aside(path: Path, data: bytes) -> None:
     """Write a file so that its name only ever stands for whole contents, which are on disk when this returns."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")

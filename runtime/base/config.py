@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from .passes import PASSES
 
 Precision = Literal["auto", "fp32", "bf16", "fp16", "fp8", "int8"]
 Device = Literal["auto", "cpu", "cuda"]
 
-_PRECISIONS = ("auto", "fp32", "bf16", "fp16", "fp8", "int8")
-_DEVICES = ("auto", "cpu", "cuda")
+_PRECISIONS, _DEVICES = get_args(Precision), get_args(Device)
 _LARGEST_BUCKET = 4096
 _BUCKETS = {"cpu": (1, 2, 4, 8, 16), "cuda": (1, 2, 4, 8, 16, 32, 64, 128)}
 _SECONDS = {"cpu": 30.0, "cuda": 240.0}  # on a GPU each good candidate is compiled for up to a minute

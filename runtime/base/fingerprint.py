@@ -94,12 +94,12 @@ def _processor() -> tuple[str, list[str]]:
     return model, [flag for flag in _FLAGS if flag in present]
 
 
-def _quota() -> int | None:
+def _quota(groups: Path = Path("/sys/fs/cgroup")) -> int | None:
     """CPUs granted by the cgroup (v2, then v1), rounded up; None when it sets no limit."""
-    granted, _, period = _text(Path("/sys/fs/cgroup/cpu.max")).strip().partition(" ")
+    granted, _, period = _text(groups / "cpu.max").strip().partition(" ")
     if not granted:
-        granted = _text(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")).strip()
-        period = _text(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")).strip()
+        granted = _text(groups / "cpu/cpu.cfs_quota_us").strip()
+        period = _text(groups / "cpu/cpu.cfs_period_us").strip()
     if not (granted.isdigit() and period.isdigit() and int(period)):
         return None
     return max(1, -(-int(granted) // int(period)))

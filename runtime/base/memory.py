@@ -6,8 +6,6 @@ import ctypes
 import functools
 from typing import Any
 
-__all__ = ["give_back_memory"]
-
 
 def give_back_memory() -> None:
     """Give back what was freed: glibc keeps most of it for itself. Does nothing where the C library is another.

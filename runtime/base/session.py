@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...errors import BackendError
 from ...specs import FP32, Precision
+from .fingerprint import available_cores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,7 +84,6 @@ class FixedBatchSession:
         self._batch = batch
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        """See `Session.run`."""
         rows, batch = len(inputs[0]), self._batch
         if rows == batch:
             return self._inner.run(inputs)
@@ -101,7 +99,6 @@ class FixedBatchSession:
         return results[0] if len(results) == 1 else [np.concatenate(values) for values in zip(*results, strict=True)]
 
     def close(self) -> None:
-        """See `Session.close`."""
         self._inner.close()
 
 
@@ -109,9 +106,7 @@ def default_threads() -> int:
     """Physical cores that this process may use: at most its CPU affinity and its container's quota, at least 1."""
     import psutil
 
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    physical = psutil.cpu_count(logical=False) or allowed
-    return max(1, min(allowed, physical, _quota(Path("/sys/fs/cgroup/cpu.max")) or allowed))
+    return max(1, min(available_cores(), psutil.cpu_count(logical=False) or available_cores()))
 
 
 def visible_gpus() -> int:
@@ -132,12 +127,3 @@ def check_device(device: str) -> None:
             "there is no NVIDIA GPU for --device cuda: nvidia-smi must list one, and CUDA_VISIBLE_DEVICES must not hide it; "
             "--device cpu plans for this machine's processor"
         )
-
-
-def _quota(path: Path) -> int | None:
-    """CPUs granted by a cgroup v2 quota file ("max 100000" or "150000 100000"), rounded up; None when there is no limit."""
-    try:
-        granted, period = path.read_text(encoding="ascii").split()
-        return None if granted == "max" else max(1, -(-int(granted) // int(period)))
-    except (OSError, ValueError, ZeroDivisionError):
-        return None

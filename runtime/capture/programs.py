@@ -39,7 +39,7 @@ def in_float64(program: ExportedProgram) -> ExportedProgram:
             node.args = pytree.tree_map_only(torch.dtype, lambda old: dtype if old.is_floating_point else old, node.args)
             node.kwargs = pytree.tree_map_only(torch.dtype, lambda old: dtype if old.is_floating_point else old, node.kwargs)
     graph_module.recompile()
-    state = {name: _as(value, cast(value)) for name, value in program.state_dict.items()}
+    state = {name: like_parameter(value, cast(value)) for name, value in program.state_dict.items()}
     constants = {name: cast(value) for name, value in program.constants.items()}
     return rebuilt(program, graph_module, state_dict=state, constants=constants)
 
@@ -59,7 +59,8 @@ def rebuilt(program: ExportedProgram, graph_module: torch.fx.GraphModule, **chan
     return ExportedProgram(root=graph_module, graph=graph_module.graph, **parts)
 
 
-def _as(original: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def like_parameter(original: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The value as a parameter where the original is one."""
     return torch.nn.Parameter(value, requires_grad=False) if isinstance(original, torch.nn.Parameter) else value
 
 

@@ -23,8 +23,8 @@ from ..inspect.journal import Journal, measurements_text, operations_text, passe
 from ..lowering.uint8_input import as_rows, with_preprocessing
 from ..tuning.autotuner import Progress, tune
 from ..tuning.cache import Cached, cache_key, look_up, store
+from ..tuning.judging_data import JudgingData
 from ..tuning.source import CapturedSource
-from .judging_data import JudgingData
 from .runner import Runner
 from .watch import Watch
 
@@ -196,10 +196,7 @@ class Compiler:
         judging = self.judging.for_graph(source.signature)
 
         def run(keep: Plan | None) -> Plan:
-            return tune(
-                source, config, directory=directory, device=device, images=judging.images,
-                labels=judging.labels, calibration=judging.calibration, progress=progress, keep=keep,
-            )  # fmt: skip
+            return tune(source, config, directory=directory, device=device, judging=judging, progress=progress, keep=keep)
 
         with locked(source.captured.example):
             if keep is None:

@@ -26,9 +26,9 @@ from ..lowering.portable import write_onnx
 from ..training.options import StepRecord, TrainingOptions
 from ..training.trainer import Trainer
 from ..tuning.autotuner import Progress
+from ..tuning.judging_data import JudgingData, first_rows
 from .checks import check_tensors
 from .compiler import Compiled, Compiler, Computation
-from .judging_data import JudgingData, first_rows
 from .lru_cache import LRUCache
 from .watch import Watch, modules_in
 

@@ -13,7 +13,7 @@ from ...specs import Signature
 from .. import backends
 from ..artifact.plan import Choice, Plan
 from ..base.session import Session
-from ..tuning.reference import check_input
+from ..tuning.judging_data import check_input
 
 
 class Runner:

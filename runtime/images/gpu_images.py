@@ -17,8 +17,6 @@ from ..backends.shared.cuda_staging import CudaLine, Line
 from .jpeg_decoders import JpegDecoder, open_decoder, trial
 from .preprocessing import Preprocessor
 
-__all__ = ["GpuImages"]
-
 # Triton compiles a program anew where numbers and addresses are no multiples of 16 bytes, while a request waits.
 _ALIGNED = 16
 
@@ -109,15 +107,12 @@ class _Host:
     device = torch.device("cpu")
 
     def memory(self, size: int) -> torch.Tensor:
-        """See `Line.memory`."""
         return torch.empty(size, dtype=torch.uint8)
 
     def current(self) -> contextlib.AbstractContextManager[None]:
-        """See `Line.current`."""
         return contextlib.nullcontext()
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """See `Line.copy`."""
         target.copy_(source)
 
     def follow(self) -> None:

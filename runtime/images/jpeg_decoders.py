@@ -20,8 +20,6 @@ from ...errors import BackendError
 from ..backends import first_line, no_torch_target
 from ..base.session import Target
 
-__all__ = ["LIBRARIES", "JpegDecoder", "open_decoder", "open_library", "trial"]
-
 # Mean difference to Pillow's levels in a smooth trial image, above which channels or rows are mixed up. Chroma that is not
 # interpolated, as torchvision's on GPUs is not, makes a few levels.
 _FAR = 8.0
@@ -79,7 +77,6 @@ class NvImageCodec(JpegDecoder):
         )
 
     def decode(self, images: Sequence[bytes]) -> list[torch.Tensor | None]:
-        """See `JpegDecoder.decode`."""
         stream = torch.cuda.current_stream(self.device).cuda_stream if self._on_gpu else 0
         found: list[Any] = self._decoder.decode(list(images), params=self._params, cuda_stream=stream)
         if self._on_gpu:
@@ -97,7 +94,6 @@ class Torchvision(JpegDecoder):
         self._decode = functools.partial(decode_jpeg, mode=ImageReadMode.RGB, device=device)
 
     def decode(self, images: Sequence[bytes]) -> list[torch.Tensor | None]:
-        """See `JpegDecoder.decode`."""
         encoded = [torch.frombuffer(bytearray(image), dtype=torch.uint8) for image in images]  # it wants writable memory
         return [image.permute(1, 2, 0) for image in self._decode(encoded)]
 

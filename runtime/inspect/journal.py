@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,13 +16,13 @@ from torch.fx import Node
 
 from ..artifact.plan import Plan
 from ..base.passes import PassRecord
+from ..capture.source_locations import of_node
 from .plan_table import plan_table
 
 log = logging.getLogger("headrace.graph")
 
 LEVELS = (0, 1, 2, 3)
 _WIDTH = 200
-_LIBRARIES = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "migrate"), "<")
 
 
 class Journal:
@@ -88,20 +87,11 @@ def operations_text(nodes: Iterable[Node]) -> str:
     lines = []
     for node in nodes:
         if node.op == "call_function":
-            where = user_line(node.meta.get("stack_trace") or "")
+            path, line = of_node(node)
             arguments = ", ".join([*map(str, node.args), *(f"{name}={value}" for name, value in node.kwargs.items())])
-            lines.append(f"  {f'{where}: ' if where else ''}{node.name} = {_name(node.target)}({arguments})")
+            lines.append(f"  {f'{path}:{line}: ' if path else ''}{node.name} = {_name(node.target)}({arguments})")
     return "\n".join(lines)
 
 
 def _name(target: Any) -> str:
     return str(target) if isinstance(target, torch._ops.OpOverload) else getattr(target, "__name__", str(target))
-
-
-def user_line(trace: str) -> str:
-    """file:line of the innermost frame of a printed stack that is neither torch's nor Headrace's; "" when there is none."""
-    for text in reversed(trace.splitlines()):
-        parts = text.strip().split('"')
-        if parts[0] == "File " and not parts[1].startswith(_LIBRARIES):
-            return f"{parts[1]}:{parts[2].split('line ')[1].split(',')[0]}"
-    return ""

@@ -9,8 +9,6 @@ from typing import Any
 
 from ...errors import ArtifactError
 
-__all__ = ["Work", "work_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Work:

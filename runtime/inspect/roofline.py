@@ -33,8 +33,6 @@ from ..tuning.measure import measure
 from ..tuning.random_rows import random_rows
 from .operations import work_of
 
-__all__ = ["batches", "copy_bandwidth", "matmul_peaks", "roofline"]
-
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 ELEMENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "int8": 1.0}
 _SIDE = {"cpu": 2048, "cuda": 8192}

@@ -21,8 +21,6 @@ from ...errors import BackendError
 from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
 
-__all__ = ["FP8", "in_fp8"]
-
 _aten = torch.ops.aten
 _FP8 = torch.float8_e4m3fn
 _LARGEST = torch.finfo(_FP8).max  # 448

@@ -26,8 +26,6 @@ from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
 from .kernel_sites import CONVOLUTIONS, Site, find_sites
 
-__all__ = ["in_int8", "int8_convolutions", "stored_layers"]
-
 _LEAST_CHANNELS = 32
 _ROWS_PER_RUN = 8
 

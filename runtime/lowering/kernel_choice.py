@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -22,8 +22,6 @@ from ..base.numerics import largest_difference
 from ..base.passes import Pass
 from ..capture.rewrite import ProgramEditor
 from .kernel_sites import Site, find_sites, put_kernels
-
-__all__ = ["Contender", "Measured", "Timer", "faster_kernels", "with_faster_kernels"]
 
 _LEAST_GAIN = 1.03
 _HOPE = 1.5  # times torch's, up to which other tiles are tried
@@ -75,18 +73,7 @@ class Measured:
         return self.torch_ms - self.kernel_ms if wins and self.kernel_ms is not None else 0.0
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "operator": self.operator,
-            "names": list(self.names),
-            "inputs": list(self.inputs),
-            "numbers": dict(self.numbers),
-            "places": self.places,
-            "torch_ms": self.torch_ms,
-            "kernel_ms": self.kernel_ms,
-            "tile": self.tile,
-            "chosen": self.chosen,
-            "why": self.why,
-        }
+        return {**asdict(self), "names": list(self.names), "inputs": list(self.inputs)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measured:

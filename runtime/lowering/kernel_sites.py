@@ -26,8 +26,6 @@ from ... import kernels
 from ..base.silence import silence
 from ..capture.rewrite import ProgramEditor
 
-__all__ = ["CONVOLUTIONS", "DTYPES", "Site", "find_sites", "functional", "put_kernels"]
-
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """What the operators take; float64 they leave to their references."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
+from ..base.atomic import aside
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -66,12 +66,8 @@ def write_onnx(captured: CapturedGraph | PortableGraph, directory: Path) -> list
     except Exception as error:
         raise BackendError(f"the graph cannot be written as ONNX: {_innermost(error)}") from error
     _tidy(model)
-    aside = directory / f".{os.getpid()}-{ONNX_FILE}"
-    if large:
-        onnx.save_model(model, str(aside), save_as_external_data=True, location=_DATA_FILE)
-    else:
-        onnx.save_model(model, str(aside))
-    aside.replace(directory / ONNX_FILE)
+    with aside(directory, ONNX_FILE) as (path,):
+        onnx.save_model(model, str(path), **({"save_as_external_data": True, "location": _DATA_FILE} if large else {}))
     return files
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
 from ...specs import INT8, Precision
+from ..base.atomic import aside
 from ..base.calibration import Calibration, Observer, layers_in_floats, required
 from ..base.fingerprint import fingerprint
 from ..base.passes import PassRecord
@@ -70,9 +70,8 @@ def write_int8(directory: Path, calibration: Calibration, precision: Precision =
     chosen = _linked(_without_layers_in_floats(chosen, calibration, precision))
     quantized = _quantize(model, chosen, calibration.of_portable)
     _drop_idle_pairs(quantized, {node.name for node in chosen})
-    aside = directory / f".{os.getpid()}-{name}"
-    onnx.save_model(quantized, str(aside))
-    aside.replace(directory / name)
+    with aside(directory, name) as (path,):
+        onnx.save_model(quantized, str(path))
     return [name]
 
 

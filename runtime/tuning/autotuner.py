@@ -12,15 +12,16 @@ import numpy as np
 from ...errors import BackendError, ParityError
 from ...specs import BF16, FP8, FP16, FP32, INT8, INT8_BF16, PRECISIONS, Precision
 from .. import backends
-from ..artifact.parity import Array, unusable_reference
+from ..artifact.parity import unusable_reference
 from ..artifact.plan import Choice, Plan
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
 from ..base.fingerprint import fingerprint
 from ..base.session import Target
 from .candidate import PARITY_BATCHES, PARITY_ROWS, Candidate
+from .judging_data import NO_IMAGES, JudgingData
 from .measure import measure
-from .reference import Images, Reference
+from .reference import Reference
 from .source import Source
 
 Progress = Callable[[float, str], None]
@@ -34,7 +35,6 @@ _STREAMS_HOPE = 1.2  # nor in streams where one stream does
 _IN_FLOATS_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats; other candidates need the rest
 _LONG_SECONDS = 20.0
 _ON_TENSOR_CORES = (BF16, FP8, INT8_BF16, INT8, FP16, FP32)  # fp16 is no faster than bf16, and passes less often
-_LEAST_CALIBRATION, _MOST_CALIBRATION, _LEAST_JUDGED = 16, 128, 64  # images
 
 
 def tune(
@@ -43,34 +43,24 @@ def tune(
     *,
     directory: Path,
     device: str,
-    images: Sequence[Array] = (),
-    labels: Array | None = None,
-    scores: Array | None = None,
-    calibration: Sequence[Array] = (),
+    judging: JudgingData = NO_IMAGES,
     progress: Progress | None = None,
     keep: Plan | None = None,
 ) -> Plan:
     """Choose per bucket that `config` plans among the candidates, whose files are written into `directory`.
 
-    Lossy precisions are tried under "auto" only when `images` (one array per input) are given; `scores` [n, classes] are the
-    reference's for them, if known. Ranges for int8 come from `calibration` images, else from a quarter of `images`,
-    which then judge nothing. With `keep`, nothing is measured: the plan's own choices are prepared for changed weights
-    and held to parity again. Raises BackendError when a pinned backend or precision cannot run here, ParityError when
-    every candidate was rejected.
+    Lossy precisions are tried under "auto" only when there are images to judge by. Ranges for int8 come from calibration
+    images, else from a quarter of the others, which then judge nothing. With `keep`, nothing is measured: the plan's own
+    choices are prepared for changed weights and held to parity again. Raises BackendError when a pinned backend or precision
+    cannot run here, ParityError when every candidate was rejected.
     """
     report = progress or (lambda fraction, text: None)
-    ranges, calibrating, images, labels, scores = _split(images, labels, scores, calibration, config)
-    candidates = _candidates(source, config, device, ranges, have_images=bool(images), keep=keep)
+    ranges, calibrating, judging = judging.split(config)
+    candidates = _candidates(source, config, device, ranges, have_images=bool(judging.images), keep=keep)
     report(0.0, "running the model as the reference")
     rows = max(*PARITY_BATCHES, min(max(config.planned(device)), PARITY_ROWS))
-    reference = source.reference(
-        Target(device=device, threads=config.threads),
-        rows=rows,
-        images=images,
-        labels=labels,
-        scores=scores,
-        seconds=config.seconds(device) / 4,
-    )
+    target = Target(device=device, threads=config.threads)
+    reference = source.reference(target, rows=rows, judging=judging, seconds=config.seconds(device) / 4)
     reference = replace(reference, calibrating=calibrating)
     deadline = time.monotonic() + config.seconds(device)
     if why := unusable_reference(reference.outputs[reference.primary], reference.noise[reference.primary]):
@@ -92,35 +82,6 @@ def tune(
     finally:
         for candidate in candidates:
             candidate.close()
-
-
-def _split(
-    images: Sequence[Array], labels: Array | None, scores: Array | None, calibration: Sequence[Array], config: GraphConfig
-) -> tuple[Calibration | str, Images | None, Sequence[Array], Array | None, Array | None]:
-    """What int8 takes its ranges from, or why it cannot; the same with their scores, if known; what is left to judge by.
-
-    An image that has set the ranges must not judge what they did to it.
-    """
-    if calibration:
-        return Calibration(list(calibration)), None, images, labels, scores
-    count = len(images[0]) if images else 0
-    taken = min(_MOST_CALIBRATION, count // 4, count - _LEAST_JUDGED)
-    if config.precision not in ("auto", "int8"):
-        return "int8 was not asked for", None, images, labels, scores
-    if taken < _LEAST_CALIBRATION:
-        least = _LEAST_JUDGED + _LEAST_CALIBRATION
-        why = f"int8 takes its ranges from real images: give calibration images, or at least {least} images (got {count})"
-        return why, None, images, labels, scores
-    order = np.random.default_rng(1).permutation(count)
-    judging, taking = np.sort(order[taken:]), order[:taken]
-    rows = [value[taking] for value in images]
-    return (
-        Calibration(rows),
-        None if scores is None or labels is None else Images(rows, scores[taking], labels[taking]),
-        [value[judging] for value in images],
-        None if labels is None else labels[judging],
-        None if scores is None else scores[judging],
-    )
 
 
 def _candidates(

@@ -26,8 +26,9 @@ from ..backends import Backend
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
 from ..base.session import Session, Target
+from .judging_data import JudgingData
 from .measure import Samples
-from .reference import Images, Reference
+from .reference import Reference
 from .source import Source
 
 PARITY_ROWS = 16
@@ -115,9 +116,10 @@ class Candidate:
     def passes_gate(self, reference: Reference) -> bool:
         """Whether it may be used: a lossy one is judged on the real images, once."""
         if self.lossy and self.parity is None and not self.status and reference.images is not None:
-            images, batches = reference.images, (*PARITY_BATCHES, PARITY_ROWS)
-            if why := unusable_reference(images.scores, 0.0):
-                self.parity = ParityRecord(status="failed", why=why, rows=len(images.scores), batches=batches)
+            images, expected, batches = reference.images, reference.images.scores, (*PARITY_BATCHES, PARITY_ROWS)
+            assert expected is not None, "the reference computed them"
+            if why := unusable_reference(expected, 0.0):
+                self.parity = ParityRecord(status="failed", why=why, rows=len(expected), batches=batches)
             else:
                 try:
                     scores = self._scores(images, reference.primary)
@@ -125,7 +127,7 @@ class Candidate:
                 except BackendError as error:
                     self.status, self.why = "failed", str(error)
                     return False
-                self.parity = compare_lossy(images.scores, scores, Gate(), labels=images.labels, batches=batches)
+                self.parity = compare_lossy(expected, scores, Gate(), labels=images.labels, batches=batches)
                 if self.parity.passed and lost > Gate().accuracy_points:
                     why = f"accuracy falls by {lost:.2f} points on the images that set its ranges"
                     self.parity = replace(self.parity, status="failed", why=why)
@@ -133,17 +135,17 @@ class Candidate:
                 self.status, self.why = "refused", self.parity.why or "parity failed"
         return not self.status
 
-    def _scores(self, images: Images, primary: int) -> Array:
+    def _scores(self, images: JudgingData, primary: int) -> Array:
         assert self.session is not None
-        starts = range(0, len(images.inputs[0]), PARITY_ROWS)
+        starts = range(0, len(images.images[0]), PARITY_ROWS)
         return np.concatenate(
-            [self.session.run([value[at : at + PARITY_ROWS] for value in images.inputs])[primary] for at in starts]
+            [self.session.run([value[at : at + PARITY_ROWS] for value in images.images])[primary] for at in starts]
         )
 
     def _lost(self, reference: Reference) -> float:
         """Points of accuracy that int8 loses on the images that set its ranges; they count only where they speak against it."""
         images = reference.calibrating
-        if images is None or images.labels is None or self.calibration is None:
+        if images.scores is None or images.labels is None or self.calibration is None:
             return 0.0
         expected, actual = (flat_scores(value) for value in (images.scores, self._scores(images, reference.primary)))
         hits = [np.mean(value.argmax(axis=1) == images.labels) for value in (expected, actual)]

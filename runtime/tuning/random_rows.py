@@ -6,8 +6,6 @@ import numpy as np
 
 from ...specs import Signature
 
-__all__ = ["random_rows"]
-
 
 def random_rows(signature: Signature, count: int) -> list[np.ndarray]:
     """[count, ...] for each input: normally distributed floats, any pixel of 8 bits, else 0 or 1, which any index may be.

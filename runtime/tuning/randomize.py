@@ -20,14 +20,7 @@ def randomized(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int =
     Weights are scaled by their fan-in (He et al. 2015), so that activations neither vanish nor overflow, and batch-norm
     statistics are those of one run on noise like `example`, perturbed. Equal seeds give equal weights.
     """
-    model = copy.deepcopy(model)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for module in model.modules():
-            for name, parameter in module.named_parameters(recurse=False):
-                _draw(parameter, generator, is_norm_scale=name == "weight" and parameter.dim() == 1)
-        _settle(model, example, generator)
-    return model
+    return _drawn(model, example, seed, keeps_drawn=False)
 
 
 def settled(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int = 0) -> nn.Module:
@@ -36,18 +29,24 @@ def settled(model: nn.Module, example: Sequence[torch.Tensor], *, seed: int = 0)
     A zero head, a zero or tiny scale on a residual branch and empty statistics hide mistakes; the weights' own distribution
     does not, and a deep network stands it better than another.
     """
+    return _drawn(model, example, seed, keeps_drawn=True)
+
+
+def _drawn(model: nn.Module, example: Sequence[torch.Tensor], seed: int, *, keeps_drawn: bool) -> nn.Module:
     model = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for module in model.modules():
-            for name, parameter in module.named_parameters(recurse=False):
-                if parameter.numel() and bool((parameter == parameter.flatten()[0]).all()):
-                    closed = not bool(parameter.any())
-                    _draw(parameter, generator, is_norm_scale=name == "weight" and parameter.dim() == 1)
-                    if closed and name == "weight" and parameter.dim() == 1:
-                        # The last norm of a residual branch, zero so that the branch starts closed: training opens it a
-                        # little, and a deep network with all of them wide open amplifies rounding.
-                        parameter.mul_(_OPENED)
+        for name, parameter in (pair for module in model.modules() for pair in module.named_parameters(recurse=False)):
+            constant = bool(parameter.numel()) and bool((parameter == parameter.flatten()[0]).all())
+            if keeps_drawn and not constant:
+                continue
+            scales = name == "weight" and parameter.dim() == 1
+            closed = constant and not bool(parameter.any())
+            _draw(parameter, generator, is_norm_scale=scales)
+            if keeps_drawn and closed and scales:
+                # The last norm of a residual branch, zero so that the branch starts closed: training opens it a little, and a
+                # deep network with all of them wide open amplifies rounding.
+                parameter.mul_(_OPENED)
         _settle(model, example, generator)
     return model
 

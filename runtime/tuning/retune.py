@@ -30,12 +30,10 @@ from ..base.session import Session, Target
 from ..images.image_folder import read_images
 from ..lowering.portable import ONNX_FILE, PortableGraph
 from .autotuner import Progress, tune
+from .judging_data import JudgingData
 from .random_rows import random_rows
-from .reference import Images, Reference, primary_output
+from .reference import CHUNK, NOISE_ROWS, Reference, largest_changes, one_by_one, primary_output, some_rows
 from .source import Lowered, Source
-
-_CHUNK = 16
-_NOISE_ROWS = 3
 
 
 @dataclass(frozen=True)
@@ -49,21 +47,18 @@ class PortableSource(Source):
     passes: tuple[PassRecord, ...] = ()
     lowered: Lowered = field(default_factory=dict, repr=False)
 
-    def reference(
-        self, target: Target, *, rows: int, images: Sequence[Array], labels: Array | None, scores: Array | None, seconds: float
-    ) -> Reference:
+    def reference(self, target: Target, *, rows: int, judging: JudgingData, seconds: float) -> Reference:
         session = self._open(target)
         try:
-            inputs = _rows(self.signature, images, rows)
+            inputs = some_rows(judging, rows) or random_rows(self.signature, rows)
             outputs = session.run(inputs)
             primary = primary_output(self.signature)
-            noise = _noise(session, [value[:_NOISE_ROWS] for value in inputs], [value[:_NOISE_ROWS] for value in outputs])
-            judged = None
-            if images:
-                starts = range(0, len(images[0]), _CHUNK)
-                parts = [session.run([value[at : at + _CHUNK] for value in images])[primary] for at in starts]
-                judged = Images(list(images), np.concatenate(parts), labels)
-            return Reference(inputs, outputs, noise, primary, judged)
+            noise = _noise(session, [value[:NOISE_ROWS] for value in inputs], [value[:NOISE_ROWS] for value in outputs])
+            if not judging.images:
+                return Reference(inputs, outputs, noise, primary)
+            starts = range(0, len(judging.images[0]), CHUNK)
+            parts = [session.run([value[at : at + CHUNK] for value in judging.images])[primary] for at in starts]
+            return Reference(inputs, outputs, noise, primary, replace(judging, scores=np.concatenate(parts)))
         finally:
             session.close()
 
@@ -96,8 +91,7 @@ def retune(
     if ONNX_FILE not in artifact.files:
         raise ArtifactError(f"{folder} holds no {ONNX_FILE}, so only what compiled it could plan it; compile it again here")
     report = progress or (lambda fraction, text: None)
-    rows: list[Array] = []
-    labels = None
+    judging = JudgingData()
     if images is not None:
         if artifact.preprocessing is None:
             raise ArtifactError(f"{folder} does not say how an image becomes its input, so {images} cannot be read for it")
@@ -108,7 +102,7 @@ def retune(
             pixels=artifact.signature.takes_pixels,
             report=lambda part, text: report(0.1 * part, text),
         )
-        rows = [found]
+        judging = JudgingData((found,), labels)
     device = "cpu" if config.device == "auto" else config.device
     buckets = config.buckets or tuple(bucket for bucket in config.planned(device) if bucket <= artifact.max_batch_size)
     with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
@@ -121,8 +115,7 @@ def retune(
             replace(config, buckets=buckets),
             directory=directory,
             device=device,
-            images=rows,
-            labels=labels,
+            judging=judging,
             progress=lambda part, text: report(0.1 + 0.85 * part, text),
         )
         report(0.95, "writing the plan")
@@ -180,28 +173,13 @@ def _free_name(name: str, directory: Path, path: Path, kept: set[str]) -> str:
     return f"{stem}-{hashlib.sha256(content).hexdigest()[:8]}{dot}{suffix}"
 
 
-def _rows(signature: Signature, images: Sequence[Array], count: int) -> list[Array]:
-    if images and len(images[0]) >= count:
-        chosen = np.random.default_rng(0).permutation(len(images[0]))[:count]
-        return [value[chosen] for value in images]
-    return random_rows(signature, count)
-
-
 def _noise(session: Session, inputs: list[Array], outputs: list[Array]) -> tuple[float, ...]:
     """Largest change of each output when rows go one by one, and when inputs are off by one rounding step."""
     random = np.random.default_rng(1)
-    singles = [session.run([value[row : row + 1] for value in inputs]) for row in range(len(inputs[0]))]
     shaken = [
         value * (1 + random.integers(-1, 2, value.shape).astype(value.dtype) * np.finfo(value.dtype).eps)
         if value.dtype.kind == "f"
         else value
         for value in inputs
     ]
-    others = [[np.concatenate(parts) for parts in zip(*singles, strict=True)], session.run(shaken)]
-    noise = [0.0] * len(outputs)
-    for other in others:
-        for index, (expected, actual) in enumerate(zip(outputs, other, strict=True)):
-            if expected.dtype.kind == "f":
-                difference = np.abs(expected.astype(np.float64) - actual.astype(np.float64))
-                noise[index] = max(noise[index], float(np.nan_to_num(difference).max(initial=0.0)))
-    return tuple(noise)
+    return largest_changes(outputs, [one_by_one(session, inputs), session.run(shaken)])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...specs import Precision, Signature
 from .. import backends
-from ..artifact.parity import Array
 from ..artifact.plan import Choice, Plan
 from ..backends import Backend
 from ..base.calibration import Calibration
@@ -18,6 +16,7 @@ from ..base.session import Target
 from ..capture.capture import CapturedGraph
 from ..lowering.portable import PortableGraph
 from ..passes import run_passes
+from .judging_data import JudgingData
 from .reference import Reference, make_reference
 
 Lowered = dict[tuple[str, Precision], tuple[PassRecord, ...]]
@@ -32,9 +31,7 @@ class Source(ABC):
     lowered: Lowered
 
     @abstractmethod
-    def reference(
-        self, target: Target, *, rows: int, images: Sequence[Array], labels: Array | None, scores: Array | None, seconds: float
-    ) -> Reference:
+    def reference(self, target: Target, *, rows: int, judging: JudgingData, seconds: float) -> Reference:
         """What candidates must compute; see `make_reference`."""
 
     @abstractmethod
@@ -99,10 +96,8 @@ class CapturedSource(Source):
     def disabled(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.captured.disabled
 
-    def reference(
-        self, target: Target, *, rows: int, images: Sequence[Array], labels: Array | None, scores: Array | None, seconds: float
-    ) -> Reference:
-        return make_reference(self.captured, target, rows=rows, images=images, labels=labels, scores=scores, seconds=seconds)
+    def reference(self, target: Target, *, rows: int, judging: JudgingData, seconds: float) -> Reference:
+        return make_reference(self.captured, target, rows=rows, judging=judging, seconds=seconds)
 
     def graph_for(self, backend: Backend, calibration: Calibration | None) -> CapturedGraph | PortableGraph | None:
         if backend.name == "eager":

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,6 @@ from ..lowering.uint8_input import with_preprocessing
 from .randomize import device_of, noise
 from .source import CapturedSource
 
-__all__ = ["FORMS", "Variant", "write_variants"]
-
 FORMS = ("unbatched", "eager", "graph", "layout", "compiled", "precision", "int8", "pixels")
 _TIERS = {"compiled": (FP32,), "precision": (FP32, BF16, FP16, FP8), "int8": PRECISIONS}
 _NEW = {"compiled": (FP32,), "precision": (BF16, FP16, FP8), "int8": (INT8, INT8_BF16)}
@@ -62,12 +60,7 @@ class Variant:
     why: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "form": self.form,
-            "models": None if self.models is None else str(self.models),
-            "runs": self.runs,
-            "why": self.why,
-        }
+        return {**asdict(self), "models": None if self.models is None else str(self.models)}
 
 
 def write_variants(
@@ -130,19 +123,15 @@ class _Writer:
             graph = replace(graph, program=changed)
         buckets = (1,) if form == "unbatched" else self._plan.buckets
         choices = dict.fromkeys(buckets, _EAGER)
-        files = self._scratch / form
-        files.mkdir()
-        return self._package(form, choices, files, CapturedSource(graph, graph), "torch's kernels one by one in fp32")
+        return self._package(form, choices, CapturedSource(graph, graph), "torch's kernels one by one in fp32")
 
     def _tier(self, form: str) -> Variant:
         """The plan held to some precisions."""
         choices = _held_to(self._plan, _TIERS[form])
         if choices is None or choices == self._choices:
             return Variant(form=form, why=_why_not(self._plan, _NEW[form]))
-        files = self._scratch / form
-        files.mkdir()
-        copy_files(self._artifact.files, self._artifact.path, files)
-        made = self._package(form, choices, files, self._source, _named(choices), signature=self._artifact.signature)
+        copy_files(self._artifact.files, self._artifact.path, self._scratch / form)
+        made = self._package(form, choices, self._source, _named(choices), signature=self._artifact.signature)
         self._choices = choices
         return made
 
@@ -154,11 +143,9 @@ class _Writer:
         if not self._choices:
             return Variant(form="pixels", why="the plan has no compiled form to change")
         source = CapturedSource.of(with_preprocessing(self._source.captured, preprocessing))
-        files = self._scratch / "pixels"
-        files.mkdir()
         choices = {bucket: replace(choice, files=()) for bucket, choice in self._choices.items()}
         what = f"{_named(choices)}, from uint8 pixels"
-        made = self._package("pixels", choices, files, source, what)
+        made = self._package("pixels", choices, source, what)
         agreement = self._agreement(made)
         if agreement is not None and agreement < _LEAST_AGREEMENT:
             why = f"{what}: top-1 agrees with the packaged model's on {agreement:.1%} of {len(self._images)} images"
@@ -182,10 +169,11 @@ class _Writer:
         return top1_agreement(*map(flat_scores, scores))
 
     def _package(
-        self, form: str, choices: Choices, files: Path, source: CapturedSource, runs: str, *, signature: Signature | None = None
+        self, form: str, choices: Choices, source: CapturedSource, runs: str, *, signature: Signature | None = None
     ) -> Variant:
         """Write the files that the choices lack, and the model with a plan of them; by default with the graph's signature."""
-        artifact, here = self._artifact, self._plan
+        artifact, here, files = self._artifact, self._plan, self._scratch / form
+        files.mkdir(exist_ok=True)
         plan = Plan(fingerprint=fingerprint(), choices=choices, device=here.device, threads=here.threads)
         quantized = any(choice.precision.is_int8 for choice in choices.values())
         calibration = self._calibration(source.signature) if quantized else None

@@ -12,7 +12,6 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from ...errors import HeadraceError
 from ...runtime.artifact.triton_messages import POOL
 from ..guard.access import Access
 from ..guard.tls import Tls
@@ -29,12 +28,9 @@ log = logging.getLogger("headrace.serving")
 # take to read HTTP/2's GOAWAY.
 _IDLE_SECONDS, _HOLD_SECONDS, _GOAWAY_SECONDS = 0.3, 2.0, 0.1
 
-# Between two attempts to take the port again.
-_PORT_SECONDS = 0.005
-
 
 class GrpcServer:
-    """A grpc.aio server of one data plane, on the running event loop. Several processes listen on one port when `shared`."""
+    """A grpc.aio server of one data plane, on the running event loop. Processes may share a port, which was reserved."""
 
     def __init__(
         self,
@@ -42,14 +38,12 @@ class GrpcServer:
         *,
         access: Access | None = None,
         tls: Tls | None = None,
-        shared: bool = False,
         telemetry: Telemetry | None = None,
     ) -> None:
         self._plane = plane
         self._access = access
         self._telemetry = telemetry
         self._tls = tls
-        self._shared = shared
         self._draining = _DrainInterceptor()
         self._address = ""
         self._health = Health(plane, access)
@@ -62,7 +56,7 @@ class GrpcServer:
         plane, access = self._plane, self._access
         server = grpc.aio.server(
             interceptors=[self._draining, *([AccessInterceptor(access)] if access else []), DecodeErrorInterceptor()],
-            options=_options(plane, self._shared),
+            options=_options(plane),
         )
         server.add_generic_rpc_handlers([Methods(plane, self._telemetry).handler()])
         server.add_registered_method_handlers = _register_nothing
@@ -72,22 +66,16 @@ class GrpcServer:
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server, POOL)
         return server
 
-    def bind(self, host: str, port: int) -> int:
-        """Take the port; the one that was taken is returned. Raises HeadraceError when it is in use."""
-        shown = f"[{host}]" if ":" in host else host
-        try:
-            bound = self._listen(f"{shown}:{port}")
-        except RuntimeError as error:
-            raise HeadraceError(
-                f"cannot listen on {shown}:{port}; choose another with --grpc-port, or 0 for any free one"
-            ) from error
-        self._address = f"{shown}:{bound}"
-        return bound
+    def bind(self, host: str, port: int) -> None:
+        """Listen on a port that `processes.ports.Ports` holds for this server, so that nobody else has it."""
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._listen()
 
-    def _listen(self, address: str) -> int:
+    def _listen(self) -> None:
         if self._tls is not None:
-            return int(self._server.add_secure_port(address, self._tls.grpc_credentials()))
-        return int(self._server.add_insecure_port(address))
+            self._server.add_secure_port(self._address, self._tls.grpc_credentials())
+        else:
+            self._server.add_insecure_port(self._address)
 
     async def start(self) -> None:
         before = asyncio.all_tasks()
@@ -114,14 +102,9 @@ class GrpcServer:
     async def _restart(self) -> None:
         """A new server on the same port; calls that the old one has taken are answered still."""
         old, self._server = self._server, self._make_server()
-        while not self._stopping:
-            try:
-                self._listen(self._address)
-            except RuntimeError:  # the old one has not closed it yet
-                await asyncio.sleep(_PORT_SECONDS)
-            else:
-                await self.start()
-                break
+        if not self._stopping:
+            self._listen()
+            await self.start()
         await old.stop(self._plane.config.processes.drain_seconds)
 
     async def stop(self, grace: float) -> None:
@@ -190,10 +173,10 @@ class _DrainInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._free.set()
 
 
-def _options(plane: DataPlane, shared: bool) -> list[tuple[str, int]]:
+def _options(plane: DataPlane) -> list[tuple[str, int]]:
     config = plane.config
     return [
-        ("grpc.so_reuseport", int(shared)),  # or a second server would take half of the requests, silently
+        ("grpc.so_reuseport", 1),  # for front ends, and for a server that takes another's place; see `processes.ports.Ports`
         ("grpc.max_receive_message_length", config.limits.max_body_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", config.limits.max_header_bytes),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import uvloop
+
+from ..observe.logs import LogSettings, log_output
 from .control import ControlLink
 from .messages import StartEngine, StartFrontEnd
 
@@ -17,15 +21,15 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 Start = TypeVar("Start", StartEngine, StartFrontEnd)
 
 
-def begin(arguments: Sequence[str], kind: type[Start]) -> tuple[ControlLink, Start, list[int]]:
-    """The link to the supervisor, its first message, and the descriptors that came with it.
+def run(kind: type[Start], serve: Callable[[ControlLink, Start, list[int], LogSettings], Awaitable[None]]) -> None:
+    """Be such a process: `serve` gets the link to the supervisor, its first message, and the descriptors that came with it.
 
-    `arguments` are the descriptor of the link and the supervisor's process id. The configuration comes in the message, and
-    never on a command line, which every user of the machine can read. From here on this process cannot outlive the
-    supervisor, whatever ends that. SIGTERM and SIGINT are the supervisor's to act on: a terminal or a service manager sends
-    them to all processes at once, and draining has an order.
+    The command line has the descriptor of the link and the supervisor's process id. The configuration comes in the message,
+    since every user of the machine can read a command line. From here on this process cannot outlive the supervisor, whatever
+    ends that. SIGTERM and SIGINT are the supervisor's to act on: a terminal or a service manager sends them to all processes
+    at once, and draining has an order.
     """
-    descriptor, parent = int(arguments[1]), int(arguments[2])
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -38,7 +42,15 @@ def begin(arguments: Sequence[str], kind: type[Start]) -> tuple[ControlLink, Sta
     start, descriptors = received
     if not isinstance(start, kind):
         sys.exit(f"the first message of the supervisor is a {type(start).__name__}; expected a {kind.__name__}")
-    return control, start, descriptors
+
+    async def serving(log_settings: LogSettings) -> None:
+        await serve(control, start, descriptors, log_settings)
+
+    with (
+        log_output(start.config.observe.log_format) as log_settings,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(serving(log_settings))
 
 
 def orphaned() -> None:

@@ -81,8 +81,8 @@ class Endpoints:
         self._grpc: GrpcServer | None = None
         self._serving: list[asyncio.Task[None]] = []
 
-    def add_http(self, app: App, bound: socket.socket, *, log: bool = False) -> int:
-        """Serve an ASGI application on a listening socket, which is closed at the end; returns its port.
+    def add_http(self, app: App, bound: socket.socket, *, log: bool = False) -> None:
+        """Serve an ASGI application on a listening socket, which is closed at the end.
 
         With `log`, every request has its line in the access log.
         """
@@ -92,12 +92,11 @@ class Endpoints:
             edge = TracedApplication(edge, self._telemetry)
         config = uvicorn.Config(edge, timeout_graceful_shutdown=int(self._config.processes.drain_seconds), **settings)
         self._listening.append((_Http(config), bound))
-        return int(bound.getsockname()[1])
 
-    def add_grpc(self, plane: DataPlane, host: str, port: int, *, shared: bool = False) -> int:
-        """Serve the data plane over gRPC; returns the port. With `shared`, other processes of ours listen on it too."""
-        self._grpc = GrpcServer(plane, access=self._access, tls=self._tls, shared=shared, telemetry=self._telemetry)
-        return self._grpc.bind(host, port)
+    def add_grpc(self, plane: DataPlane, host: str, port: int) -> None:
+        """Serve the data plane over gRPC on a port of `Ports`."""
+        self._grpc = GrpcServer(plane, access=self._access, tls=self._tls, telemetry=self._telemetry)
+        self._grpc.bind(host, port)
 
     async def start(self) -> None:
         """Take requests from now on."""
@@ -113,11 +112,6 @@ class Endpoints:
         if self._grpc is not None:
             await self._grpc.stop(self._config.processes.drain_seconds)
         await asyncio.gather(*self._serving)
-
-    def close(self) -> None:
-        """Close the sockets of servers that were never started."""
-        for _, bound in self._listening:
-            bound.close()
 
 
 class _Http(uvicorn.Server):

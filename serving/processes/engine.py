@@ -7,9 +7,6 @@ import itertools
 import logging
 import mmap
 import socket
-import sys
-
-import uvloop
 
 from ...errors import ArtifactError, ExecutionError, HeadraceError, OverloadedError, RequestError
 from ..batching.batcher import Batcher
@@ -17,28 +14,16 @@ from ..config import ServeConfig
 from ..models.live_stats import model_live_stats
 from ..models.models import Model, TensorModel
 from ..models.repository import ModelRepository
-from ..observe.logs import log_output
+from ..observe.logs import LogSettings
 from ..observe.metrics import metrics_app
 from ..ready_file import report
+from . import messages
 from .arena import BlockLayout, map_memory
-from .child import begin, orphaned
+from .child import orphaned, run
 from .control import ControlLink
 from .description import describe
 from .endpoints import Endpoints
 from .engine_session import EngineSession, NumberedModel
-from .messages import (
-    Catalog,
-    Connect,
-    Description,
-    Loaded,
-    LoadModel,
-    Message,
-    ModelCounts,
-    Settled,
-    StartEngine,
-    Stop,
-    UnloadModel,
-)
 
 log = logging.getLogger("headrace.serving")
 
@@ -90,12 +75,12 @@ class Engine:
                 session.channel.close()
             await self._loop.run_in_executor(None, self._repository.close)
 
-    def _on_command(self, command: Message, descriptors: list[int]) -> None:
+    def _on_command(self, command: messages.Message, descriptors: list[int]) -> None:
         match command:
-            case Connect():
+            case messages.Connect():
                 connected, memory = descriptors
                 self._connect(socket.socket(fileno=connected), map_memory(memory))
-            case Stop():
+            case messages.Stop():
                 self._repository.drain()
                 self._stop.set()
             case _:
@@ -140,8 +125,8 @@ class Engine:
         if all(session.seen == self._serial for session in self._sessions):
             self._seen_by_all.set()
 
-    def _catalog(self) -> Catalog:
-        models: list[Description] = []
+    def _catalog(self) -> messages.Catalog:
+        models: list[messages.Description] = []
         rejected = {}
         for model in self._repository.ready_models():
             try:
@@ -154,7 +139,7 @@ class Engine:
             for key in [(entry["name"], entry["version"])]
         )
         ready = self._repository.ready and bool(models or not rejected)
-        return Catalog(serial=self._serial, loaded=self._loaded, ready=ready, index=tuple(index), models=tuple(models))
+        return messages.Catalog(serial=self._serial, loaded=self._loaded, ready=ready, index=tuple(index), models=tuple(models))
 
     def _number(self, model: Model) -> int:
         """The number by which front ends call a model; ArtifactError when its requests cannot be passed between processes."""
@@ -178,21 +163,21 @@ class Engine:
         self._numbered[number] = numbered
         return number
 
-    def _statistics(self) -> dict[int, ModelCounts]:
+    def _statistics(self) -> dict[int, messages.ModelCounts]:
         return {
-            number: ModelCounts(numbered.model.statistics.snapshot(), model_live_stats(numbered.model))
+            number: messages.ModelCounts(numbered.model.statistics.snapshot(), model_live_stats(numbered.model))
             for number, numbered in self._numbered.items()
         }
 
-    def _on_control(self, session: EngineSession, asked: LoadModel | UnloadModel) -> None:
+    def _on_control(self, session: EngineSession, asked: messages.LoadModel | messages.UnloadModel) -> None:
         task = asyncio.ensure_future(self._settle(session, asked))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
-    async def _settle(self, session: EngineSession, asked: LoadModel | UnloadModel) -> None:
+    async def _settle(self, session: EngineSession, asked: messages.LoadModel | messages.UnloadModel) -> None:
         """Load or unload, and answer once requests find it so at every front end."""
         try:
-            if isinstance(asked, LoadModel):
+            if isinstance(asked, messages.LoadModel):
                 await self._repository.load_model(asked.name, asked.config)
             else:
                 await self._repository.unload_model(asked.name, dependents=asked.dependents)
@@ -202,14 +187,14 @@ class Engine:
             log.warning("a front end has not answered for %g s", _SEEN_SECONDS)
         except RequestError as error:
             retry_after = error.retry_after if isinstance(error, OverloadedError) else 0
-            session.channel.send(Settled(asked.question, error.status, retry_after, str(error)))
+            session.channel.send(messages.Settled(asked.question, error.status, retry_after, str(error)))
             return
         except Exception as error:  # whatever it was, the client is not left waiting
             log.error("control of model %s failed", asked.name, exc_info=error)
             text = "internal error; the server's log says more"
-            session.channel.send(Settled(asked.question, ExecutionError.status, 0, text))
+            session.channel.send(messages.Settled(asked.question, ExecutionError.status, 0, text))
             return
-        session.channel.send(Settled(asked.question, 0, 0, ""))
+        session.channel.send(messages.Settled(asked.question, 0, 0, ""))
 
     def _report(self, failure: str) -> None:
         """Report to the supervisor how loading ended, in few enough words for one message."""
@@ -220,20 +205,12 @@ class Engine:
         if not failure and self._repository.ready_models() and not catalog.models:
             reasons = "\n".join(f"  {entry['name']}: {entry['reason']}" for entry in catalog.index)
             failure = f"none of the models in {self._config.models} can be served:\n{reasons}"
-        self._control.send(Loaded(tuple(names), failure[:_FAILURE_LENGTH]))
+        self._control.send(messages.Loaded(tuple(names), failure[:_FAILURE_LENGTH]))
 
 
-def main() -> None:
-    """What the supervisor starts as `python -m headrace.serving.processes.engine`."""
-    control, start, descriptors = begin(sys.argv, StartEngine)
-    metrics = socket.socket(fileno=descriptors[0]) if descriptors else None
-    with log_output(start.config.observe.log_format), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-
-        async def run() -> None:
-            await Engine(start.config, control, metrics).run()
-
-        runner.run(run())
+async def _serve(control: ControlLink, start: messages.StartEngine, descriptors: list[int], _: LogSettings) -> None:
+    await Engine(start.config, control, socket.socket(fileno=descriptors[0]) if descriptors else None).run()
 
 
 if __name__ == "__main__":
-    main()
+    run(messages.StartEngine, _serve)

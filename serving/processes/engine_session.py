@@ -16,28 +16,9 @@ from ...errors import ExecutionError, HeadraceError, OverloadedError, RequestErr
 from ..batching.batcher import Batcher, Rows, Ticket
 from ..batching.statistics import FAILURES
 from ..models.models import Model, TensorModel
+from . import messages
 from .arena import ALIGNMENT, BlockLayout
 from .channel import Channel
-from .messages import (
-    Admit,
-    AskStatistics,
-    Cancel,
-    Catalog,
-    Count,
-    Counted,
-    Done,
-    Expire,
-    Failed,
-    LoadModel,
-    Message,
-    ModelCounts,
-    Rejected,
-    Released,
-    Seen,
-    Statistics,
-    Submit,
-    UnloadModel,
-)
 
 log = logging.getLogger("headrace.serving")
 
@@ -74,8 +55,8 @@ class EngineSession:
         memory: mmap.mmap,
         models: Mapping[int, NumberedModel],
         *,
-        statistics: Callable[[], Mapping[int, ModelCounts]],
-        control: Callable[[EngineSession, LoadModel | UnloadModel], None],
+        statistics: Callable[[], Mapping[int, messages.ModelCounts]],
+        control: Callable[[EngineSession, messages.LoadModel | messages.UnloadModel], None],
         on_change: Callable[[], None],
         on_end: Callable[[EngineSession], None],
     ) -> None:
@@ -90,44 +71,44 @@ class EngineSession:
         self._on_end = on_end
         self.channel = Channel(connected, self._on_message, self._ended)
 
-    def publish(self, catalog: Catalog, numbers: Iterable[int]) -> None:
+    def publish(self, catalog: messages.Catalog, numbers: Iterable[int]) -> None:
         """Send the front end what is served now: the models of these numbers."""
         self.held.update(numbers)
         self.channel.send(catalog)
 
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: messages.Message) -> None:
         match message:
-            case Admit():
+            case messages.Admit():
                 self._admit(message)
-            case Submit(number):
+            case messages.Submit(number):
                 if job := self._jobs.get(number):
                     job.batcher.submit(job.ticket, job.layout.inputs(self._memory, job.offset, job.ticket.rows))
-            case Cancel(number):
+            case messages.Cancel(number):
                 if job := self._jobs.get(number):
                     job.ticket.future.cancel()
-            case Expire(number):
+            case messages.Expire(number):
                 if job := self._jobs.get(number):
                     job.batcher.expire(job.ticket)
-            case Rejected(number):
+            case messages.Rejected(number):
                 if job := self._jobs.get(number):
                     job.batcher.reject(job.ticket, HeadraceError("the front end rejected the request"))
-            case Count(number, what, rows, ns):
+            case messages.Count(number, what, rows, ns):
                 if numbered := self._models.get(number):
                     _count(numbered.model, what, rows, ns)
-            case AskStatistics(question):
-                self.channel.send(Statistics(question, self._statistics()))
-            case Seen(serial):
+            case messages.AskStatistics(question):
+                self.channel.send(messages.Statistics(question, self._statistics()))
+            case messages.Seen(serial):
                 self.seen = serial
                 self._on_change()
-            case Released(number):
+            case messages.Released(number):
                 self.held.discard(number)
                 self._on_change()
-            case LoadModel() | UnloadModel():
+            case messages.LoadModel() | messages.UnloadModel():
                 self._control(self, message)
             case _:
                 log.error("a front end sent a %s", type(message).__name__)
 
-    def _admit(self, asked: Admit) -> None:
+    def _admit(self, asked: messages.Admit) -> None:
         try:
             numbered = self._models.get(asked.model)
             if numbered is None or numbered.batcher is None or numbered.layout is None:
@@ -155,14 +136,16 @@ class EngineSession:
                 return
             for place, output in zip(places, outputs, strict=True):
                 np.copyto(place, output, casting="unsafe")  # the signature's dtype is what clients are told
-            self.channel.send(Done(number, job.ticket.began, job.ticket.ended, job.ticket.batch))
+            self.channel.send(messages.Done(number, job.ticket.began, job.ticket.ended, job.ticket.batch))
 
     def _fail(self, number: int, error: BaseException) -> None:
         if isinstance(error, RequestError):
             retry_after = error.retry_after if isinstance(error, OverloadedError) else 0
-            self.channel.send(Failed(number, error.status, retry_after, str(error)))
+            self.channel.send(messages.Failed(number, error.status, retry_after, str(error)))
         else:
-            self.channel.send(Failed(number, ExecutionError.status, 0, "the request failed; the server's log says why"))
+            self.channel.send(
+                messages.Failed(number, ExecutionError.status, 0, "the request failed; the server's log says why")
+            )
 
     def _ended(self) -> None:
         for job in list(self._jobs.values()):
@@ -173,15 +156,15 @@ class EngineSession:
 def _count(model: Model, what: int, rows: int, ns: int) -> None:
     statistics = model.statistics
     match what:
-        case Counted.FAILED if rows < len(FAILURES):
+        case messages.Counted.FAILED if rows < len(FAILURES):
             statistics.failed(ns, FAILURES[rows])
-        case Counted.COMPOSED:
+        case messages.Counted.COMPOSED:
             statistics.composed(rows, ns)
-        case Counted.CACHED:
+        case messages.Counted.CACHED:
             statistics.cached(ns)
-        case Counted.MISSED:
+        case messages.Counted.MISSED:
             statistics.missed(ns)
-        case Counted.DECODED if isinstance(model, TensorModel):
+        case messages.Counted.DECODED if isinstance(model, TensorModel):
             model.decoding.composed(rows, ns)
         case _:
             log.error("a front end counts what nobody knows: %d", what)

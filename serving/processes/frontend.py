@@ -5,20 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import sys
-from collections.abc import Mapping
-
-import uvloop
 
 from ..config import ServeConfig
 from ..http.app import create_app
 from ..images.decode_pool import DecodePool
-from ..observe.logs import LogSettings, log_output
+from ..observe.logs import LogSettings
 from ..observe.telemetry import Telemetry
 from ..plane.data_plane import DataPlane
 from ..plane.settings import Settings
 from .arena import map_memory
-from .child import begin, orphaned
+from .child import orphaned, run
 from .control import ControlLink
 from .endpoints import Endpoints, listen
 from .messages import Connect, Message, Serving, StartFrontEnd, Stop
@@ -28,20 +24,15 @@ log = logging.getLogger("headrace.serving")
 
 
 class FrontEnd:
-    """One of several that share the ports. It serves whatever engine the supervisor connects it to.
+    """One of several that share the ports. It serves whatever engine the supervisor connects it to."""
 
-    One that `joins` others takes no connection, which they could serve, before it has heard of the engine's models.
-    """
-
-    def __init__(
-        self, config: ServeConfig, control: ControlLink, ports: Mapping[str, int], log_settings: LogSettings, *, joins: bool
-    ) -> None:
+    def __init__(self, start: StartFrontEnd, control: ControlLink, log_settings: LogSettings) -> None:
         self._control = control
-        self._joins = joins
-        self._ports = ports
-        self._config = _share_of(config)
+        self._joins = start.joins
+        self._ports = start.ports
+        self._config = _share_of(start.config)
         self._repository = RemoteRepository(self._config, self._on_change)
-        self._decoder = DecodePool(self._config.images.decoders, limit=config.batching.max_queue)
+        self._decoder = DecodePool(self._config.images.decoders, limit=start.config.batching.max_queue)
         self._plane = DataPlane(self._repository, self._decoder, self._config, settings=Settings(log_settings))
         self._stop, self._loaded = asyncio.Event(), asyncio.Event()
         self._listening = self._serving = False
@@ -56,7 +47,7 @@ class FrontEnd:
         bound = listen(host, self._ports["http"], "http", shared=True)
         endpoints.add_http(create_app(self._plane), bound, log=self._config.observe.access_log)
         if "grpc" in self._ports:
-            endpoints.add_grpc(self._plane, host, self._ports["grpc"], shared=True)
+            endpoints.add_grpc(self._plane, host, self._ports["grpc"])
         await endpoints.start()
         self._listening = True
         self._on_change()
@@ -100,19 +91,9 @@ def _share_of(config: ServeConfig) -> ServeConfig:
     )
 
 
-def main() -> None:
-    """What the supervisor starts as `python -m headrace.serving.processes.frontend`."""
-    control, start, _ = begin(sys.argv, StartFrontEnd)
-    with (
-        log_output(start.config.observe.log_format) as log_settings,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-
-        async def run() -> None:
-            await FrontEnd(start.config, control, start.ports, log_settings, joins=start.joins).run()
-
-        runner.run(run())
+async def _serve(control: ControlLink, start: StartFrontEnd, _: list[int], log_settings: LogSettings) -> None:
+    await FrontEnd(start, control, log_settings).run()
 
 
 if __name__ == "__main__":
-    main()
+    run(StartFrontEnd, _serve)

@@ -272,26 +272,6 @@ class Serving:
 
 
 Message = (
-    Admit
-    | Submit
-    | Cancel
-    | Expire
-    | Rejected
-    | Count
-    | Done
-    | Failed
-    | Seen
-    | Released
-    | Settled
-    | AskStatistics
-    | Statistics
-    | Catalog
-    | LoadModel
-    | UnloadModel
-    | StartEngine
-    | StartFrontEnd
-    | Connect
-    | Stop
-    | Loaded
-    | Serving
-)
+    Admit | Submit | Cancel | Expire | Rejected | Count | Done | Failed | Seen | Released | Settled | AskStatistics | Statistics
+    | Catalog | LoadModel | UnloadModel | StartEngine | StartFrontEnd | Connect | Stop | Loaded | Serving
+)  # fmt: skip

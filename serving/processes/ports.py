@@ -1,4 +1,4 @@
-"""The ports of a server of several processes, all taken before any of the processes starts."""
+"""The ports of a server, all taken before anything is loaded or any process starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .endpoints import listen
 
 
 class Ports:
-    """The reserved ports of the front ends, and the listening socket of the metrics. Raises HeadraceError when one is taken.
+    """The ports, those in `listening` as sockets that listen, the others reserved. Raises HeadraceError when one is taken.
 
     Front ends share their ports by SO_REUSEPORT: the kernel then divides connections evenly, where processes that accept from
     one socket leave most of a burst to whichever wakes first, and gRPC's library takes no socket from outside anyway. That
@@ -19,16 +19,13 @@ class Ports:
     of the same user that ask for the option themselves can join. The reserving sockets never listen and get no connections.
     """
 
-    def __init__(self, config: ServeConfig) -> None:
+    def __init__(self, config: ServeConfig, *listening: str) -> None:
         self._bound: dict[str, socket.socket] = {}
+        self._listening = listening
         try:
-            for name, port in (
-                ("http", config.addresses.http_port),
-                ("metrics", config.addresses.metrics_port),
-                ("grpc", config.addresses.grpc_port),
-            ):
-                if port is not None:
-                    take = listen if name == "metrics" else _reserve
+            for name in ("http", "metrics", "grpc"):
+                if (port := getattr(config.addresses, f"{name}_port")) is not None:
+                    take = listen if name in listening else _reserve
                     self._bound[name] = take(config.addresses.host, port, name)
         except BaseException:
             self.close()
@@ -40,9 +37,9 @@ class Ports:
         return {name: int(one.getsockname()[1]) for name, one in self._bound.items()}
 
     @property
-    def metrics(self) -> socket.socket | None:
-        """The socket for whoever serves the metrics; it stays open here, so that scrapes wait while that is restarted."""
-        return self._bound.get("metrics")
+    def listening(self) -> dict[str, socket.socket]:
+        """The sockets that listen already; they stay open here, so that clients wait while what serves them is restarted."""
+        return {name: self._bound[name] for name in self._listening if name in self._bound}
 
     def close(self) -> None:
         """Close the sockets here; what processes have open stays open."""

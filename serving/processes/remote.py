@@ -19,21 +19,9 @@ from ..models.live_stats import model_live_stats
 from ..models.models import Model, TensorModel
 from ..models.notifications import Notifications
 from ..models.response_cache import ResponseCache
+from . import messages
 from .connection import Connection, engine_gone, error_of
 from .description import model_of
-from .messages import (
-    AskStatistics,
-    Catalog,
-    LoadModel,
-    Message,
-    ModelCounts,
-    Released,
-    Seen,
-    Settled,
-    Statistics,
-    TensorDescription,
-    UnloadModel,
-)
 from .remote_model import RemoteQueue, RemoteStatistics
 
 log = logging.getLogger("headrace.serving")
@@ -68,7 +56,7 @@ class RemoteRepository:
         self._models: dict[str, dict[str, Model]] = {}
         self._known: dict[int, _Known] = {}
         self._described = self._loaded = self._serves = self._draining = False
-        self._questions: dict[int, asyncio.Future[Statistics | Settled]] = {}
+        self._questions: dict[int, asyncio.Future[messages.Statistics | messages.Settled]] = {}
         self._next_question = itertools.count()
 
     def connect(self, connected: socket.socket, memory: mmap.mmap) -> None:
@@ -145,11 +133,11 @@ class RemoteRepository:
 
     async def load_model(self, name: str, config: str | None = None) -> None:
         """See `ModelRepository.load_model`; returns once every front end serves it."""
-        await self._control(partial(LoadModel, name=name, config=config))
+        await self._control(partial(messages.LoadModel, name=name, config=config))
 
     async def unload_model(self, name: str, *, dependents: bool = False) -> None:
         """See `ModelRepository.unload_model`."""
-        await self._control(partial(UnloadModel, name=name, dependents=dependents))
+        await self._control(partial(messages.UnloadModel, name=name, dependents=dependents))
 
     async def statistics(self, models: Sequence[Model]) -> list[dict[str, Any]]:
         """What each of the models has counted. Raises OverloadedError when the engine does not answer."""
@@ -162,14 +150,14 @@ class RemoteRepository:
             for model, counts in zip(models, await self._counted(models), strict=True)
         ]
 
-    async def _counted(self, models: Sequence[Model]) -> list[ModelCounts | None]:
+    async def _counted(self, models: Sequence[Model]) -> list[messages.ModelCounts | None]:
         """What the engine has counted of each; None of one that was exchanged meanwhile."""
         try:
             async with asyncio.timeout(_STATISTICS_SECONDS):
-                answer = await self._ask(AskStatistics)
+                answer = await self._ask(messages.AskStatistics)
         except TimeoutError:
             raise OverloadedError("the engine does not answer; try again later") from None
-        assert isinstance(answer, Statistics), "what answers the question"
+        assert isinstance(answer, messages.Statistics), "what answers the question"
         numbers = {key: known.number for key, known in self._known.items()}
         return [answer.counts.get(numbers.get(id(model), 0)) for model in models]  # numbers begin with 1
 
@@ -183,12 +171,14 @@ class RemoteRepository:
         if self._connection is not None:
             self._connection.channel.close()
 
-    async def _control(self, command: Callable[[int], LoadModel | UnloadModel]) -> None:
+    async def _control(self, command: Callable[[int], messages.LoadModel | messages.UnloadModel]) -> None:
         answer = await self._ask(command)
-        if isinstance(answer, Settled) and answer.status:
+        if isinstance(answer, messages.Settled) and answer.status:
             raise error_of(answer)
 
-    async def _ask(self, message: Callable[[int], AskStatistics | LoadModel | UnloadModel]) -> Statistics | Settled:
+    async def _ask(
+        self, message: Callable[[int], messages.AskStatistics | messages.LoadModel | messages.UnloadModel]
+    ) -> messages.Statistics | messages.Settled:
         if self._connection is None:
             raise engine_gone()
         question = next(self._next_question)
@@ -199,26 +189,26 @@ class RemoteRepository:
         finally:
             self._questions.pop(question, None)
 
-    def _on_message(self, message: Message) -> None:
+    def _on_message(self, message: messages.Message) -> None:
         match message:
-            case Catalog():
+            case messages.Catalog():
                 self._update(message)
-                self._send(Seen(message.serial))
+                self._send(messages.Seen(message.serial))
                 self.notifications.notify()
-            case Statistics() | Settled():
+            case messages.Statistics() | messages.Settled():
                 if (answer := self._questions.get(message.question)) and not answer.done():
                     answer.set_result(message)
             case _:
                 log.error("the engine sent a %s", type(message).__name__)
 
-    def _update(self, catalog: Catalog) -> None:
+    def _update(self, catalog: messages.Catalog) -> None:
         connection = self._connection
         assert connection is not None, "catalogs come over the connection"
         before = {known.number: known for known in self._known.values()}
         now: dict[int, Model] = {}
         models: dict[str, dict[str, Model]] = {}
         # Tensor models come first, since the others refer to them.
-        for described in sorted(catalog.models, key=lambda one: not isinstance(one, TensorDescription)):
+        for described in sorted(catalog.models, key=lambda one: not isinstance(one, messages.TensorDescription)):
             number = described.number
             known = before.get(number)
             model = now[number] = (
@@ -251,9 +241,9 @@ class RemoteRepository:
         del self._known[id(known.model)]
         if isinstance(known.model, TensorModel) and known.model.cache is not None:
             known.model.cache.clear()
-        self._send(Released(known.number))
+        self._send(messages.Released(known.number))
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: messages.Message) -> None:
         if self._connection is not None:
             self._connection.channel.send(message)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 
 from ..config import ServeConfig
 from ..images.decode_pool import DecodePool
@@ -15,8 +14,9 @@ from ..observe.metrics import metrics_app
 from ..observe.telemetry import Telemetry
 from ..plane.data_plane import DataPlane
 from ..plane.settings import Settings
-from ..ready_file import report, serving_line, write_ready
-from .endpoints import Endpoints, listen
+from ..ready_file import announce, report
+from .endpoints import Endpoints
+from .ports import Ports
 
 
 class SingleProcess:
@@ -24,60 +24,44 @@ class SingleProcess:
 
     def __init__(self, config: ServeConfig, repository: ModelRepository, log_settings: LogSettings) -> None:
         self._config = config
+        self._telemetry = Telemetry(config.observe.trace_otlp) if config.observe.trace_otlp else None
         self._repository = repository
+        self._ports = Ports(config, "http", "metrics")
+        self._endpoints = Endpoints(config, telemetry=self._telemetry)
         self._decoder = DecodePool(config.images.decoders, limit=config.batching.max_queue)
         self._plane = DataPlane(repository, self._decoder, config, settings=Settings(log_settings))
-        self._telemetry = Telemetry(config.observe.trace_otlp) if config.observe.trace_otlp else None
         self._stop = asyncio.Event()
-        self._ports: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Serve until a signal; raises ArtifactError when no model can be served and HeadraceError when a port is taken."""
-        loop = asyncio.get_running_loop()
-        endpoints, bound = self._bind()
+        """Serve until a signal; raises ArtifactError when no model can be served."""
+        loop, endpoints = asyncio.get_running_loop(), self._endpoints
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         # Opening sessions leaves Python alone, which meanwhile imports what takes longest.
         loading = loop.run_in_executor(None, self._repository.load, report)
         try:
-            self._add_http(endpoints, bound)
+            self._add_servers()
             await endpoints.start()
             await self._load(loading)
             await self._stop.wait()
         finally:
             self._repository.drain()
             await endpoints.stop()
+            self._ports.close()
             await loop.run_in_executor(None, self._repository.close)
             self._decoder.close()
             if self._telemetry is not None:
                 await loop.run_in_executor(None, self._telemetry.close)
 
-    def _bind(self) -> tuple[Endpoints, dict[str, socket.socket]]:
-        """Take the ports, so that one in use fails before anything is loaded."""
-        config = self._config
-        endpoints = Endpoints(config, telemetry=self._telemetry)
-        bound: dict[str, socket.socket] = {}
-        try:
-            for name, port in (("http", config.addresses.http_port), ("metrics", config.addresses.metrics_port)):
-                if port is not None:
-                    bound[name] = listen(config.addresses.host, port, name)
-                    self._ports[name] = int(bound[name].getsockname()[1])
-            if config.addresses.grpc_port is not None:
-                self._ports["grpc"] = endpoints.add_grpc(self._plane, config.addresses.host, config.addresses.grpc_port)
-        except BaseException:
-            for one in bound.values():
-                one.close()
-            endpoints.close()
-            self._decoder.close()
-            raise
-        return endpoints, bound
-
-    def _add_http(self, endpoints: Endpoints, bound: dict[str, socket.socket]) -> None:
+    def _add_servers(self) -> None:
         from ..http.app import create_app
 
-        endpoints.add_http(create_app(self._plane), bound["http"], log=self._config.observe.access_log)
+        bound, numbers = self._ports.listening, self._ports.numbers
+        self._endpoints.add_http(create_app(self._plane), bound["http"], log=self._config.observe.access_log)
         if "metrics" in bound:
-            endpoints.add_http(metrics_app(self._repository), bound["metrics"])
+            self._endpoints.add_http(metrics_app(self._repository), bound["metrics"])
+        if "grpc" in numbers:
+            self._endpoints.add_grpc(self._plane, self._config.addresses.host, numbers["grpc"])
 
     async def _load(self, loading: asyncio.Future[None]) -> None:
         stopped = asyncio.ensure_future(self._stop.wait())
@@ -86,9 +70,7 @@ class SingleProcess:
         await loading
         if self._stop.is_set():
             return
-        report(serving_line((model.name for model in self._repository.ready_models()), self._config, self._ports))
-        if self._config.addresses.ready_file is not None:
-            write_ready(self._config.addresses.ready_file, {**self._ports, "pid": os.getpid()})
+        announce((model.name for model in self._repository.ready_models()), self._config, self._ports.numbers)
 
     def _on_signal(self, number: int) -> None:
         if self._stop.is_set():

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...extras import require
 from ..config import ServeConfig
 from ..guard.access import load_access
 from ..guard.tls import load_tls
-from ..ready_file import report, serving_line, write_ready
+from ..ready_file import announce, report
 from .arena import create_memory
 from .control import ControlLink
 from .messages import Connect, Loaded, Message, Serving, StartEngine, StartFrontEnd, Stop
@@ -42,7 +43,7 @@ class _Process:
         self.link = link
         self.serving = False
 
-    def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Send; a process that has just ended, or never reads, is somebody else's matter."""
         with contextlib.suppress(OSError):
             self.link.send(message, descriptors)
@@ -61,7 +62,7 @@ class Supervisor:
         if config.observe.trace_otlp is not None:
             require("headrace serve --trace-otlp", "telemetry")
         self._config = config
-        self._ports = Ports(config)
+        self._ports = Ports(config, "metrics")
         self._stop = asyncio.Event()
         self._serving = asyncio.Event()
         self._failed: asyncio.Future[None] | None = None
@@ -81,8 +82,8 @@ class Supervisor:
         keeping = [asyncio.create_task(self._keep(name)) for name in (_ENGINE, *self._front_ends)]
         try:
             await self._first_of(self._serving.wait(), self._stop.wait())
-            if not self._stop.is_set():
-                self._announce()
+            if self._loaded is not None and not self._stop.is_set():
+                announce(self._loaded.models, self._config, self._ports.numbers)
             await self._first_of(self._stop.wait())
         finally:
             self._stop.set()
@@ -139,7 +140,7 @@ class Supervisor:
             )
         process = self._processes[name] = _Process(name, running, link)
         if name == _ENGINE:
-            process.send(StartEngine(self._config), () if self._ports.metrics is None else (self._ports.metrics.fileno(),))
+            process.send(StartEngine(self._config), [one.fileno() for one in self._ports.listening.values()])
         else:
             others = any(other in self._processes for other in self._front_ends if other != name)
             process.send(StartFrontEnd(self._config, self._ports.numbers, others and self._serving.is_set()))
@@ -174,12 +175,6 @@ class Supervisor:
         serving = {process.name for process in self._processes.values() if process.serving}
         if self._loaded and serving >= set(self._front_ends):
             self._serving.set()
-
-    def _announce(self) -> None:
-        assert self._loaded is not None
-        report(serving_line(self._loaded.models, self._config, self._ports.numbers))
-        if self._config.addresses.ready_file is not None:
-            write_ready(self._config.addresses.ready_file, {**self._ports.numbers, "pid": os.getpid()})
 
     def _fail(self, error: HeadraceError) -> None:
         if self._failed is not None and not self._failed.done():

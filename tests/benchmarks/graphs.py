@@ -72,6 +72,7 @@ def measured(name, data, batches, console):
     from headrace.runtime.capture.capture import capture
     from headrace.runtime.passes import run_passes
     from headrace.runtime.tuning.autotuner import tune
+    from headrace.runtime.tuning.judging_data import JudgingData
     from headrace.runtime.tuning.measure import measure
     from headrace.runtime.tuning.source import CapturedSource
 
@@ -101,10 +102,7 @@ def measured(name, data, batches, console):
                     GraphConfig(buckets=batches, max_tuning_seconds=_SECONDS.get(label, 25.0), **config),
                     directory=directory,
                     device="cpu",
-                    images=[images],
-                    labels=labels,
-                    scores=scores,
-                    calibration=[data["fit"][::4]],
+                    judging=JudgingData((images,), labels, (data["fit"][::4],), scores),
                 )
             except Exception as error:  # noqa: BLE001 - a precision that does not pass its gate is a result
                 console.print(f"{label}: {type(error).__name__}: {error}", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -18,6 +19,14 @@ from headrace.migrate.rewriting.rewrite import Change
 collect_ignore = ["corpus"]  # repositories to migrate, some with files called test.py
 _CONSTRUCTION = re.compile(r"([\w.]+) = headrace\.(?:compile|evaluation_step)\(([\w.]+)\)")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where --write keeps its journal, in these tests and in the processes that they start."""
+    folder = tmp_path_factory.mktemp("state")
+    os.environ["XDG_STATE_HOME"] = str(folder)
+    return folder
 
 
 def copied(name: str, target: Path) -> Path:

@@ -110,7 +110,6 @@ class CudaLine:
         self.follow()  # weights may still be on their way
 
     def memory(self, size: int) -> torch.Tensor:
-        """See `Line.memory`."""
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
     @contextlib.contextmanager
@@ -120,16 +119,13 @@ class CudaLine:
             yield
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """See `Line.copy`."""
         target.copy_(source, non_blocking=True)
 
     def follow(self) -> None:
-        """See `Line.follow`."""
         if not torch.cuda.is_current_stream_capturing():  # what a caller records runs later, and may not be waited for here
             self._before.record(torch.cuda.current_stream(self.device))
             self._stream.wait_event(self._before)
 
     def finish(self) -> None:
-        """See `Line.finish`."""
         self._done.record(self._stream)
         self._done.synchronize()

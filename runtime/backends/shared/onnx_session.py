@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....errors import BackendError
 from ...base.session import FixedBatchSession, Session, Target
+from .. import loading
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,10 +40,8 @@ def open_onnx(path: Path, target: Target, providers: Sequence[str | tuple[str, d
     options.add_session_config_entry("session.force_spinning_stop", "1")
     if target.batch is not None:
         options.add_free_dimension_override_by_name(_BATCH, target.batch)
-    try:
+    with loading(path, f"onnxruntime {onnxruntime.__version__}"):
         session = onnxruntime.InferenceSession(str(path), options, providers=list(providers))
-    except Exception as error:
-        raise BackendError(f"{path.name} cannot be loaded by onnxruntime {onnxruntime.__version__}: {error}") from error
     place = "cpu" if target.device == "cpu" else f"{target.device}:{gpu(target)}"
     opened = OnnxSession(session, place, _line(target))
     return opened if target.batch is None else FixedBatchSession(opened, target.batch)
@@ -88,7 +87,6 @@ class OnnxSession:
         self._staging = None if line is None or not known else _staging(line)
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        """See `Session.run`."""
         session = self._opened()
         try:
             if self._staging is not None:
@@ -138,7 +136,6 @@ class OnnxSession:
             self._opened().run(None, dict(zip(self._names, inputs, strict=True)), options)
 
     def close(self) -> None:
-        """See `Session.close`."""
         self._session = None
         if self._staging is not None:
             self._staging.close()

@@ -32,7 +32,6 @@ class TorchSession:
         self._staging = None if line is None else Staging(line)
 
     def run(self, inputs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
-        """See `Session.run`."""
         if self._staging is not None:
             return self._staged(self._staging, inputs)
         tensors = [
@@ -56,7 +55,6 @@ class TorchSession:
         return getattr(self._function, "refused", "")
 
     def close(self) -> None:
-        """See `Session.close`."""
         self._function = None
         if self._staging is not None:
             self._staging.close()

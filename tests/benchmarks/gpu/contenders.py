@@ -101,6 +101,7 @@ class Contenders:
         from headrace.runtime.base.config import GraphConfig
         from headrace.runtime.graph.runner import Runner
         from headrace.runtime.tuning.autotuner import tune
+        from headrace.runtime.tuning.judging_data import JudgingData
 
         source = self.source()
         seconds = 4.0 if self.quick else max(30.0, min(150.0, _SHARE * left))
@@ -108,8 +109,8 @@ class Contenders:
         usual = "auto" if self.quick or seconds >= _ALL_PRECISIONS else "bf16"
         config = GraphConfig(precision=precision or usual, buckets=self.batches, max_tuning_seconds=seconds)
         plan = tune(
-            source, config, directory=self.directory, device=self.device, images=[self.images.numpy()],
-            labels=self.labels.numpy(), scores=self.scores.numpy(),
+            source, config, directory=self.directory, device=self.device,
+            judging=JudgingData((self.images.numpy(),), self.labels.numpy(), scores=self.scores.numpy()),
         )  # fmt: skip
         if not precision:
             self.planned = source.signature, plan

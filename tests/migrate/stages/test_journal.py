@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -12,7 +11,7 @@ import pytest
 
 from headrace.errors import MigrateError
 from headrace.migrate.rewriting.rewrite import Change
-from headrace.migrate.stages.journal import recover, undo, write_in_place
+from headrace.migrate.stages.journal import interrupted, journal_folder, recover, undo, write_in_place
 
 OLD = {"evaluate.py": b"before\r\n", "pkg/model.py": "é = 1\n".encode("latin-1"), "predict.py": b"p"}
 NEW = {"evaluate.py": b"after\r\n", "pkg/model.py": b"import headrace\n", "predict.py": b"q"}
@@ -32,6 +31,17 @@ def fill(root: Path) -> None:
         (root / path).write_bytes(data)
         os.utime(root / path, ns=(10**18 + 1, 10**18 + 7))
     (root / "evaluate.py").chmod(0o755)
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def unfinished(root: Path) -> None:
+    """The last write as if it had been interrupted after its last file."""
+    (journal_folder(root) / "0001/done").unlink()
 
 
 def models(tmp_path: Path, content: bytes = b"onnx") -> Path:
@@ -58,6 +68,7 @@ def test_undo_gives_back_bytes_modes_and_times_and_leaves_nothing(root: Path, tm
     assert held(root) == NEW
     assert (root / "evaluate.py").stat().st_mode & 0o777 == 0o755
     assert (root / ".headrace/models/net/1/model.onnx").read_bytes() == b"onnx"
+    assert sorted(path.name for path in (root / ".headrace").iterdir()) == [".gitignore", "models"]
     assert (root / ".headrace/.gitignore").read_text() == "*\n"
     assert sorted(undo(root)) == sorted(OLD)
     assert everything(root) == before
@@ -168,6 +179,7 @@ def every_moment(tmp_path: Path, sent: signal.Signals, prepare, action, check) -
 
 def old_or_new(root: Path) -> None:
     recover(root)
+    assert interrupted(root) == []
     now = held(root)
     assert now in (OLD, NEW), now
     if now == NEW:
@@ -210,7 +222,7 @@ def test_killed_at_any_moment_of_an_undo(tmp_path: Path) -> None:
 def test_killed_at_any_moment_of_a_recovery(tmp_path: Path) -> None:
     def half_written(root: Path) -> None:
         write_in_place(root, CHANGES)
-        (root / ".headrace/journal/0001/done").unlink()
+        unfinished(root)
         (root / "predict.py").write_bytes(OLD["predict.py"])
 
     assert every_moment(tmp_path, signal.SIGKILL, half_written, recover, old_or_new) > 8
@@ -218,73 +230,56 @@ def test_killed_at_any_moment_of_a_recovery(tmp_path: Path) -> None:
 
 def test_an_interrupted_write_whose_files_the_user_changed_is_told(root: Path) -> None:
     write_in_place(root, CHANGES)
-    (root / ".headrace/journal/0001/done").unlink()
+    unfinished(root)
     (root / "predict.py").write_bytes(b"mine")
     with pytest.raises(MigrateError, match=r"changed since: predict\.py; their old bytes are in .*before"):
         recover(root)
     assert held(root) == {**NEW, "predict.py": b"mine"}
 
 
-def test_a_write_finishes_what_an_earlier_one_left(root: Path) -> None:
+def test_a_write_and_an_undo_finish_what_an_earlier_write_left(root: Path) -> None:
     write_in_place(root, CHANGES)
-    (root / ".headrace/journal/0001/done").unlink()
+    unfinished(root)
+    assert sorted(interrupted(root)) == sorted(OLD)
+    assert held(root) == NEW, "looking changes nothing"
+    assert sorted(undo(root)) == sorted(OLD)
+    assert held(root) == OLD
+    write_in_place(root, CHANGES)
+    unfinished(root)
+    assert sorted(recover(root)) == sorted(OLD)
+    write_in_place(root, CHANGES)
+    assert held(root) == NEW
+    undo(root)
     with pytest.raises(MigrateError, match="nothing to undo"):
         undo(root)
-    assert held(root) == OLD
 
 
-def journal_of_somebody_else(root: Path, path: str, *, done: bool = True) -> Path:
-    entry = root / ".headrace/journal/0001"
-    (entry / "before").mkdir(parents=True)
-    (entry / "before/0").write_bytes(b"evil")
-    digest = "bd70d4ac1aeb3b7eb4bbe1c9d8b0b2c3d2a9fd1c6b8b1c0ae3a2bd6e7f5a1f0c"
-    (entry / "record.json").write_text(
-        json.dumps({"schema": 1, "files": [{"path": path, "before": digest, "after": digest}], "models": False})
-    )
-    if done:
-        (entry / "done").touch()
-    return entry
+def test_killed_at_any_moment_of_a_second_write(tmp_path: Path) -> None:
+    first, second = models(tmp_path / "first", b"first"), models(tmp_path / "second", b"second")
+    again = [Change("predict.py", b"q", b"r", ["PS202"], [])]
+
+    def check(root: Path) -> None:
+        recover(root)
+        if (root / "predict.py").read_bytes() == b"r":
+            assert (root / ".headrace/models/net/1/model.onnx").read_bytes() == b"second"
+            undo(root)
+        assert held(root) == NEW
+        assert (root / ".headrace/models/net/1/model.onnx").read_bytes() == b"first"
+        old_or_new(root)
+
+    def prepare(root: Path) -> None:
+        write_in_place(root, CHANGES, first)
+
+    assert every_moment(tmp_path, signal.SIGKILL, prepare, lambda root: write_in_place(root, again, second), check) > 30
 
 
-@pytest.mark.parametrize("done", [True, False])
-@pytest.mark.parametrize("path", ["../precious.py", "/etc/hostname", "out/precious.py"])
-def test_a_journal_that_came_with_the_repository_reaches_nothing_outside(
-    root: Path, tmp_path: Path, path: str, done: bool
-) -> None:
-    (tmp_path / "precious.py").write_bytes(b"precious")
-    (root / "out").symlink_to(tmp_path)
-    journal_of_somebody_else(root, path, done=done)
-    with pytest.raises(MigrateError, match="outside the repository"):
-        undo(root)
-    assert (tmp_path / "precious.py").read_bytes() == b"precious"
-
-
-@pytest.mark.parametrize("name", [".headrace", ".headrace/journal", ".headrace/journal/0001/before"])
-def test_folders_of_the_journal_that_are_links_are_refused(root: Path, tmp_path: Path, name: str) -> None:
-    entry = journal_of_somebody_else(root, "predict.py", done=False)
-    place = root / name
-    place.rename(tmp_path / "moved")
-    place.symlink_to(tmp_path / "moved")
-    with pytest.raises(MigrateError, match="link"):
-        undo(root)
-    with pytest.raises(MigrateError, match="link"):
-        write_in_place(root, CHANGES)
-    assert held(root) == OLD
-    assert entry.name == "0001"
-
-
-def test_a_link_where_the_journal_writes_next_leads_nowhere(root: Path, tmp_path: Path) -> None:
-    (root / ".headrace/journal").mkdir(parents=True)
-    (root / ".headrace/.gitignore").symlink_to(tmp_path / "made")
-    (root / ".headrace/journal/new").symlink_to(tmp_path)
-    with pytest.raises(MigrateError, match="remove it"):
-        write_in_place(root, CHANGES)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["repository"]
-
-
-def test_a_folder_that_cannot_be_written_changes_nothing(root: Path) -> None:
-    (root / ".headrace").write_text("a file in the way")
-    with pytest.raises(MigrateError, match=r"cannot keep a journal in .*\.headrace"):
+@pytest.mark.parametrize("named", ["state", ""])
+def test_no_journal_no_change(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / named) if named else "relative")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for place in (tmp_path / "state", tmp_path / "home"):
+        place.write_text("a file in the way")
+    with pytest.raises(MigrateError, match="cannot keep a journal in .*XDG_STATE_HOME"):
         write_in_place(root, CHANGES)
     assert held(root) == OLD
 
@@ -293,7 +288,7 @@ def test_two_writers_take_turns(root: Path) -> None:
     import fcntl
 
     write_in_place(root, CHANGES)
-    with (root / ".headrace/lock").open() as lock:
+    with (journal_folder(root) / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(MigrateError, match="another headrace is writing"):
             undo(root)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from headrace.runtime.base.fingerprint import available_cores, fingerprint, matches, versions
+from headrace.runtime.base.fingerprint import _quota, available_cores, fingerprint, matches, versions
 
 
 def in_a_fresh_process(code, **environment):
@@ -81,3 +81,12 @@ def test_hidden_gpus_are_none():
     code = "from headrace.runtime.base.fingerprint import gpus\nprint(gpus())"
     assert in_a_fresh_process(code, CUDA_VISIBLE_DEVICES="") == "[]"
     assert in_a_fresh_process(code, CUDA_VISIBLE_DEVICES="-1") == "[]"
+
+
+@pytest.mark.parametrize(
+    ("content", "cpus"),
+    [("max 100000\n", None), ("150000 100000\n", 2), ("10000 100000\n", 1), ("garbage", None), ("1 0", None)],
+)
+def test_container_quota(tmp_path, content, cpus):
+    (tmp_path / "cpu.max").write_text(content)
+    assert _quota(tmp_path) == cpus

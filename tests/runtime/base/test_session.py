@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from headrace.runtime.base.session import Target, _quota, default_threads
+from headrace.runtime.base.session import Target, default_threads
 
 
 def test_target_rejects_what_does_not_exist():
@@ -19,16 +19,6 @@ def test_threads_default_to_cores_this_process_may_use():
     assert 1 <= default_threads() <= len(os.sched_getaffinity(0))
     assert Target().thread_count == default_threads()
     assert Target(threads=3).thread_count == 3
-
-
-@pytest.mark.parametrize(
-    ("content", "cpus"),
-    [("max 100000\n", None), ("150000 100000\n", 2), ("10000 100000\n", 1), ("garbage", None), ("1 0", None)],
-)
-def test_container_quota(tmp_path, content, cpus):
-    path = tmp_path / "cpu.max"
-    path.write_text(content)
-    assert _quota(path) == cpus
 
 
 def test_session_plan_and_backends_import_without_torch():

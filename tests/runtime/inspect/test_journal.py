@@ -1,5 +1,6 @@
 import logging
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -7,7 +8,7 @@ from torch import nn
 
 import headrace
 from headrace import GraphConfig
-from headrace.runtime.inspect.journal import user_line
+from headrace.runtime.capture.source_locations import of_node
 
 log = logging.getLogger("headrace.graph")
 EAGER = GraphConfig(backend="eager", buckets=(1,), threads=1)
@@ -161,6 +162,5 @@ def test_a_training_graph_tells_its_captures_and_operations(said):
 
 def test_the_users_line_is_the_innermost_that_is_no_librarys():
     trace = f'  File "/home/a/model.py", line 3, in forward\n    x = f(x)\n  File "{torch.__file__}", line 9, in f\n    pass\n'
-    assert user_line(trace) == "/home/a/model.py:3"
-    assert user_line(f'  File "{torch.__file__}", line 9, in f') == ""
-    assert user_line("") == ""
+    for text, place in ((trace, ("/home/a/model.py", 3)), (f'  File "{torch.__file__}", line 9, in f', ("", 0)), ("", ("", 0))):
+        assert of_node(SimpleNamespace(meta={"stack_trace": text})) == place

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from headrace.runtime.capture.capture import capture
 from headrace.runtime.passes import run_passes
 from headrace.runtime.tuning import autotuner as tune
 from headrace.runtime.tuning.candidate import Candidate
+from headrace.runtime.tuning.judging_data import JudgingData
 from headrace.runtime.tuning.source import CapturedSource
 from headrace.specs import BF16, FP8, FP16, FP32, INT8, INT8_BF16
 
@@ -32,8 +34,8 @@ def tuned(tmp_path):
         return tune.tune(
             CapturedSource(captured, run_passes(captured)[0]),
             GraphConfig(**{"threads": 1, "buckets": (1, 4), **config}),
-            directory=tmp_path, device="cpu", images=[] if images is None else [images], labels=labels,
-            scores=scores, calibration=[] if calibration is None else [calibration], progress=progress, keep=keep,
+            directory=tmp_path, device="cpu", progress=progress, keep=keep,
+            judging=replace(JudgingData.of(images, labels, calibration), scores=scores),
         )  # fmt: skip
 
     return run

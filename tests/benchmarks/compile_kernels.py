@@ -1,4 +1,8 @@
-"""Compiles programs for GPUs that need not be there, by Triton and the assembler that comes with it, and says what they take.
+"""Compiles every kernel for A100, H100 and H200, and B200, without any of them, by Triton and the assembler that comes with it.
+
+    python -m tests.benchmarks.compile_kernels --out docs/kernels
+
+writes docs/kernels.json and docs/kernels.md. It needs Triton, and ends with status 1 when a program cannot be compiled.
 
 What is recorded is what ptxas says with `-v`: registers of a thread, and bytes of registers spilled to memory, which cost time
 where they are not zero. Shared memory is what Triton asks for per program. None of it is a measure of speed.
@@ -6,19 +10,21 @@ where they are not zero. Shared memory is what Triton asks for per program. None
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import KernelError
-from ._kernel import Variant
-from ._launch import INTERPRETED, triton
-
-__all__ = ["ARCHITECTURES", "Compiled", "compile_variant", "markdown", "versions"]
+from headrace.errors import KernelError
+from headrace.kernels import discover
+from headrace.kernels._kernel import Variant
+from headrace.kernels._launch import INTERPRETED, triton
 
 ARCHITECTURES = (80, 90, 100)
 """Compute capabilities times ten: A100, H100 and H200, B200."""
@@ -151,3 +157,36 @@ def _table(items: Sequence[Compiled]) -> list[str]:
         for item in items
     ]
     return [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="writes OUT.json and OUT.md")
+    parser.add_argument("--only", nargs="*", metavar="KERNEL", help="these kernels alone")
+    options = parser.parse_args()
+    try:
+        kernels = discover()
+        unknown = sorted({*(options.only or ())} - {*kernels})
+        if unknown:
+            raise KernelError(f"there is no kernel {', '.join(unknown)}; the kernels are {', '.join(kernels)}")
+        used = versions()
+        chosen = [kernels[name] for name in options.only or kernels]
+        compiled = [
+            compile_variant(kernel.name, variant, capability)
+            for kernel in chosen
+            for variant in kernel.variants
+            for capability in ARCHITECTURES
+        ]
+    except KernelError as error:
+        print(f"kernels: {error}", file=sys.stderr)
+        return 1
+    only = ["--only", *options.only] if options.only else []
+    said = " ".join(["python -m tests.benchmarks.compile_kernels", *only, "--out", str(options.out)])
+    content = {"format": 1, "command": said, **used, "programs": [item.to_json() for item in compiled]}
+    options.out.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
+    options.out.with_suffix(".md").write_text(markdown(compiled, used, said))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from headrace.errors import InputError
-from headrace.runtime.graph.judging_data import JudgingData, first_rows
+from headrace.runtime.tuning.judging_data import JudgingData, first_rows
 from headrace.specs import Signature, TensorSpec
 
 SIGNATURE = Signature(

@@ -1,0 +1,96 @@
+"""What is asked of a rehearsal and what it answers: plain values, written as JSON between two processes.
+
+A rehearsal runs a user's script as its user would, with stand-ins at the edges of its world: data that is not here, a GPU,
+other processes, the network, and time. See `worker/rehearsal`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, Self
+
+Ended = Literal["finished", "taken", "enough", "stopped"]
+"""Ran to its end; ended by a watcher that had what it wanted; ended after enough of it; stopped by an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """One script, and how far it is to be run.
+
+    `script` is relative to `root`, or with `module` the name of a module as `python -m` takes it. `directory` is the folder to
+    run in, `root` unless given. `made` is the folder for whatever is made for the script: a second rehearsal with it finds the
+    same files. `standins` are the names of the edges that may be stood in for; None means all.
+    """
+
+    root: str
+    script: str
+    made: str
+    argv: tuple[str, ...] = ()
+    directory: str | None = None
+    module: bool = False
+    seed: int = 0
+    batches: int = 2
+    """Batches that each pass over a loader yields."""
+    batch_size: int = 4
+    """The largest batch that a loader makes."""
+    epochs: int = 1
+    classes: int | None = None
+    """How many classes made data has, where the caller knows."""
+    image: tuple[int, int] | None = None
+    """Height and width of made images, where the caller knows."""
+    report: str | None = None
+    """A file that holds the report from the first stand-in on, also when the process dies."""
+    caches: tuple[str, ...] = ()
+    """Folders of the user's where downloaded weights may lie: torch hub's, Hugging Face's."""
+    standins: tuple[str, ...] | None = None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        values: dict[str, Any] = json.loads(text)
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandIn:
+    """Something that stood in for a part of the script's world: at which edge, what, and the user's line that met it."""
+
+    edge: str
+    what: str
+    where: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RehearsalReport:
+    """How a rehearsal ended. `why`, `where` and `remedy` say of a script that was stopped what stopped it."""
+
+    ended: Ended
+    standins: tuple[StandIn, ...] = ()
+    why: str | None = None
+    where: str | None = None
+    remedy: str | None = None
+    attempts: int = 1
+    user_weights: bool = True
+    """False when weights that are not the user's stood in for some that could not be had."""
+
+    @property
+    def ok(self) -> bool:
+        return self.ended != "stopped"
+
+    @property
+    def user_data(self) -> bool:
+        """Whether all data that the script read was the user's own."""
+        return not any(item.edge == "data" for item in self.standins)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        known = {item.name for item in fields(cls)}
+        values: dict[str, Any] = {name: value for name, value in json.loads(text).items() if name in known}
+        return cls(**values | {"standins": tuple(StandIn(**item) for item in values.get("standins", ()))})

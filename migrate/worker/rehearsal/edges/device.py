@@ -1,0 +1,232 @@
+"""Device: what a script does on CUDA is done on the CPU.
+
+Tensors and factories that are told "cuda" give CPU tensors. `torch.cuda.is_available()` stays false until a script was stopped
+for the want of a GPU; then the user's own code is told that there is one, and torch and other libraries still know better.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+import time
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..places import called_by_user, failed_at
+from ..stage import Stage
+
+_WANTS_CUDA = re.compile(r"\b(cuda|gpus?|nvidia|cudnn)\b", re.I)
+_INSISTS = "cuda"
+_ZERO = (
+    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached", "max_memory_cached",
+    "current_device", "utilization", "temperature",
+)  # fmt: skip
+_NOTHING = (
+    "synchronize", "empty_cache", "set_device", "reset_peak_memory_stats", "reset_max_memory_allocated", "init", "ipc_collect",
+    "reset_max_memory_cached", "set_per_process_memory_fraction", "set_stream",
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def stand_in(stage: Stage) -> Iterator[None]:
+    stage.when_imported("torch", lambda torch: _on_cpu(stage, torch))
+    yield
+
+
+def lesson(stage: Stage, error: BaseException) -> bool:
+    """A script that ends itself for the want of a GPU is told that there is one."""
+    trace, stated = error.__traceback__, False
+    while trace is not None:
+        source = trace.tb_frame.f_code.co_names
+        stated |= trace.tb_next is None and "is_available" in source
+        trace = trace.tb_next
+    wanted = stated if isinstance(error, AssertionError) and not str(error) else _WANTS_CUDA.search(str(error)) or stated
+    own = failed_at(error, stage.root) is not None
+    return bool(wanted and own and isinstance(error, Exception | SystemExit)) and stage.learn(_INSISTS, True)
+
+
+def remedy(stage: Stage, error: BaseException) -> str | None:
+    if not _WANTS_CUDA.search(str(error)):
+        return None
+    return "run the migration on a machine with the GPU that the script wants, or give the script an option for the CPU"
+
+
+def _on_cpu(stage: Stage, torch: Any) -> None:
+    def is_cuda(device: Any) -> bool:
+        if isinstance(device, torch.device):
+            return bool(device.type == "cuda")
+        return isinstance(device, str) and device.partition(":")[0] == "cuda"
+
+    def here(device: Any) -> Any:
+        if is_cuda(device) or (isinstance(device, int) and not isinstance(device, bool)):
+            stage.note("device", "the CPU stood in for CUDA")
+            return torch.device("cpu")
+        return device
+
+    def named_device(original: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        if named.get("device") is not None:
+            named["device"] = here(named["device"])
+        named.pop("pin_memory", None)
+        return original(*args, **named)
+
+    def to(original: Callable[..., Any], self: Any, *args: Any, **named: Any) -> Any:
+        if args and not isinstance(args[0], torch.dtype | torch.Tensor):
+            args = (here(args[0]), *args[1:])
+        return named_device(original, self, *args, **named)
+
+    def cuda(original: Callable[..., Any], self: Any, *args: Any, **named: Any) -> Any:
+        stage.note("device", "the CPU stood in for CUDA")
+        return self
+
+    def of_type(original: Callable[..., Any], self: Any, *args: Any, **named: Any) -> Any:
+        if args and isinstance(args[0], str):
+            args = (args[0].replace("torch.cuda.", "torch."), *args[1:])
+        return original(self, *args, **named)
+
+    tensor = torch.Tensor
+    stage.wrap(tensor, "to", to)
+    stage.wrap(tensor, "cuda", cuda)
+    stage.wrap(tensor, "type", of_type)
+    stage.patch(tensor, "pin_memory", lambda self, *_: self)
+    stage.patch(tensor, "record_stream", lambda self, *_: None)
+    for name in ("new_tensor", "new_zeros", "new_ones", "new_full", "new_empty"):
+        stage.wrap(tensor, name, named_device)
+    constructors = importlib.import_module("torch.utils._device")._device_constructors()
+    likes = ("rand_like", "randn_like", "randint_like", "zeros_like", "ones_like", "full_like", "empty_like")
+    for name in sorted({*(function.__name__ for function in constructors), *likes}):
+        if hasattr(torch, name):
+            stage.wrap(torch, name, named_device)
+    stage.wrap(
+        torch.nn.Module, "to_empty", lambda original, self, *, device, **named: original(self, device=here(device), **named)
+    )
+    stage.wrap(torch, "set_default_device", lambda original, device: original(here(device)))
+    stage.wrap(torch, "set_default_tensor_type", lambda original, kind: original(_cpu_type(torch, kind)))
+    _loading(stage, torch, here)
+    _cuda_module(stage, torch)
+
+
+def _loading(stage: Stage, torch: Any, here: Callable[[Any], Any]) -> None:
+    def load(original: Callable[..., Any], file: Any, map_location: Any = None, *args: Any, **named: Any) -> Any:
+        if map_location is None or isinstance(map_location, str | torch.device):
+            map_location = "cpu" if map_location is None else here(map_location)
+        elif isinstance(map_location, dict):
+            map_location = {source: here(target) for source, target in map_location.items()}
+        elif callable(map_location):
+            asked = map_location
+            map_location = lambda storage, place: _to_cpu(asked, storage, place)  # noqa: E731
+        return original(file, map_location, *args, **named)
+
+    stage.wrap(torch, "load", load)
+
+
+def _to_cpu(asked: Callable[..., Any], storage: Any, place: str) -> Any:
+    """`lambda storage, location: storage.cuda(0)` has no CUDA to go to."""
+    try:
+        return asked(storage, place)
+    except (RuntimeError, AssertionError):
+        return storage
+
+
+def _cpu_type(torch: Any, kind: Any) -> Any:
+    name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
+    if not name.startswith("torch.cuda."):
+        return kind
+    return getattr(torch, name.rpartition(".")[2])
+
+
+def _cuda_module(stage: Stage, torch: Any) -> None:
+    cuda = torch.cuda
+    told = bool(stage.learned.get(_INSISTS))
+
+    def for_user(value: Any) -> Callable[..., Any]:
+        """The stand-in for the user's code; what libraries ask is answered by torch."""
+
+        def answer(original: Callable[..., Any], *args: Any, **named: Any) -> Any:
+            if not called_by_user(stage.root):
+                return original(*args, **named)
+            stage.note("device", "the CPU stood in for CUDA")
+            return value(*args, **named) if callable(value) else value
+
+        return answer
+
+    if told:
+        stage.wrap(cuda, "is_available", for_user(True))
+        stage.wrap(cuda, "device_count", for_user(1))
+        stage.wrap(cuda, "is_initialized", for_user(True))
+        stage.wrap(cuda, "is_bf16_supported", for_user(False))
+    if torch.cuda.is_available():
+        return
+    for name in _ZERO:
+        stage.wrap(cuda, name, for_user(0))
+    for name in _NOTHING:
+        stage.wrap(cuda, name, for_user(None))
+    properties = types.SimpleNamespace(
+        name="CPU", major=8, minor=0, total_memory=8 * 2**30, multi_processor_count=1, is_integrated=False
+    )
+    stage.wrap(cuda, "get_device_name", for_user("CPU"))
+    stage.wrap(cuda, "get_device_properties", for_user(lambda *_: properties))
+    stage.wrap(cuda, "get_device_capability", for_user((8, 0)))
+    stage.wrap(cuda, "mem_get_info", for_user((8 * 2**30, 8 * 2**30)))
+    stage.wrap(cuda, "get_rng_state", for_user(lambda *_: torch.get_rng_state()))
+    stage.wrap(cuda, "set_rng_state", for_user(None))
+    stage.wrap(cuda, "memory_summary", for_user(""))
+    stage.patch(cuda, "Event", _Event)
+    stage.patch(cuda, "Stream", _Stream)
+    stage.wrap(cuda, "current_stream", for_user(_Stream))
+    stage.wrap(cuda, "default_stream", for_user(_Stream))
+    stage.wrap(cuda, "stream", for_user(lambda *_: contextlib.nullcontext()))
+    stage.patch(cuda, "device", _Device)
+    for name in ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Byte", "Char", "Bool"):
+        if hasattr(torch, f"{name}Tensor"):
+            stage.patch(cuda, f"{name}Tensor", getattr(torch, f"{name}Tensor"))
+
+
+class _Event:
+    """Times on the CPU what `torch.cuda.Event` times on a GPU."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.at = time.perf_counter()
+
+    def record(self, *_: Any) -> None:
+        self.at = time.perf_counter()
+
+    def elapsed_time(self, other: _Event) -> float:
+        return 1e3 * (other.at - self.at)
+
+    def synchronize(self) -> None: ...
+
+    def wait(self, *_: Any) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+
+class _Device(contextlib.nullcontext[None]):
+    """`with torch.cuda.device(0):`; a class, for torch asks whether things are such devices."""
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+
+
+class _Stream:
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.device, self.priority = "cpu", 0
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def wait_stream(self, *_: Any) -> None: ...
+
+    def wait_event(self, *_: Any) -> None: ...
+
+    def record_event(self, *_: Any) -> _Event:
+        return _Event()
+
+    def query(self) -> bool:
+        return True

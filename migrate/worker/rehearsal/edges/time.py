@@ -1,0 +1,115 @@
+"""Time: a few small batches per pass over a loader, one epoch, no workers, no waiting, no compiling."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from ..places import called_by_user
+from ..stage import Enough, Stage
+
+PASSES = 4
+"""A loader that is trained on may be gone through so often: more is a loop over epochs that was not seen as one."""
+STEPS = 200
+"""Optimizer steps of one rehearsal, in all its loops."""
+
+
+@contextlib.contextmanager
+def stand_in(stage: Stage) -> Iterator[None]:
+    stage.wrap(time, "sleep", lambda original, seconds: None if called_by_user(stage.root) else original(seconds))
+    stage.when_imported("torch", lambda torch: _short(stage, torch))
+    for name in ("pytorch_lightning", "lightning.pytorch"):
+        stage.when_imported(name, lambda library: stage.wrap(library.Trainer, "__init__", _short_trainer(stage)))
+    stage.when_imported("transformers", lambda library: _short_hugging_face(stage, library))
+    yield
+
+
+def _short(stage: Stage, torch: Any) -> None:
+    loader = torch.utils.data.DataLoader
+    few, passes = stage.request.batches, weakref.WeakKeyDictionary[Any, int]()
+    steps = itertools.count(1)
+    taken = [0]
+
+    def start(original: Any, self: Any, dataset: Any, *args: Any, **named: Any) -> None:
+        names = ("batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn", "pin_memory", "drop_last",
+                 "timeout", "worker_init_fn", "multiprocessing_context", "generator")  # fmt: skip
+        named |= dict(zip(names, args, strict=False))
+        size = named.get("batch_size", 1)
+        if isinstance(size, int) and size > stage.request.batch_size:
+            named["batch_size"] = stage.request.batch_size
+            stage.note("time", f"batches of {stage.request.batch_size}, not of {size}")
+        for name in ("num_workers", "multiprocessing_context", "persistent_workers", "prefetch_factor", "timeout", "pin_memory",
+                     "pin_memory_device"):  # fmt: skip
+            named.pop(name, None)
+        original(self, dataset, **named)
+
+    def iterate(original: Any, self: Any) -> Any:
+        passes[self] = passes.get(self, 0) + 1
+        if torch.is_grad_enabled() and taken[0] and passes[self] > PASSES * stage.request.epochs:
+            raise Enough(f"ended at pass {passes[self]} over a loader that is trained on")
+        return few_of(original(self))
+
+    def few_of(batches: Any) -> Iterator[Any]:
+        for number, batch in enumerate(batches):
+            if number >= few:
+                stage.note("time", f"loops over data ended after {few} batches")
+                return
+            yield batch
+
+    def length(original: Any, self: Any) -> int:
+        return min(few, int(original(self)))
+
+    def stepped(*_: Any) -> None:
+        taken[0] = next(steps)
+        if taken[0] >= STEPS:
+            raise Enough(f"ended after {STEPS} optimizer steps")
+
+    stage.wrap(loader, "__init__", start)
+    stage.wrap(loader, "__iter__", iterate)
+    stage.wrap(loader, "__len__", length)
+    handle = importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(stepped)
+    stage.on_exit(handle.remove)
+    stage.wrap(torch, "compile", lambda original, *args, **named: _compiled(stage, original, args, named))
+
+
+def _compiled(stage: Stage, original: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The user's own `torch.compile` takes longer than all that follows, and changes no result."""
+    if not called_by_user(stage.root):
+        return original(*args, **named)
+    stage.note("time", "torch.compile was left out")
+    return args[0] if args and args[0] is not None else named.get("model") or (lambda function: function)
+
+
+def _short_trainer(stage: Stage) -> Any:
+    few = stage.request.batches
+
+    def start(original: Any, self: Any, *args: Any, **named: Any) -> None:
+        stage.note("time", f"Lightning's trainer: {stage.request.epochs} epoch of {few} batches, on the CPU, without loggers")
+        named |= {f"limit_{part}_batches": few for part in ("train", "val", "test", "predict")}
+        named |= {"max_epochs": stage.request.epochs, "max_steps": -1, "accelerator": "cpu", "devices": 1, "strategy": "auto"}
+        named |= {"logger": False, "enable_progress_bar": False, "num_sanity_val_steps": 0, "num_nodes": 1, "precision": 32}
+        for name in ("gpus", "tpu_cores", "num_processes", "min_epochs", "min_steps"):
+            named.pop(name, None)
+        original(self, *args, **named)
+
+    return start
+
+
+def _short_hugging_face(stage: Stage, library: Any) -> None:
+    few = stage.request.batches
+
+    def start(original: Any, self: Any, *args: Any, **named: Any) -> None:
+        stage.note("time", f"Hugging Face's trainer: {few} steps on the CPU, reporting to nobody")
+        named |= {"max_steps": few, "report_to": [], "use_cpu": True, "dataloader_num_workers": 0, "push_to_hub": False}
+        for name in ("per_device_train_batch_size", "per_device_eval_batch_size"):
+            named[name] = min(named.get(name, stage.request.batch_size), stage.request.batch_size)
+        named |= {"fp16": False, "bf16": False, "tf32": None}
+        original(self, *args, **named)
+
+    with contextlib.suppress(ImportError, AttributeError):
+        stage.wrap(library.TrainingArguments, "__init__", start)

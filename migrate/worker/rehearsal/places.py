@@ -1,0 +1,53 @@
+"""Which line of the user's is running: found on the stack, below the root of the repository."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import types
+from collections.abc import Iterator
+
+_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+def is_users(path: str, root: str) -> bool:
+    """Whether a source file is the repository's own."""
+    return path.startswith(root.rstrip(os.sep) + os.sep) and not any(part in path[len(root) :] for part in _INSTALLED)
+
+
+def frames() -> Iterator[types.FrameType]:
+    """The frames of this thread from the innermost outwards, without those of the rehearsal itself."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_OWN):
+            yield frame
+        frame = frame.f_back
+
+
+def user_frame(root: str) -> types.FrameType | None:
+    """The innermost frame of the user's."""
+    return next((frame for frame in frames() if is_users(frame.f_code.co_filename, root)), None)
+
+
+def user_place(root: str) -> str | None:
+    """`file:line` of the innermost frame of the user's, relative to the repository."""
+    frame = user_frame(root)
+    return None if frame is None else f"{os.path.relpath(frame.f_code.co_filename, root)}:{frame.f_lineno}"
+
+
+def called_by_user(root: str) -> bool:
+    """Whether the nearest caller outside of the rehearsal is the user's own code."""
+    frame = next(frames(), None)
+    return frame is not None and is_users(frame.f_code.co_filename, root)
+
+
+def failed_at(error: BaseException, root: str) -> str | None:
+    """`file:line` of the innermost frame of the user's in a traceback."""
+    places = [
+        f"{os.path.relpath(frame.filename, root)}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if is_users(frame.filename, root)
+    ]
+    return places[-1] if places else None

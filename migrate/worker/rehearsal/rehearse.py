@@ -1,0 +1,205 @@
+"""Run a script under all stand-ins. What can only be found by failing is learned, and the script starts again in a new fork."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pkgutil
+import random
+import runpy
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from ...proving.rehearsal_protocol import Rehearsal, RehearsalReport
+from . import edges
+from .imports import watched_imports
+from .places import failed_at
+from .source import compiler
+from .stage import Enough, Stage, Taken
+
+ATTEMPTS = 8
+AGAIN = 77
+"""The exit status of an attempt from which something was learned."""
+Watch = Callable[[], AbstractContextManager[Any]]
+
+
+def rehearse(request: Rehearsal, *, watch: Watch | None = None, attempts: int = ATTEMPTS) -> RehearsalReport:
+    """Run the script under all stand-ins, with `watch()` entered around it, and say how it ended.
+
+    With more than one attempt the script runs in a fork, and the caller goes on *in that fork*: an attempt that failed and from
+    which something was learned is given up with all that it printed, and the next one starts from here. The process that called
+    only waits, and exits as its last attempt did. With one attempt everything happens in this process. What needs the script's
+    world as it was, its `__main__` and its stand-ins, is to be done where `watch()` is left.
+    """
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch")  # once for all forks
+    for number in range(1, attempts):
+        output = _Output(Path(request.made))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if child == 0:
+            output.catch()
+            report = _attempt(request, watch, number, last=False)
+            if report is None:
+                sys.stdout.flush()
+                os._exit(AGAIN)
+            output.release()
+            return report
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status != AGAIN:
+            output.release()
+            os._exit(status if status >= 0 else 128 - status)
+    report = _attempt(request, watch, attempts, last=True)
+    assert report is not None
+    return report
+
+
+def _attempt(request: Rehearsal, watch: Watch | None, number: int, *, last: bool) -> RehearsalReport | None:
+    """One attempt; None where it was stopped and the next one may come further."""
+    stage = Stage(request)
+    stage.attempt = number
+    error: BaseException | None = None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(stage.patched())
+        stack.enter_context(watched_imports(stage.imports, stage.root, compiler(stage)))
+        found = all_edges()
+        for name, edge in found.items():
+            if stage.uses(name):
+                stack.enter_context(edge.stand_in(stage))
+        with _as_main(stage, request), watch() if watch is not None else contextlib.nullcontext():
+            _seed(request.seed)
+            try:
+                _run(stage, request)
+                ended = "finished"
+            except Taken:
+                ended = "taken"
+            except Enough as enough:
+                stage.note("time", str(enough))
+                ended = "enough"
+            except BaseException as raised:  # noqa: BLE001 - whatever the user's code does is an outcome
+                error = raised
+                ended = "finished" if _clean_exit(raised) else "stopped"
+        if ended != "stopped":
+            report = RehearsalReport(ended=ended, **stage.told())  # type: ignore[arg-type]
+        else:
+            assert error is not None
+            lessons = [edge.lesson(stage, error) for edge in found.values() if hasattr(edge, "lesson")]
+            if not last and any(lessons):
+                return None
+            remedies = (edge.remedy(stage, error) for edge in found.values() if hasattr(edge, "remedy"))
+            report = RehearsalReport(
+                ended="stopped",
+                why=_said(error),
+                where=failed_at(error, stage.root),
+                remedy=next(filter(None, remedies), None),
+                **stage.told(),
+            )
+            _print(error)
+    stage.write(report)
+    return report
+
+
+def all_edges() -> dict[str, types.ModuleType]:
+    """The edges by name: every module of the folder `edges`, in alphabetical order."""
+    names = sorted(item.name for item in pkgutil.iter_modules(edges.__path__))
+    return {name: importlib.import_module(f"{edges.__name__}.{name}") for name in names}
+
+
+def _run(stage: Stage, request: Rehearsal) -> None:
+    if request.module:
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        runpy.run_module(request.script, run_name="__main__", alter_sys=True)
+        return
+    path = os.path.join(stage.root, request.script)
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    vars(module).update(__file__=path, __builtins__=__builtins__, __cached__=None)
+    code = compiler(stage)(Path(path).read_bytes(), path)
+    exec(code, vars(module))  # noqa: S102 - what the user asked to run
+
+
+@contextlib.contextmanager
+def _as_main(stage: Stage, request: Rehearsal) -> Iterator[None]:
+    """Arguments, import path and folder as `python SCRIPT ARGS...` has them; as they were afterwards."""
+    before = sys.argv, list(sys.path), os.getcwd(), sys.modules["__main__"]
+    folder = os.path.realpath(request.directory or stage.root)
+    path = os.path.join(stage.root, request.script)
+    sys.argv = [request.script if request.module else os.path.relpath(path, folder), *request.argv]
+    sys.path.insert(0, folder if request.module else os.path.dirname(os.path.realpath(path)))
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        # The model of a script may still import what lies beside it when it is packaged: its import path stays last.
+        sys.argv, sys.path[:] = before[0], [*before[1], *[entry for entry in sys.path if entry not in before[1]]]
+        os.chdir(before[2])
+        sys.modules["__main__"] = before[3]
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    for name, function in (("numpy", "random.seed"), ("torch", "manual_seed")):
+        with contextlib.suppress(ImportError):
+            target: Any = importlib.import_module(name)
+            for part in function.split("."):
+                target = getattr(target, part)
+            target(seed)
+
+
+def _clean_exit(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and error.code in (None, 0)
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"the script ended itself: {error.code}"
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": ")
+
+
+def _print(error: BaseException) -> None:
+    """An error as the interpreter prints it, without the frames of this module."""
+    if isinstance(error, SystemExit):
+        if not isinstance(error.code, int):
+            sys.stderr.write(f"{error.code}\n")
+        return
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    sys.__excepthook__(type(error), error.with_traceback(trace), trace)
+
+
+class _Output:
+    """Keeps what an attempt prints until it is known to be the last."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._files = {number: folder / f"attempt.{os.getpid()}.{number}" for number in (1, 2)}
+        self._kept: dict[int, int] = {}
+
+    def catch(self) -> None:
+        for number, path in self._files.items():
+            self._kept[number] = os.dup(number)
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.dup2(file, number)
+            os.close(file)
+
+    def release(self) -> None:
+        """Print what was kept, once: in the attempt, or in the process that waits where the attempt died."""
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, kept in self._kept.items():
+            os.dup2(kept, number)
+            os.close(kept)
+        self._kept = {}
+        for number, path in self._files.items():
+            if path.exists():
+                data = memoryview(path.read_bytes())
+                path.unlink()
+                while data:
+                    data = data[os.write(number, data) :]

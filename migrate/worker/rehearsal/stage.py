@@ -1,0 +1,123 @@
+"""What all edges of one rehearsal share: the request, what stood in for what, and what was learned from earlier attempts."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ...proving.rehearsal_protocol import Rehearsal, RehearsalReport, StandIn
+from .imports import Imports
+from .places import user_place
+
+_MISSING = object()
+
+
+class Taken(BaseException):
+    """A watcher has what it wanted; the script need not go on. No `except Exception` of the script's catches this."""
+
+
+class Enough(BaseException):
+    """The script has been run as far as was asked. No `except Exception` of the script's catches this."""
+
+
+class Stage:
+    """One attempt at a script. Edges note what stood in, and learn what the next attempt should do otherwise."""
+
+    def __init__(self, request: Rehearsal) -> None:
+        self.request = request
+        self.root = os.path.realpath(request.root)
+        self.made = Path(request.made)
+        self.imports = Imports()
+        self.standins: dict[StandIn, None] = {}
+        self.learned: dict[str, Any] = {}
+        self.user_weights = True
+        self.attempt = 1
+        self._patches = contextlib.ExitStack()
+        self.made.mkdir(parents=True, exist_ok=True)
+        self._memory = self.made / "learned.json"
+        if self._memory.exists():
+            self.learned = json.loads(self._memory.read_text(encoding="utf-8"))
+
+    def uses(self, edge: str) -> bool:
+        return self.request.standins is None or edge in self.request.standins
+
+    def place(self) -> str | None:
+        return user_place(self.root)
+
+    def note(self, edge: str, what: str, where: str | None = None) -> None:
+        """Something stood in, at the user's line that is running unless `where` says another."""
+        item = StandIn(edge=edge, what=what, where=where or self.place())
+        if item not in self.standins:
+            self.standins[item] = None
+            self.write(RehearsalReport(ended="stopped", why="the process died", **self.told()))
+
+    def told(self) -> dict[str, Any]:
+        return {"standins": tuple(self.standins), "attempts": self.attempt, "user_weights": self.user_weights}
+
+    def weights_stand_in(self, what: str) -> None:
+        """Weights that are not the user's were taken for some that are not here."""
+        self.user_weights = False
+        self.note("network", f"{what}: weights that are not yours stood in")
+
+    def learn(self, key: str, value: Any) -> bool:
+        """Keep something for the next attempt; false where it was known."""
+        if self.learned.get(key, _MISSING) == value:
+            return False
+        self.learned[key] = value
+        part = self._memory.with_suffix(".part")
+        part.write_text(json.dumps(self.learned), encoding="utf-8")
+        part.replace(self._memory)
+        return True
+
+    def when_imported(self, name: str, action: Callable[[types.ModuleType], None]) -> None:
+        """Do `action` with a module right after it was imported; at once where it is there."""
+        self.imports.when_imported(name, action)
+
+    def patch(self, owner: Any, name: str, value: Any) -> None:
+        """Set an attribute until the rehearsal ends."""
+        own = vars(owner) if hasattr(owner, "__dict__") else {}
+        before = own.get(name, _MISSING)
+        setattr(owner, name, value)
+        if before is _MISSING:
+            self._patches.callback(_remove, owner, name)
+        else:
+            self._patches.callback(setattr, owner, name, before)
+
+    def wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
+        """Replace a function by `around(original, *args, **kwargs)` until the rehearsal ends; nothing where there is none."""
+        original = getattr(owner, name, None)
+        if original is None:
+            return
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return around(original, *args, **kwargs)
+
+        self.patch(owner, name, call)
+
+    def on_exit(self, action: Callable[[], object]) -> None:
+        """Call it when the rehearsal ends."""
+        self._patches.callback(action)
+
+    @contextlib.contextmanager
+    def patched(self) -> Iterator[None]:
+        """Within it, patches hold; after it, all is as it was."""
+        with self._patches:
+            yield
+
+    def write(self, report: RehearsalReport) -> None:
+        if self.request.report is not None:
+            part = f"{self.request.report}.{os.getpid()}.part"
+            Path(part).write_text(report.to_json(), encoding="utf-8")
+            os.replace(part, self.request.report)
+
+
+def _remove(owner: Any, name: str) -> None:
+    with contextlib.suppress(AttributeError):
+        delattr(owner, name)

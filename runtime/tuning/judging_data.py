@@ -1,0 +1,109 @@
+"""The real images that lossy precisions are judged by, and those that set the ranges of int8."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...errors import InputError
+from ...specs import Signature, TensorSpec
+from ..artifact.parity import Array
+from ..base.calibration import Calibration
+from ..base.config import GraphConfig
+
+_LEAST_CALIBRATION, _MOST_CALIBRATION, _LEAST_JUDGED = 16, 128, 64  # images
+
+
+@dataclass(frozen=True, eq=False)
+class JudgingData:
+    """`images` (one array [n, ...] per input) with `labels` [n] judge, `calibration` gives int8 its ranges. All may be none.
+
+    `scores` [n, classes] are the reference's for the images, where they are known.
+    """
+
+    images: tuple[Array, ...] = ()
+    labels: Array | None = None
+    calibration: tuple[Array, ...] = ()
+    scores: Array | None = None
+
+    @classmethod
+    def of(cls, images: Any, labels: Any, calibration: Any) -> JudgingData:
+        """Tensors or arrays as they come from a user. Raises InputError when images and labels differ in number."""
+        if images is None and labels is not None:
+            raise InputError("labels were given without images")
+        arrays, ranges = (() if given is None else _arrays(_listed(given)) for given in (images, calibration))
+        if labels is None:
+            return cls(arrays, None, ranges)
+        (classes,) = _arrays([labels])
+        if classes.shape != arrays[0].shape[:1]:
+            raise InputError(f"labels have shape {classes.shape} for {len(arrays[0])} images; give one class number per image")
+        return cls(arrays, classes, ranges)
+
+    def for_graph(self, signature: Signature) -> JudgingData:
+        """Themselves where they are inputs of that graph, none where they have another row shape.
+
+        Raises InputError when they have the row shape and are wrong otherwise.
+        """
+        if not self.images or tuple(self.images[0].shape[1:]) != signature.inputs[0].row_shape:
+            return JudgingData()
+        if len(self.images) != len(signature.inputs):
+            raise InputError(f"images: expected {len(signature.inputs)} tensors, one per input; got {len(self.images)}")
+        for spec, array in zip(signature.inputs, self.images, strict=True):
+            check_input(spec, tuple(array.shape), array.dtype.name, "images")
+        if len({len(array) for array in self.images}) > 1:
+            raise InputError(f"images: inputs must have equally many rows, got {[len(array) for array in self.images]}")
+        return self
+
+    def split(self, config: GraphConfig) -> tuple[Calibration | str, JudgingData, JudgingData]:
+        """What int8 takes its ranges from, or why it cannot; the images that it took for that; what is left to judge by.
+
+        An image that has set the ranges must not judge what they did to it.
+        """
+        if self.calibration:
+            return Calibration(list(self.calibration)), JudgingData(), self
+        count = len(self.images[0]) if self.images else 0
+        taken = min(_MOST_CALIBRATION, count // 4, count - _LEAST_JUDGED)
+        if config.precision not in ("auto", "int8"):
+            return "int8 was not asked for", JudgingData(), self
+        if taken < _LEAST_CALIBRATION:
+            least = _LEAST_JUDGED + _LEAST_CALIBRATION
+            why = f"int8 takes its ranges from real images: give calibration images, or at least {least} images (got {count})"
+            return why, JudgingData(), self
+        order = np.random.default_rng(1).permutation(count)
+        judging, taking = np.sort(order[taken:]), order[:taken]
+        calibrating = self.rows(taking)
+        return Calibration(list(calibrating.images)), calibrating, self.rows(judging)
+
+    def rows(self, chosen: Array) -> JudgingData:
+        """Those of the images, with their labels and scores."""
+        labels, scores = (None if value is None else value[chosen] for value in (self.labels, self.scores))
+        return replace(self, images=tuple(value[chosen] for value in self.images), labels=labels, scores=scores)
+
+
+NO_IMAGES = JudgingData()
+
+
+def check_input(spec: TensorSpec, shape: tuple[int, ...], dtype: str, what: str) -> None:
+    """Raise InputError unless shape and dtype are what the graph takes, with at least one row."""
+    if len(shape) != len(spec.shape) or shape[1:] != spec.row_shape:
+        raise InputError(f"{what}: {spec.name} must have shape {spec.shape}, got {shape}")
+    if shape[0] < 1:
+        raise InputError(f"{what}: {spec.name} has no rows; give at least one")
+    if dtype != spec.dtype:
+        raise InputError(f"{what}: {spec.name} must be {spec.dtype}, got {dtype}")
+
+
+def first_rows(images: Any) -> tuple[torch.Tensor, ...]:
+    """Two rows of each image input, as example inputs; none where there are no images."""
+    return () if images is None else tuple(torch.as_tensor(value)[:2] for value in _listed(images))
+
+
+def _arrays(values: Any) -> tuple[Array, ...]:
+    return tuple(value.numpy(force=True) if isinstance(value, torch.Tensor) else np.asarray(value) for value in values)
+
+
+def _listed(images: Any) -> Any:
+    return images if isinstance(images, tuple | list) else (images,)

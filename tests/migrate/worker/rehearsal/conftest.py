@@ -1,0 +1,95 @@
+"""A stage in an empty repository, with the patches of its edges taken back after each test; and whole rehearsals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from headrace.migrate.proving.rehearsal_protocol import Rehearsal, RehearsalReport
+from headrace.migrate.worker.rehearsal import Stage
+from headrace.migrate.worker.rehearsal.imports import watched_imports
+from headrace.migrate.worker.rehearsal.source import compiler
+
+
+@dataclass
+class Done:
+    report: RehearsalReport
+    stdout: str
+    stderr: str
+    status: int
+    root: Path
+
+    def standins(self, edge):
+        return [item for item in self.report.standins if item.edge == edge]
+
+
+@pytest.fixture
+def rehearsed(tmp_path):
+    """Write the files, rehearse the script in a process of its own, and give what came of it."""
+
+    def run(files, *argv, script="main.py", made=None, **fields):
+        root = tmp_path / "repository"
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        report = tmp_path / "report.json"
+        request = Rehearsal(
+            root=str(root), script=script, argv=argv, made=str(made or tmp_path / "made"), report=str(report), **fields
+        )
+        (tmp_path / "request.json").write_text(request.to_json())
+        environment = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG")}
+        (tmp_path / "home").mkdir(exist_ok=True)
+        environment |= {"HOME": str(tmp_path / "home"), "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "headrace.migrate.worker.rehearsal", str(tmp_path / "request.json")]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        assert report.exists(), done.stderr
+        return Done(RehearsalReport.from_json(report.read_text()), done.stdout, done.stderr, done.returncode, root)
+
+    return run
+
+
+@dataclass
+class Set:
+    """A stage, and `play(text)`: the names of a user's script that was run on it in this process."""
+
+    stage: Stage
+    root: Path
+
+    def play(self, text, name="main.py"):
+        path = self.root / name
+        path.write_text(text)
+        names = {"__name__": "__main__", "__file__": str(path)}
+        exec(compiler(self.stage)(path.read_bytes(), str(path)), names)
+        return names
+
+    def said(self, edge):
+        return [item.what for item in self.stage.standins if item.edge == edge]
+
+
+@pytest.fixture
+def on_stage(tmp_path, monkeypatch):
+    """`on_stage(edge, ...)`: these edges' stand-ins hold until the test ends."""
+    with contextlib.ExitStack() as stack:
+
+        def enter(*edges, learned=None, **fields):
+            root = tmp_path / "repository"
+            root.mkdir()
+            made = tmp_path / "made"
+            made.mkdir()
+            (made / "learned.json").write_text(json.dumps(learned or {}))
+            stage = Stage(Rehearsal(root=str(root), script="main.py", made=str(made), **fields))
+            monkeypatch.chdir(root)
+            stack.enter_context(stage.patched())
+            stack.enter_context(watched_imports(stage.imports, stage.root, compiler(stage)))
+            for edge in edges:
+                stack.enter_context(edge.stand_in(stage))
+            return Set(stage, root)
+
+        yield enter

@@ -1,0 +1,99 @@
+import pytest
+import torch
+
+from headrace.migrate.worker.rehearsal.edges import device
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the script has a GPU")
+
+
+def test_tensors_modules_and_factories_told_cuda_stay_on_the_cpu(on_stage):
+    world = on_stage(device)
+    names = world.play(
+        """
+import torch
+device = torch.device("cuda:0")
+net = torch.nn.Linear(2, 2).cuda().to(device).to("cuda", torch.float64)
+one = torch.ones(2)
+found = [net.weight, one.cuda(non_blocking=True), one.cuda(0), torch.zeros(2, device=device), torch.tensor([1], device="cuda"),
+         torch.ones(2).to(0), torch.ones(2).to(device=device, dtype=torch.half), torch.ones(2).new_zeros(3, device="cuda"),
+         torch.arange(3, device="cuda"), torch.rand_like(one, device="cuda"), torch.ones(2).type("torch.cuda.FloatTensor"),
+         torch.cuda.FloatTensor([1.0]), torch.ones(2).pin_memory()]
+"""
+    )
+    assert {tensor.device.type for tensor in names["found"]} == {"cpu"}
+    assert names["net"].weight.dtype == torch.float64
+    assert names["found"][6].dtype == torch.float16
+    assert world.said("device") == ["the CPU stood in for CUDA"] * len(world.stage.standins)
+    assert world.stage.standins
+
+
+def test_what_names_no_gpu_is_as_it_was(on_stage):
+    world = on_stage(device)
+    names = world.play(
+        "import torch\nx = torch.ones(2).to(torch.float64)\ny = x.to(torch.ones(1))\nz = torch.zeros(2, device='meta')\n"
+    )
+    assert (names["x"].dtype, names["y"].dtype, names["z"].device.type) == (torch.float64, torch.float32, "meta")
+    assert world.said("device") == []
+
+
+def test_synchronizing_timing_and_asking_are_answered(on_stage):
+    names = on_stage(device).play(
+        """
+import torch
+torch.cuda.set_device(0)
+torch.cuda.synchronize()
+torch.cuda.empty_cache()
+start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+start.record(); end.record()
+with torch.cuda.stream(torch.cuda.Stream()):
+    with torch.cuda.device(0):
+        took = start.elapsed_time(end)
+memory = torch.cuda.max_memory_allocated() / 1024
+name = torch.cuda.get_device_name(0), torch.cuda.get_device_capability()
+there = torch.cuda.is_available()
+"""
+    )
+    assert names["took"] >= 0
+    assert (names["memory"], names["name"], names["there"]) == (0, ("CPU", (8, 0)), False)
+
+
+def test_a_checkpoint_of_a_gpu_is_loaded(on_stage, tmp_path):
+    torch.save({"x": torch.ones(2)}, tmp_path / "x.pt")
+    names = on_stage(device).play(
+        f"import torch\npath = {str(tmp_path / 'x.pt')!r}\n"
+        "found = [torch.load(path, map_location=m)['x'] for m in ('cuda', torch.device('cuda:0'), {'cuda:0': 'cuda:1'},"
+        " lambda storage, place: storage.cuda(0), None)]\n"
+    )
+    assert all(torch.equal(tensor, torch.ones(2)) for tensor in names["found"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch\nassert torch.cuda.is_available()\n",
+        "import torch\nif not torch.cuda.is_available():\n    raise SystemExit('no GPU was found')\n",
+        "import torch\nraise RuntimeError('CUDA is needed')\n",
+    ],
+)
+def test_a_script_that_insists_is_told_of_a_gpu_and_libraries_are_not(on_stage, text):
+    world = on_stage(device)
+    with pytest.raises((Exception, SystemExit)) as caught:
+        world.play(text)
+    assert device.lesson(world.stage, caught.value)
+    assert not device.lesson(world.stage, caught.value)  # nothing new
+
+
+def test_only_the_users_code_is_told(on_stage):
+    world = on_stage(device, learned={"cuda": True})
+    names = world.play("import torch\nthere = torch.cuda.is_available(), torch.cuda.device_count()\n")
+    assert names["there"] == (True, 1)
+    assert not torch.cuda.is_available()
+    assert device.remedy(world.stage, ValueError("no images")) is None
+    assert "GPU" in device.remedy(world.stage, RuntimeError("No CUDA GPUs are available"))
+
+
+def test_another_error_teaches_nothing(on_stage):
+    world = on_stage(device)
+    with pytest.raises(ZeroDivisionError) as caught:
+        world.play("1 / 0\n")
+    assert not device.lesson(world.stage, caught.value)

@@ -1,0 +1,69 @@
+import time as clock
+
+import pytest
+
+from headrace.migrate.worker.rehearsal import Enough
+from headrace.migrate.worker.rehearsal.edges import time
+
+LOADER = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.arange(100.0).reshape(100, 1), torch.arange(100))
+"""
+
+
+def test_a_pass_over_a_loader_is_a_few_small_batches(on_stage):
+    world = on_stage(time)
+    names = world.play(
+        LOADER
+        + "loader = DataLoader(data, 64, True, num_workers=4, pin_memory=True, persistent_workers=True, drop_last=True)\n"
+        "sizes = [len(x) for x, y in loader]\ncount, rows = len(loader), len(loader.dataset)\n"
+    )
+    assert (names["sizes"], names["count"], names["rows"]) == ([4, 4], 2, 100)
+    assert world.said("time") == ["batches of 4, not of 64", "loops over data ended after 2 batches"]
+
+
+def test_a_short_loader_is_left_alone(on_stage):
+    world = on_stage(time)
+    names = world.play(
+        LOADER + "sizes = [len(x) for x, y in DataLoader(torch.utils.data.Subset(data, range(3)), batch_size=2)]\n"
+    )
+    assert names["sizes"] == [2, 1]
+    assert world.said("time") == []
+
+
+TRAINING = """
+weight = torch.nn.Parameter(torch.ones(1))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+loader, passes = DataLoader(data), 0
+while True:
+    passes += 1
+    for x, y in loader:
+        (weight * x).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_training_without_end_ends(on_stage):
+    world = on_stage(time)
+    with pytest.raises(Enough, match="pass 5"):
+        world.play(LOADER + TRAINING)
+
+
+def test_evaluation_may_go_on(on_stage):
+    names = on_stage(time).play(
+        LOADER + "loader, rows = DataLoader(data), 0\nfor _ in range(20):\n    for x, y in loader:\n        rows += 1\n"
+    )
+    assert names["rows"] == 40
+
+
+def test_nobody_waits_and_nothing_is_compiled(on_stage):
+    world = on_stage(time)
+    start = clock.perf_counter()
+    names = world.play(
+        "import time, torch\ntime.sleep(60)\nnet = torch.nn.Linear(1, 1)\nsame = torch.compile(net) is net\n"
+        "@torch.compile\ndef f(x):\n    return x\n@torch.compile(mode='max-autotune')\ndef g(x):\n    return 3\nanswer = g(1)\n"
+    )
+    assert clock.perf_counter() - start < 30
+    assert (names["same"], names["answer"]) == (True, 3)
+    assert "torch.compile was left out" in world.said("time")

@@ -1,0 +1,28 @@
+import os
+
+import pytest
+
+from headrace.migrate.worker.rehearsal.places import called_by_user, failed_at, is_users, user_place
+
+
+def test_the_users_are_the_files_below_the_root_but_not_what_is_installed_there():
+    assert is_users("/repo/a.py", "/repo")
+    assert is_users("/repo/deep/a.py", "/repo/")
+    assert not is_users("/repository/a.py", "/repo")
+    assert not is_users("/repo/.venv/lib/python3.11/site-packages/torch/a.py", "/repo")
+
+
+def test_the_innermost_line_of_the_user_is_the_place(tmp_path):
+    code = compile("def a(ask):\n    return ask()\nfound = a(ask)\n", str(tmp_path / "main.py"), "exec")
+    names = {"ask": lambda: (user_place(str(tmp_path)), called_by_user(str(tmp_path)))}
+    exec(code, names)
+    assert names["found"] == ("main.py:2", False)  # the caller is this test, called by the user
+    assert user_place(os.path.join(tmp_path, "elsewhere")) is None
+
+
+def test_an_error_is_placed_at_the_users_line(tmp_path):
+    code = compile("import json\n\njson.loads('{')\n", str(tmp_path / "main.py"), "exec")
+    with pytest.raises(ValueError, match="Expecting") as caught:
+        exec(code, {})
+    assert failed_at(caught.value, str(tmp_path)) == "main.py:3"
+    assert failed_at(caught.value, "/elsewhere") is None

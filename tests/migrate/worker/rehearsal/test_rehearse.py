@@ -1,0 +1,91 @@
+import os
+import textwrap
+
+import pytest
+
+from headrace.migrate.worker.rehearsal import Rehearsal, Taken
+from headrace.migrate.worker.rehearsal.rehearse import rehearse
+
+WITHOUT_GPU = """
+import sys
+import torch
+print("asked")
+if not torch.cuda.is_available():
+    sys.exit("this needs a GPU")
+print(torch.ones(2).cuda().sum().item(), sys.argv[1:], __name__)
+"""
+
+
+def test_an_attempt_that_taught_something_leaves_no_trace_in_the_output(rehearsed):
+    done = rehearsed({"main.py": WITHOUT_GPU}, "--flag")
+    assert (done.report.ended, done.report.attempts, done.status) == ("finished", 2, 0)
+    assert done.stdout == "asked\n2.0 ['--flag'] __main__\n"
+    assert done.standins("device")[0].where == "main.py:5"
+
+
+def test_an_error_is_told_with_its_place_and_ends_the_process_as_python_does(rehearsed):
+    done = rehearsed(
+        {"main.py": "from part import fail\nprint('before')\nfail()\n", "part.py": "def fail():\n    raise ValueError('no')\n"}
+    )
+    assert (done.report.ended, done.report.why, done.report.where) == ("stopped", "ValueError: no", "part.py:2")
+    assert (done.stdout, done.status) == ("before\n", 1)
+    assert done.stderr.splitlines()[0] == "Traceback (most recent call last):"
+    assert "rehearse.py" not in done.stderr
+
+
+def test_a_process_that_dies_leaves_its_report_and_its_output(rehearsed):
+    done = rehearsed({"main.py": "import os\nfor epoch in range(2):\n    print(epoch)\nprint('x', flush=True)\nos._exit(3)\n"})
+    assert (done.report.why, done.status, done.stdout) == ("the process died", 3, "0\nx\n")
+    assert done.standins("time")
+
+
+def test_a_script_has_its_folder_its_path_and_its_name(rehearsed):
+    files = {
+        "tools/run.py": "import beside, os, sys\n"
+        "from os.path import basename\nprint(beside.x, basename(os.getcwd()), sys.argv, basename(__file__))\n",
+        "tools/beside.py": "x = 1\n",
+        "package/__init__.py": "",
+        "package/part.py": "x = 2\n",
+        "package/tool.py": "from .part import x\nimport sys\nprint(x, __name__, sys.argv[1:])\n",
+    }
+    assert rehearsed(files, "a", script="tools/run.py").stdout == "1 repository ['tools/run.py', 'a'] run.py\n"
+    assert rehearsed(files, "a", script="package.tool", module=True).stdout == "2 __main__ ['a']\n"
+
+
+def once(tmp_path, text, **options):
+    (tmp_path / "main.py").write_text(textwrap.dedent(text))
+    return rehearse(Rehearsal(root=str(tmp_path), script="main.py", made=str(tmp_path / "made")), attempts=1, **options)
+
+
+@pytest.mark.parametrize("code", ["", "None", "0"])
+def test_a_script_that_ends_itself_well_has_finished(tmp_path, code):
+    assert once(tmp_path, f"import sys\nsys.exit({code})\n").ended == "finished"
+
+
+def test_a_watcher_ends_the_script_and_sees_its_world(tmp_path):
+    seen = []
+
+    class Watch:
+        def __enter__(self):
+            seen.append(os.getcwd())
+
+        def __exit__(self, *error):
+            import __main__
+
+            seen.append(__main__.value)
+
+    def take(value):
+        raise Taken
+
+    (tmp_path / "main.py").write_text(
+        "value = 5\ntry:\n    __import__('builtins').taken(value)\nexcept Exception:\n    pass\nvalue = 6\n"
+    )
+    import builtins
+
+    builtins.taken = take
+    try:
+        request = Rehearsal(root=str(tmp_path), script="main.py", made=str(tmp_path / "made"))
+        assert rehearse(request, watch=Watch, attempts=1).ended == "taken"
+    finally:
+        del builtins.taken
+    assert seen == [str(tmp_path), 5]

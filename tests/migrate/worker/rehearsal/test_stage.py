@@ -1,0 +1,47 @@
+import types
+
+from headrace.migrate.proving.rehearsal_protocol import RehearsalReport
+from headrace.migrate.worker.rehearsal import Rehearsal, Stage
+
+
+def stage_in(tmp_path, **fields):
+    return Stage(Rehearsal(root=str(tmp_path), script="main.py", made=str(tmp_path / "made"), **fields))
+
+
+def test_patches_hold_until_the_end(tmp_path):
+    class Base:
+        def said(self):
+            return "base"
+
+    class Own(Base):
+        pass
+
+    stage = stage_in(tmp_path)
+    module = types.SimpleNamespace(value=1, double=lambda number: 2 * number)
+    with stage.patched():
+        stage.patch(module, "value", 2)
+        stage.patch(module, "new", 3)
+        stage.wrap(module, "double", lambda original, number: original(number) + 1)
+        stage.wrap(module, "absent", lambda original: original())
+        stage.wrap(Own, "said", lambda original, self: original(self).upper())
+        assert (module.value, module.new, module.double(2), Own().said()) == (2, 3, 5, "BASE")
+    assert (module.value, hasattr(module, "new"), hasattr(module, "absent"), module.double(2)) == (1, False, False, 4)
+    assert "said" not in vars(Own)
+
+
+def test_what_stands_in_is_told_once_and_at_once(tmp_path):
+    report = tmp_path / "report.json"
+    stage = stage_in(tmp_path, report=str(report))
+    stage.note("data", "x.png", "main.py:3")
+    stage.note("data", "x.png", "main.py:3")
+    stage.weights_stand_in("resnet18.pth")
+    told = RehearsalReport.from_json(report.read_text())
+    assert [item.what for item in told.standins] == ["x.png", "resnet18.pth: weights that are not yours stood in"]
+    assert (told.ended, told.why, told.user_weights) == ("stopped", "the process died", False)
+
+
+def test_the_next_attempt_knows_what_was_learned(tmp_path):
+    stage = stage_in(tmp_path)
+    assert stage.learn("cuda", True)
+    assert not stage.learn("cuda", True)
+    assert stage_in(tmp_path).learned == {"cuda": True}
