@@ -133,6 +133,8 @@ class Rehearsed:
     where: str | None
     weights_from: tuple[str, ...]
     """Files of weights that were there before, and were read."""
+    standins: tuple[str, ...]
+    """What stood in for parts of the script's world, as "edge: what"."""
     seconds: float
 
 

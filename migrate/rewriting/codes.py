@@ -79,6 +79,8 @@ PS514 data-not-needed
     nothing that only they tell.
 PS516 script-not-rehearsed
     A script was run to see its model, and stopped before it called one; the message says where and why.
+PS517 stand-ins
+    A script was run to see its model, and parts of its world that are not here were stood in for; the message names them.
 PS520 model-left-out
     One of the models that --all-models asks for could not be packaged; the message says why. The others are as usual.
 PS530 trained-otherwise

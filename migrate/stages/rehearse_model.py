@@ -135,7 +135,7 @@ def _run(migration: Migration, script: Script, given: list[str], static: Resolve
     answer = ask(Rehearse(recipe=recipe), sandbox, progress)
     migration.fresh_tree()
     if isinstance(answer, Failed):
-        answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=(), seconds=0.0)
+        answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=(), standins=(), seconds=0.0)
     assert isinstance(answer, Rehearsed)
     return Run(script, recipe, answer, _best(script, answer.models, model))
 
@@ -200,6 +200,9 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
     if others:
         message = f"the model is that of this script; --entry takes another ({', '.join(others)})"
         migration.remark("PS011", message, "note", run.script.path)
+    if run.seen.standins:
+        message = f"run to see its model, with stand-ins: {'; '.join(run.seen.standins)}"
+        migration.remark("PS517", message, "note", run.script.path)
     left = [model for model in run.seen.models if model is not best and model.classes is not None]
     if left:
         names = ", ".join(f"{label(model, run.seen.models)} ({model.site}, {model.calls} calls)" for model in left)

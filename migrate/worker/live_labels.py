@@ -13,23 +13,24 @@ _DEFAULTS = re.compile(r"LABEL_\d+")  # transformers' names for classes that nob
 _DEPTH = 4  # subsets of subsets
 
 
-def class_names(model: Any, call: Call, count: int) -> tuple[str, ...] | None:
-    """`count` different names in the order of the model's outputs; None where nothing states them. Nothing is invented."""
-    for value in _stated(model, call):
+def class_names(model: Any, call: Call, count: int, *, own_data: bool = True) -> tuple[str, ...] | None:
+    """`count` different names in the order of the model's outputs; None where nothing states them. Nothing is invented: of a
+    data set that stands in for the user's, only what its class itself states counts."""
+    for value in _stated(model, call, own_data):
         names = as_names(value)
         if names is not None and len(names) == count and len(set(names)) == count:
             return names
     return None
 
 
-def _stated(model: Any, call: Call) -> Iterator[Any]:
+def _stated(model: Any, call: Call, own_data: bool) -> Iterator[Any]:
     yield getattr(getattr(model, "config", None), "id2label", None)
     yield from _attributes(model)
     dataset = call.dataset
     for _ in range(_DEPTH):
         if dataset is None:
             break
-        yield from _attributes(dataset)
+        yield from _attributes(dataset if own_data else type(dataset))
         dataset = getattr(dataset, "dataset", None)
     frame = call.frame
     while frame is not None:

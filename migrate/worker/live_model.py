@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,11 @@ from .checkpoint import load_weights
 from .inspection import defined_at, scores
 from .live_labels import class_names
 from .module_calls import Call, ModuleCalls, Seen, is_users, tensors_in, value_at
-from .recipe import explain, last_lines, locate
-from .rehearse import Taken, rehearse
+from .rehearsal import Rehearsal, RehearsalReport, Taken
+from .rehearsal.rehearse import rehearse
 from .stored_weights import stored_weights_read
 
+ATTEMPTS = 8
 _SECONDS = 75.0
 """After so long a run has shown what it shows."""
 _ENOUGH_CALLS, _ENOUGH_SECONDS = 4, 8.0
@@ -39,15 +39,6 @@ _ENOUGH_CALLS, _ENOUGH_SECONDS = 4, 8.0
 _LABELS = frozenset({"cross_entropy", "nll_loss", "argmax", "topk", "softmax", "log_softmax", "sort", "multi_margin_loss"})
 _SEVERAL_LABELS = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits", "sigmoid", "multilabel_margin_loss"})
 _EMBEDDING = frozenset({"cosine_similarity", "normalize", "cdist", "pairwise_distance", "triplet_margin_loss", "matmul", "mm"})
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a run ended: `why` it did not come to its end, and the "path:line" of the user's code where it stopped."""
-
-    why: str | None = None
-    where: str | None = None
-    output: str = ""
 
 
 def see_models(recipe: Recipe) -> Rehearsed:
@@ -66,12 +57,15 @@ def see_models(recipe: Recipe) -> Rehearsed:
     calls = ModuleCalls(Path(recipe.root), hear)
     began = time.time()
     with stored_weights_read() as read:
-        ended = run_script(recipe, calls, seed=0, seconds=_SECONDS)
-    found = [_described(seen, Path(recipe.root), weights[seen.ordinal]) for seen in calls.seen.values()]
+        ended = run_script(recipe, calls, seed=0)
+    found = [
+        _described(seen, Path(recipe.root), weights[seen.ordinal], own_data=ended.user_data) for seen in calls.seen.values()
+    ]
     return Rehearsed(
         models=tuple(found),
-        why=ended.why,
+        why=_why(ended),
         where=ended.where,
+        standins=tuple(f"{item.edge}: {item.what}" for item in ended.standins),
         weights_from=tuple(str(path) for path in read if is_users(path, began)),
         seconds=round(time.monotonic() - started, 1),
     )
@@ -93,10 +87,10 @@ def take_model(recipe: Recipe) -> nn.Module:
             raise Taken
 
     calls = ModuleCalls(Path(recipe.root), hear)
-    ended = run_script(recipe, calls, seed=1, seconds=_SECONDS)
+    ended = run_script(recipe, calls, seed=1)
     if not taken:
-        why = ended.why or "it ended without calling the model"
-        raise SandboxError(f"{recipe.script} does not come to its model's call again: {why}", output=ended.output)
+        why = _why(ended) or "it ended without calling the model"
+        raise SandboxError(f"{recipe.script} does not come to its model's call again: {why}")
     seen, call = taken[0]
     model = seen.module
     if type(model).__name__ != live.class_name:
@@ -109,22 +103,30 @@ def take_model(recipe: Recipe) -> nn.Module:
     return model.eval()
 
 
-def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int, seconds: float) -> Ended:
-    """Run the script to its end, to a `Taken`, or for so long. Random numbers start from `seed`, whatever the script sets."""
-    with _alarm(seconds), _seeded(seed), calls:
-        try:
-            rehearse(recipe)
-        except Taken:
-            return Ended()
-        except KeyboardInterrupt:
-            raise
-        except SystemExit as error:
-            if error.code in (None, 0):
-                return Ended()
-            return Ended(explain(error, recipe.root), locate(error, recipe.root), last_lines(error))
-        except BaseException as error:  # noqa: BLE001 - user code may raise anything
-            return Ended(explain(error, recipe.root), locate(error, recipe.root), last_lines(error))
-    return Ended()
+def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int) -> RehearsalReport:
+    """Rehearse the script, with `calls` watching. Random numbers start from `seed`, whatever the script sets.
+
+    The caller may go on in another process than it was in: see `rehearse`.
+    """
+    request = Rehearsal(
+        root=str(Path(recipe.root).resolve()),
+        script=recipe.script,
+        made=str(Path.cwd() / f"rehearsal-{seed}"),
+        argv=recipe.argv,
+        directory=str((Path(recipe.root) / recipe.directory).resolve()),
+        seed=seed,
+    )
+
+    @contextmanager
+    def watch() -> Iterator[None]:
+        with _alarm(_SECONDS), _seeded(seed), calls:
+            yield
+
+    return rehearse(request, watch=watch, attempts=ATTEMPTS)
+
+
+def _why(ended: RehearsalReport) -> str | None:
+    return "; ".join(filter(None, (ended.why, ended.remedy))) or None
 
 
 @contextmanager
@@ -247,7 +249,7 @@ def _with(value: Any, place: Place, item: Any) -> Any:
 # -- what is said of each
 
 
-def _described(seen: Seen, root: Path, weights: Digests) -> SeenModel:
+def _described(seen: Seen, root: Path, weights: Digests, *, own_data: bool) -> SeenModel:
     evaluating = True in seen.first
     call = seen.first.get(True) or seen.first[False]
     leaves = dict(tensors_in(call.output))
@@ -283,7 +285,7 @@ def _described(seen: Seen, root: Path, weights: Digests) -> SeenModel:
         task=_task(seen.reads.get(output or (), reads)),
         trained=_is_trained(seen),
         feeds=tuple(sorted(seen.feeds)),
-        labels=class_names(seen.module, call, classes) if classes is not None else None,
+        labels=class_names(seen.module, call, classes, own_data=own_data) if classes is not None else None,
         dataset=type(call.dataset).__name__ if call.dataset is not None else None,
     )
 

@@ -39,12 +39,12 @@ def build_model(recipe: Recipe, notes: list[str] | None = None) -> torch.nn.Modu
     Changes this process for good: working directory, sys.argv, sys.path. Checkpoints saved on a GPU load on the CPU where there
     is none. Raises SandboxError naming the user's file and line; the original error is its cause.
     """
-    script = enter(recipe)
+    script = _enter(recipe)
     module = types.ModuleType(MODULE)
     module.__file__ = str(script)
     sys.modules[MODULE] = module  # dataclasses and pickle look classes up by their module's name
     if not torch.cuda.is_available():
-        load_cuda_storages_on_cpu()
+        _load_cuda_storages_on_cpu()
     main = sys.modules["__main__"]
     sys.modules["__main__"] = module  # a model pickled whole by the script names its classes `__main__.Net`
     try:
@@ -53,7 +53,7 @@ def build_model(recipe: Recipe, notes: list[str] | None = None) -> torch.nn.Modu
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever user code raises, SystemExit of argparse included
-        raise SandboxError(explain(error, recipe.root), output=last_lines(error)) from error
+        raise SandboxError(_explain(error, recipe.root), output=_last_lines(error)) from error
     finally:
         sys.modules["__main__"] = main
     model = unwrap(model)
@@ -151,7 +151,7 @@ def locate(error: BaseException, root: str | Path) -> str | None:
     return f"{frames[-1][0]}:{frames[-1][1]}" if frames else None
 
 
-def enter(recipe: Recipe) -> Path:
+def _enter(recipe: Recipe) -> Path:
     root = Path(recipe.root).resolve()
     directory = (root / recipe.directory).resolve()
     script = (directory / recipe.script).resolve()
@@ -172,7 +172,7 @@ def enter(recipe: Recipe) -> Path:
     return script
 
 
-def explain(error: BaseException, root: str | Path) -> str:
+def _explain(error: BaseException, root: str | Path) -> str:
     where = locate(error, root)
     prefix = f"{where}: " if where else ""
     text = str(error).strip()
@@ -190,7 +190,7 @@ def explain(error: BaseException, root: str | Path) -> str:
     return f"{prefix}{type(error).__name__}: {text}" if text else f"{prefix}{type(error).__name__}"
 
 
-def last_lines(error: BaseException) -> str:
+def _last_lines(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))[-8000:]
 
 
@@ -205,7 +205,7 @@ def _own(filename: str, base: Path) -> str | None:
 
 
 @functools.cache  # torch keeps one handler per priority
-def load_cuda_storages_on_cpu() -> None:
+def _load_cuda_storages_on_cpu() -> None:
     """Register, through torch's own extension point, that tensors saved on a GPU are kept where they were read: on the CPU."""
 
     def tag(_storage: Any) -> None:

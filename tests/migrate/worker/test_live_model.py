@@ -14,6 +14,7 @@ import torch
 from headrace.errors import SandboxError
 from headrace.migrate.proving.worker_protocol import RANDOM, SeenModel
 from headrace.migrate.reading.recipe import Recipe
+from headrace.migrate.worker import live_model
 from headrace.migrate.worker.live_model import see_models, take_model
 
 NET = """
@@ -65,11 +66,13 @@ for images, targets in loader:
 
 
 @pytest.fixture(autouse=True)
-def unchanged(tmp_path: Path) -> Iterator[None]:
-    before = os.getcwd(), list(sys.path), list(sys.argv)
+def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(live_model, "ATTEMPTS", 1)
+    (tmp_path / "made").mkdir()
+    monkeypatch.chdir(tmp_path / "made")
+    path = list(sys.path)
     yield
-    os.chdir(before[0])
-    sys.path[:], sys.argv[:] = before[1], before[2]
+    sys.path[:] = path
 
 
 def script(tmp_path: Path, *parts: str, seeds: bool = True) -> Recipe:
