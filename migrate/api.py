@@ -28,8 +28,9 @@ from .stages.in_place import write_if_proved
 from .stages.journal import interrupted, models_in_place, recover
 from .stages.migrated_copy import check_output, models_folder, write_output
 from .stages.migration import Migration, Options
-from .stages.package_model import ModelOutcome, faster
+from .stages.package_model import ModelOutcome, faster, note_weights
 from .stages.progress import Stages
+from .stages.rehearse_model import rehearse_model
 from .stages.script_runs import ScriptOutcome, run_migrated, run_originals
 from .survey.survey import survey
 
@@ -47,6 +48,7 @@ def migrate(
     all_models: bool = False,
     input_size: tuple[int, int, int] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
+    random_weights: bool = False,
     data: str | os.PathLike[str] | None = None,
     precision: str = "auto",
     device: str = "auto",
@@ -67,7 +69,8 @@ def migrate(
 
     With `out`, that folder gets the migrated copy, `models/` (a model repository to serve) and headrace-report.json. With
     `write`, the repository itself is changed, unless a proof failed, and `stages.journal.undo` gives it back; the
-    models go to `.headrace/models`. With neither, everything is tried and proved in a temporary copy and nothing is written.
+    models go to `.headrace/models`. With neither it is a preview: the diff, the findings and the model, in seconds; nothing is
+    packaged, proved or written. A model is packaged with weights that are the user's; random ones only with `random_weights`.
     `model` may name several, separated by commas; `all_models` packages every one that the repository says how to build.
     `check` stops after the rewrite. `input_size` is (channels, height, width). The model is planned for the `device` "cpu",
     "cuda", or "auto", where the script puts it; the fastest backend is sought for `tuning_seconds`, by default 30, for a GPU
@@ -106,28 +109,22 @@ def migrate(
         entry = entry or settings.entry
         model = model or (settings.model if not all_models else None)
         first, *more = split_models(model) if model is not None else [None]
-        asked: list[Resolved] = []
-        left_out: dict[Factory, str] = {}
-        try:
-            asked += _resolve(surveyed, report, entry, first, weights, whatever=all_models)
-        except AmbiguousError as error:
-            if target is None and not write:
-                error.report = _undecided(surveyed, report, error)
-                locate_in_cells(report, unrepaired)
-            raise
-        asked += [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
-        if all_models:
-            stages.start("Following every model to its construction")
-            others, left_out = _other_models(surveyed, asked[0] if asked else None, entry)
-            asked += others
-            _add_findings(report, _findings_of(left_out))
-        _list_models(surveyed, asked, report, left_out)
+        static = _resolve(surveyed, entry, first, weights)
         if check:
+            if isinstance(static, AmbiguousError):
+                static.report = _undecided(surveyed, report, static)
+                locate_in_cells(report, unrepaired)
+            if isinstance(static, AmbiguousError | NothingToMigrateError) and not (all_models and surveyed.factories):
+                raise static
+            _note_resolved(report, static)
+            _list_models(surveyed, [static] if isinstance(static, Resolved) else [], report, {})
             locate_in_cells(report, unrepaired)
             return report
         with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch:
             options = Options(
                 input_size=input_size or settings.input_size,
+                checkpoint=weights,
+                random_weights=random_weights,
                 data=Path(data).resolve() if data is not None else None,
                 precision=precision,
                 device=device,
@@ -146,6 +143,32 @@ def migrate(
                 unrepaired=_resolve_unrepaired(unrepaired, rewriting.repairs, entry, first, weights),
                 rewritten=rewritten,
             )
+            try:
+                resolved = _taken_or_read(migration, static, entry, first)
+                if isinstance(resolved, AmbiguousError | NothingToMigrateError) and not (all_models and surveyed.factories):
+                    raise resolved
+            except AmbiguousError as error:
+                if target is None and not write:
+                    error.report = _undecided(surveyed, report, error)
+                    locate_in_cells(report, unrepaired)
+                raise
+            _note_resolved(report, resolved)
+            asked = [resolved] if isinstance(resolved, Resolved) else []
+            asked += [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
+            left_out: dict[Factory, str] = {}
+            if all_models:
+                stages.start("Following every model to its construction")
+                others, left_out = _other_models(surveyed, asked[0] if asked else None, entry)
+                asked += others
+                _add_findings(report, _findings_of(left_out))
+            _list_models(surveyed, asked, report, left_out)
+            if target is None and not write:
+                for found in asked:
+                    if found.recipe.live is not None:
+                        note_weights(migration, found)
+                _add_findings(report, migration.findings)
+                locate_in_cells(report, unrepaired)
+                return report
             folder = models_folder(root) if not write else models_in_place(root).relative_to(root).as_posix()
             models = _try_everything(migration, report, asked, changes, folder)
             locate_in_cells(report, unrepaired)
@@ -228,23 +251,29 @@ def _first_report(root: Path, surveyed: Survey, changes: Sequence[Change], rewri
     return report
 
 
-def _resolve(
-    surveyed: Survey, report: Report, entry: str | None, model: str | None, checkpoint: str | None, *, whatever: bool = False
-) -> list[Resolved]:
-    """The model's construction; where it cannot be told, the scripts still migrate, and a finding says why. `whatever`: which
-    of several it is does not matter."""
+def _resolve(surveyed: Survey, entry: str | None, model: str | None, checkpoint: str | None) -> Resolved | MigrateError:
+    """The model's construction as the sources state it, or why it cannot be told from them."""
     try:
-        resolved = resolve(surveyed, entry=entry, model=model, checkpoint=checkpoint)
-    except (AmbiguousError, NothingToMigrateError):
-        if not (whatever and surveyed.factories):
-            raise
-        return []
+        return resolve(surveyed, entry=entry, model=model, checkpoint=checkpoint)
     except MigrateError as error:
-        _add_findings(report, [Finding("", 1, 0, "PS500", str(error), "error")])
-        return []
-    _add_findings(report, resolved.findings)
-    report.chain = resolved.chain
-    return [resolved]
+        return error
+
+
+def _taken_or_read(
+    migration: Migration, static: Resolved | MigrateError, entry: str | None, model: str | None
+) -> Resolved | MigrateError:
+    """The model that a script calls when it is run; where none comes to that, what its sources state."""
+    taken = rehearse_model(migration, static, entry=entry, model=model)
+    return taken if taken is not None else static
+
+
+def _note_resolved(report: Report, found: Resolved | MigrateError) -> None:
+    """The way to the model; where it cannot be told, the scripts still migrate, and a finding says why."""
+    if isinstance(found, Resolved):
+        _add_findings(report, found.findings)
+        report.chain = found.chain
+    elif not isinstance(found, AmbiguousError | NothingToMigrateError):
+        _add_findings(report, [Finding("", 1, 0, "PS500", str(found), "error")])
 
 
 def _undecided(surveyed: Survey, report: Report, error: AmbiguousError) -> Report:
@@ -282,7 +311,13 @@ def _findings_of(left_out: Mapping[Factory, str]) -> Iterator[Finding]:
 def _list_models(surveyed: Survey, asked: Sequence[Resolved], report: Report, left_out: Mapping[Factory, str]) -> None:
     """The resolved models first, then every other factory of the repository, recognised but not asked for."""
     for resolved in asked:
-        report.models.append(ModelReport(name=resolved.name, factory=resolved.factory))
+        live = resolved.recipe.live
+        size = list(live.row) if live is not None else None
+        report.models.append(
+            ModelReport(
+                name=resolved.name, factory=resolved.factory, input=size, classes=resolved.classes, built=live is not None
+            )
+        )
     for factory in surveyed.factories:
         place = f"{factory.path}:{factory.line}"
         if not any(resolved.factory == place for resolved in asked):

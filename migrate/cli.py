@@ -28,6 +28,9 @@ def migrate(
     all_models: Annotated[bool, typer.Option("--all-models", help="Package every model that can be built.")] = False,
     input_size: Annotated[str | None, typer.Option(help="C,H,W, where the repository does not state it.")] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Weights to load, where the script does not find them.")] = None,
+    random_weights: Annotated[
+        bool, typer.Option("--random-weights", help="Package the model also where its weights are random numbers.")
+    ] = False,
     data: Annotated[Path | None, typer.Option(help="Passed to the scripts as their data folder.")] = None,
     precision: Precision = "auto",
     device: Device = "auto",
@@ -89,6 +92,7 @@ def migrate(
         all_models=all_models,
         input_size=_input_size(input_size),
         checkpoint=checkpoint,
+        random_weights=random_weights,
         data=data,
         precision=precision,
         device=device,

@@ -14,9 +14,11 @@ from typing import Any
 
 from ...errors import Obstacle
 from ...specs import Preprocessing
-from ..reading.recipe import Recipe
+from ..reading.recipe import LiveModel, Recipe
 
 Row = tuple[int, int, int]
+RANDOM = "of its weights are random numbers"
+"""In the error of a live model whose weights no file sets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,13 @@ class Inspect:
 
     recipe: Recipe
     input: Row | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearse:
+    """Run the recipe's script as it stands, and say which models it calls with images."""
+
+    recipe: Recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +94,48 @@ class Inspected:
     """What was missing and not needed, a sentence each."""
     weights_from: tuple[str, ...] = ()
     """Files of stored weights that were read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenModel:
+    """A module that a script called with images, by the first call while evaluating if there was one.
+
+    `calls` counts those in that mode; `classes` is None where it gives no scores. `low` and `high` bound the images' values.
+    """
+
+    live: LiveModel
+    factory: str | None
+    """ "path:line" of its class, where that stands in the repository."""
+    parameters: int
+    site: str
+    """ "path:line" of the call."""
+    calls: int
+    dtype: str
+    low: float
+    high: float
+    classes: int | None
+    output: str
+    task: str
+    """By what reads the scores: "labels", "multi-label", "embedding", "unknown"."""
+    trained: bool
+    feeds: tuple[str, ...]
+    """Classes of modules with weights of their own that take its outputs further."""
+    labels: tuple[str, ...] | None
+    dataset: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsed:
+    """What a script called. `why` it did not come to its end, and `where` in the user's code it stopped."""
+
+    models: tuple[SeenModel, ...]
+    why: str | None
+    where: str | None
+    weights_from: tuple[str, ...]
+    """Files of weights that were there before, and were read."""
+    standins: tuple[str, ...]
+    """What stood in for parts of the script's world, as "edge: what"."""
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +208,8 @@ class Forward:
     token: str
 
 
-Request = Inspect | ComputeOutputs | Package | WriteVariants
-Response = Inspected | OutputsComputed | ModelPackaged | VariantsWritten | Failed
+Request = Inspect | Rehearse | ComputeOutputs | Package | WriteVariants
+Response = Inspected | Rehearsed | OutputsComputed | ModelPackaged | VariantsWritten | Failed
 Message = Request | Response | Forward
 _KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in typing.get_args(Message)}
 
@@ -197,7 +248,7 @@ def _read(kind: Any, value: Any) -> Any:
         if not isinstance(value, list) or (inner[-1] is not ... and len(value) != len(inner)):
             raise TypeError(f"{value!r} is no list that fits")
         return tuple(_read(inner[0], item) for item in value)
-    if kind in (Recipe, Preprocessing):
+    if kind in (Recipe, Preprocessing, LiveModel):
         return kind.from_json(value)
     if is_dataclass(kind):
         hints = typing.get_type_hints(kind)

@@ -5,20 +5,59 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
+Place = tuple[str | int, ...]
+"""Where a value lies in a nested one: indices of sequences, keys of mappings, names of attributes with a dot before them."""
+Digests = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveModel:
+    """Which model of a script's run is meant: the `ordinal`-th that it calls with images, taken at its first call while
+    `evaluating` or not.
+
+    `slot` is where the images lie in the call's (args, kwargs), `flat` that they lie there as rows of pixels, of images of the
+    shape `row`, and `output` where the scores lie in what it gives; None: the output as it is.
+    """
+
+    class_name: str
+    ordinal: int
+    evaluating: bool
+    row: tuple[int, int, int]
+    slot: Place = (0, 0)
+    flat: bool = False
+    output: Place | None = None
+    weights: Digests = ()
+    """Digests of its weights in another run, with other random numbers: at that call, but before the run trained it."""
+    checkpoint: str | None = None
+    """A file of weights to load into it."""
+    random: bool = False
+    """Its weights need not be anybody's."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        tuples = {name: _tuples(value) for name, value in data.items()}
+        return cls(**tuples)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list | tuple) else value
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """`source` is the script reduced to what is needed, and `expression` names its result after it ran.
 
-    It runs as `script`, with the command line `argv`, in the folder `directory` of the repository `root`.
+    It runs as `script`, with the command line `argv`, in the folder `directory` of the repository `root`. With `live` the whole
+    script runs instead, and the result is taken from the run.
     """
 
     root: str
     script: str
-    source: str
-    expression: str
+    source: str = ""
+    expression: str = ""
     directory: str = "."
     argv: tuple[str, ...] = ()
+    live: LiveModel | None = None
 
     def in_copy(self, root: Path) -> Self:
         """The same in a copy of the repository."""
@@ -29,7 +68,8 @@ class Recipe:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(**{**data, "argv": tuple(data.get("argv", ()))})
+        live = data.get("live")
+        return cls(**{**data, "argv": tuple(data.get("argv", ())), "live": LiveModel.from_json(live) if live else None})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,6 +77,8 @@ class ModelReport:
     classes: int | None = None
     recognised: bool = True
     built: bool = False
+    random_weights: bool = False
+    """Whether its weights are nobody's: drawn at random by its constructor."""
     captured: bool = False
     parity: Parity = field(default_factory=Parity)
     artifact: str | None = None

@@ -14,7 +14,7 @@ from ..reading.recipe import Recipe, TransformRecipe
 class ChainStep:
     """One link of the construction chain, for the report."""
 
-    kind: Literal["argument", "import", "factory", "checkpoint", "wrapper", "statement"]
+    kind: Literal["argument", "import", "factory", "checkpoint", "wrapper", "statement", "call"]
     path: str
     line: int
     text: str
@@ -47,3 +47,7 @@ class Resolved:
     image_size: tuple[int, int, int] | None = None
     """(channels, height, width) of the images before any transform, where they are those of a published data set."""
     findings: tuple[Finding, ...] = ()
+    classes: int | None = None
+    """How many scores it gives, and"""
+    weights_from: tuple[str, ...] = ()
+    """the files of weights that its script read, where it was taken from a run."""

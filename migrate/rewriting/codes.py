@@ -50,9 +50,9 @@ PS501 model-not-built
 PS502 model-not-packaged
     The model was built, but could not be captured, proved or written. The obstacles follow, each at its own
     line.
-PS503 fresh-weights
-    The model was packaged with freshly built weights, because its checkpoint did not load. Give one with
-    --checkpoint FILE.
+PS503 not-your-weights
+    No file of yours gave the model its weights, or its checkpoint did not load: it would give random answers. Give the
+    trained weights with --checkpoint FILE; --random-weights packages random ones, which the report then says.
 PS504 no-preprocessing
     No evaluation transform could be expressed exactly, so the package takes tensors instead of images.
 PS505 no-labels
@@ -77,6 +77,10 @@ PS513 repairs-differ
 PS514 data-not-needed
     The construction of the model makes a data set whose files are not here. It was made without them, since the model needs
     nothing that only they tell.
+PS516 script-not-rehearsed
+    A script was run to see its model, and stopped before it called one; the message says where and why.
+PS517 stand-ins
+    A script was run to see its model, and parts of its world that are not here were stood in for; the message names them.
 PS520 model-left-out
     One of the models that --all-models asks for could not be packaged; the message says why. The others are as usual.
 PS530 trained-otherwise

@@ -29,6 +29,8 @@ class Options:
     """What the caller asked for, as given to `migrate`."""
 
     input_size: tuple[int, int, int] | None = None
+    checkpoint: str | None = None
+    random_weights: bool = False
     data: Path | None = None
     precision: str = "auto"
     device: str = "auto"

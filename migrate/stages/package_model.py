@@ -14,7 +14,7 @@ from ..proving.instrument import site_of
 from ..proving.measurements import side_by_side
 from ..proving.trace_transform import Traced, row_shape, trace
 from ..proving.verify import Recorded
-from ..proving.worker_protocol import Failed, Inspected, Package, Row, Timing
+from ..proving.worker_protocol import RANDOM, Failed, Inspected, Package, Row, Timing
 from ..reading.recipe import Recipe
 from ..reporting.report import ModelReport, Parity, Speedup
 from ..resolving.mismatch import trained_otherwise
@@ -54,6 +54,8 @@ class _KnownInput:
         """Inputs (channels, height, width) to try, of the best source only: asked for, fed, transformed to, stated."""
         if migration.options.input_size is not None:
             return [migration.options.input_size]
+        if resolved.recipe.live is not None:
+            return [resolved.recipe.live.row]
         fed: list[Row] = []
         if self.recorded is not None and self.recorded.inputs.ndim == 4:
             _, channels, height, width = self.recorded.inputs.shape
@@ -69,17 +71,20 @@ class _KnownInput:
 
 @dataclass(frozen=True, kw_only=True)
 class _Built:
-    """A recipe that builds the model, the input it takes, and the worker's description. `fresh`: without its checkpoint."""
+    """A recipe that builds the model, the input it takes, and what else is known of it. `fresh`: without its checkpoint."""
 
     recipe: Recipe
     fresh: bool
     row: Row
-    answer: Inspected
+    classes: int
+    class_name: str
+    factory: str | None
+    weights_from: tuple[str, ...]
 
     @property
     def has_weights(self) -> bool:
         """Whether it was built with stored weights, and not only by code that would have loaded some."""
-        return not self.fresh and bool(self.answer.weights_from or _UNSEEN.search(self.recipe.source))
+        return not self.fresh and bool(self.weights_from or _UNSEEN.search(self.recipe.source))
 
 
 def package_model(migration: Migration, resolved: Resolved, originals: Originals, models_folder: str) -> ModelOutcome:
@@ -94,16 +99,19 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     built = _build(migration, resolved, known)
     if isinstance(built, str):
         return ModelOutcome(model=replace(model, parity=Parity(why=built)), weights_loaded=False)
-    answer, row, weights = built.answer, built.row, built.has_weights
-    name = model_name(resolved.name or answer.class_name)
+    row, weights = built.row, built.has_weights
+    name = model_name(resolved.name or built.class_name)
     model = replace(
-        model, name=name, built=True, input=list(row), classes=answer.classes, factory=model.factory or answer.factory
-    )
+        model, name=name, built=True, input=list(row), classes=built.classes, factory=model.factory or built.factory,
+        random_weights=not weights,
+    )  # fmt: skip
+    if not weights and not migration.options.random_weights:
+        return ModelOutcome(model=replace(model, parity=Parity(why=_no_weights(migration, resolved))), weights_loaded=False)
     repaired = compare_with_unrepaired(migration, name, built.recipe, row, fresh=built.fresh)
     if repaired.differs is not None:
         parity = Parity(status="failed", why=repaired.differs)
         return ModelOutcome(model=replace(model, parity=parity), weights_loaded=weights)
-    labels = _labels(migration, resolved, recorded, answer.classes)
+    labels = _labels(migration, resolved, recorded, built.classes)
     preprocessing = _preprocessing(migration, resolved, known.traced, row)
     request = Package(
         recipe=built.recipe,
@@ -118,13 +126,15 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
         randomize=not weights,  # freshly built layers can agree trivially
         provenance=_provenance(migration, resolved),
     )
-    made = package(
-        request,
-        recorded if recorded is not None and recorded.inputs.shape[1:] == row else None,
-        migration.sandbox,
-        migration.stages.start("Capturing, proving and measuring the model"),
-        own_outputs=own,
-    )
+    fed = recorded if recorded is not None and recorded.inputs.shape[1:] == row else None
+    progress = migration.stages.start("Capturing, proving and measuring the model")
+    made = package(request, fed, migration.sandbox, progress, own_outputs=own)
+    live = built.recipe.live
+    if isinstance(made, Failed) and RANDOM in made.error and migration.options.random_weights and live is not None:
+        migration.fresh_tree()
+        request = replace(request, recipe=replace(built.recipe, live=replace(live, random=True)), randomize=True)
+        model = replace(model, random_weights=True)
+        made = package(request, None, migration.sandbox, progress, own_outputs=False)
     if isinstance(made, Failed):
         model = _rejected(migration, model, made)
         return ModelOutcome(model=model, weights_loaded=weights, preprocessing=preprocessing)
@@ -175,7 +185,19 @@ def _recorded(migration: Migration, resolved: Resolved, originals: Originals) ->
 
 
 def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Built | str:
-    """Build with the checkpoint, else without it, which is remarked; why neither works, where that is so."""
+    """Build with the checkpoint, else without it, where random weights are asked for; why neither works, where that is so."""
+    live = resolved.recipe.live
+    if live is not None:
+        migration.fresh_tree()  # the script runs again
+        return _Built(
+            recipe=resolved.recipe.in_copy(migration.tree),
+            fresh=False,
+            row=known.rows(migration, resolved)[0],
+            classes=resolved.classes or 0,
+            class_name=live.class_name,
+            factory=resolved.factory,
+            weights_from=(live.checkpoint,) if live.checkpoint is not None else resolved.weights_from,
+        )
     failures: list[Failed] = []
     for recipe, fresh in ((resolved.recipe, False), (resolved.fallback_recipe, True)):
         if recipe is None:
@@ -190,16 +212,44 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
             message = f"{resolved.name} runs on inputs of several sizes, and the repository does not say which is meant"
             raise AmbiguousError(message, candidates=candidates or _SIZES, flag="--input-size")
         for first in failures[:1]:
-            message = f"packaged with freshly built weights, because the model does not build with its own: {first.error}"
+            message = f"the model does not build with its own weights: {first.error}"
             migration.remark("PS503", message, "warning", first.where or resolved.recipe.script)
         for note in answer.notes:
             migration.remark("PS514", note, "note", resolved.recipe.script)
-        return _Built(recipe=local, fresh=fresh, row=row, answer=answer)
+        return _Built(
+            recipe=local,
+            fresh=fresh,
+            row=row,
+            classes=answer.classes,
+            class_name=answer.class_name,
+            factory=answer.factory,
+            weights_from=answer.weights_from,
+        )
     first, last = failures[0], failures[-1]
     message = f"the model could not be built: {first.error}"
     if last.error != first.error:
         message += f"; nor without its weights: {last.error}"
     migration.remark("PS501", f"{resolved.name}: {message}", "error", first.where or resolved.recipe.script)
+    return migration.plain(message)
+
+
+def note_weights(migration: Migration, resolved: Resolved) -> None:
+    """Remark of a model that was taken from a run when it would not be packaged for want of weights."""
+    live = resolved.recipe.live
+    if live is not None and live.checkpoint is None and not resolved.weights_from and not live.random:
+        _no_weights(migration, resolved)
+
+
+def _no_weights(migration: Migration, resolved: Resolved) -> str:
+    """Remark that nothing of the user's is in the model's weights, and what to do."""
+    places = [f"{site.expression} ({site.path}:{site.line})" for site in resolved.checkpoints]
+    asked = f" (the script loads {', '.join(places[:2])})" if places else ""
+    message = (
+        f"not packaged, because no file of yours gave {resolved.name} its weights{asked}; give the trained ones with "
+        "--checkpoint FILE, or package random ones with --random-weights"
+    )
+    where = f"{resolved.checkpoints[0].path}:{resolved.checkpoints[0].line}" if resolved.checkpoints else ""
+    migration.remark("PS503", message, "error", where or resolved.recipe.script)
     return migration.plain(message)
 
 

@@ -85,6 +85,17 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
     return result
 
 
+def runnable(survey: Survey) -> list[Script]:
+    """The files that do something when they are run, and mention torch: scripts, also where no call of a model was seen."""
+    found = project_index(survey)
+    scripts = []
+    for module in found.repository.modules.values():
+        started = [item for item in module.tree.body if not isinstance(item, Definition)]
+        if _TORCH.search((module.file.text or "").encode()) and (_is_guarded(module) or started_work(started)):
+            scripts.append(_script_of(module, found, ()))
+    return scripts
+
+
 def resurvey(survey: Survey, files: tuple[SourceFile, ...]) -> Survey:
     """The survey of the same repository with other texts in its files, which may lie nowhere but in memory."""
     before = {file.problem for file in survey.files}
@@ -152,7 +163,6 @@ def _script(
     module: Module, found: ProjectIndex, by_function: dict[ast.AST | None, list[CallSite]], *, library: bool = False
 ) -> Script | None:
     """The script that a file is, if it starts what calls a model; of a `library`, all that it defines may be started."""
-    guard = any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in module.tree.body)
     started = [item for item in module.tree.body if not isinstance(item, Definition)]
     entered = [
         node for node in module.definitions.values() if library or (isinstance(node, ast.FunctionDef) and _is_handler(node))
@@ -179,9 +189,17 @@ def _script(
     sites += [site for site in by_function.get(module.tree, []) if site not in sites]
     if not sites:
         return None
-    if not (guard or library or started_work(started)):
+    if not (_is_guarded(module) or library or started_work(started)):
         return None
     facts = tuple(sorted({site.fact for site in sites}, key=lambda fact: (fact.path != module.path, fact.path, fact.call_line)))
+    return _script_of(module, found, facts)
+
+
+def _is_guarded(module: Module) -> bool:
+    return any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test) for node in module.tree.body)
+
+
+def _script_of(module: Module, found: ProjectIndex, facts: tuple[Loop, ...]) -> Script:
     options = _options(module, found)
     order: tuple[LoopKind, ...] = ("train", "evaluate", "predict")
     return Script(
@@ -191,7 +209,7 @@ def _script(
         options=options,
         argparse_required=tuple(option.dest for option in options if option.required),
         image_argument=_image_argument(module, options),
-        main_guard=guard,
+        main_guard=_is_guarded(module),
     )
 
 

@@ -59,7 +59,7 @@ def inspect_model(model: nn.Module, root: Path, *, size: Row | None = None) -> I
     probe = chosen or working[0]
     return Inspected(
         class_name=type(model).__name__,
-        factory=_defined_at(type(model), root),
+        factory=defined_at(type(model), root),
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         input=chosen,
         candidates=tuple(working),
@@ -154,13 +154,19 @@ def _as_size(value: Any) -> tuple[int, ...] | None:
     return None
 
 
-def _defined_at(kind: type, root: Path) -> str | None:
+def defined_at(kind: type, root: Path) -> str | None:
     """ "file:line" of a class, relative to the repository; None when it is defined elsewhere."""
     try:
         path = Path(inspect.getsourcefile(kind) or "").resolve()
         line = inspect.getsourcelines(kind)[1]
-    except (OSError, TypeError):
-        return None
+    except (OSError, TypeError):  # of a script that ran as __main__
+        code = getattr(getattr(kind, "forward", None), "__code__", None)
+        path = Path(code.co_filename).resolve() if code is not None else Path()
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        found = re.search(rf"^[ \t]*class {kind.__name__}\b", text, re.MULTILINE)
+        if found is None:
+            return None
+        line = text.count("\n", 0, found.start()) + 1
     if not path.is_relative_to(root.resolve()) or re.search(r"site-packages", str(path)):
         return None
     return f"{path.relative_to(root.resolve()).as_posix()}:{line}"

@@ -32,7 +32,7 @@ _PRELOADED = (
     "onnx",
     "onnxscript",
 )
-_OURS = ("inspection", "packaging", "recipe", "worker")
+_OURS = ("build", "inspection", "packaging", "recipe", "worker")
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2): orphaned descendants become this process's children, to be found and ended
 
 

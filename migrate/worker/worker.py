@@ -25,6 +25,8 @@ from ..proving.worker_protocol import (
     OutputsComputed,
     Package,
     ParityResult,
+    Rehearse,
+    Rehearsed,
     Request,
     Response,
     VariantsWritten,
@@ -67,6 +69,8 @@ def answer(request_path: Path, report: Report) -> Response:
         match request:
             case Inspect():
                 return _inspect(request, report, stage)
+            case Rehearse():
+                return _rehearse(request, report, stage)
             case ComputeOutputs():
                 return _compute_outputs(request, report, stage)
             case Package():
@@ -80,8 +84,8 @@ def answer(request_path: Path, report: Report) -> Response:
 
 
 def _inspect(request: Inspect, report: Report, stage: list[str]) -> Inspected:
+    from .build import build_model
     from .inspection import inspect_model
-    from .recipe import build_model
     from .stored_weights import stored_weights_read
 
     report(0.0, "building the model")
@@ -95,9 +99,17 @@ def _inspect(request: Inspect, report: Report, stage: list[str]) -> Inspected:
     return replace(found, notes=tuple(notes), weights_from=tuple(map(str, weights)))
 
 
+def _rehearse(request: Rehearse, report: Report, stage: list[str]) -> Rehearsed:
+    from .live_model import see_models
+
+    stage[0] = "run"
+    report(0.0, f"running {request.recipe.script}")
+    return see_models(request.recipe)
+
+
 def _compute_outputs(request: ComputeOutputs, report: Report, stage: list[str]) -> OutputsComputed:
+    from .build import build_model
     from .noise_outputs import compute_outputs
-    from .recipe import build_model
 
     report(0.0, "building the model")
     folder = Path(request.out).resolve()
@@ -109,8 +121,8 @@ def _compute_outputs(request: ComputeOutputs, report: Report, stage: list[str]) 
 
 
 def _package(request: Package, report: Report, stage: list[str]) -> ModelPackaged:
+    from .build import build_model
     from .packaging import package_model
-    from .recipe import build_model
 
     stage[0] = "package"
     order = _order(request)
@@ -126,7 +138,7 @@ def _package(request: Package, report: Report, stage: list[str]) -> ModelPackage
 
 def _write_variants(request: WriteVariants, report: Report, stage: list[str]) -> VariantsWritten:
     from ...runtime.tuning.variants import write_variants
-    from .recipe import build_model
+    from .build import build_model
 
     artifact, out = Path(request.artifact).resolve(), Path(request.out).resolve()
     images = [Path(path).resolve() for path in request.images]

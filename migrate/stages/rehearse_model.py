@@ -1,0 +1,235 @@
+"""The model taken live: the repository's scripts run as they stand, and the model that they evaluate is the one."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...errors import AmbiguousError, MigrateError
+from ..proving.script_arguments import arguments
+from ..proving.worker_protocol import Failed, Rehearse, Rehearsed, SeenModel
+from ..reading.facts import Script
+from ..reading.recipe import Recipe
+from ..reading.source import NOTEBOOK
+from ..resolving.resolved import ChainStep, Resolved
+from ..slicing.recipes import working_folder
+from ..survey.survey import project_index, runnable
+from .migration import Migration
+from .worker_client import ask
+
+_MOST_SCRIPTS = 3
+_SECONDS = 150.0
+"""What one run may take at most; the worker ends it by itself long before."""
+_README = re.compile(r"readme", re.I)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One script that was run, and the best of the models that it called; None where it called none that classifies."""
+
+    script: Script
+    recipe: Recipe
+    seen: Rehearsed
+    best: SeenModel | None
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it evaluated a model with weights that are the user's: no other script can tell more."""
+        return self.best is not None and self.best.live.evaluating and bool(self.seen.weights_from)
+
+
+def rehearse_model(
+    migration: Migration, found: Resolved | MigrateError, *, entry: str | None, model: str | None
+) -> Resolved | None:
+    """The model of the script that says most about it, taken from a run; None where none comes to call a model.
+
+    `found` is what reading the sources led to: its arguments are tried first, and what a run cannot tell is taken from it.
+    Raises AmbiguousError where a script evaluates several models alike and `model` names none of them.
+    """
+    static = found if isinstance(found, Resolved) else None
+    if static is not None and static.script is None and model is not None:
+        return None  # a model that is built as no script does it
+    runs: list[Run] = []
+    for script, given in _candidates(migration, entry, static)[:_MOST_SCRIPTS]:
+        run = _run(migration, script, given, static, model)
+        if run is None:
+            continue
+        runs.append(run)
+        if run.is_certain:
+            break
+    found = [run for run in runs if run.best is not None]
+    if not found:
+        for run in runs:
+            if run.seen.why is not None:
+                message = f"the script was run to see its model, and stopped before it called one: {run.seen.why}"
+                migration.remark("PS516", message, "note", run.seen.where or run.script.path)
+        return None
+    chosen = max(found, key=lambda run: (run.is_certain, run.best is not None and run.best.live.evaluating))
+    return _resolved(migration, chosen, static, [run.script.path for run in runs if run is not chosen])
+
+
+# -- which script
+
+
+def _candidates(migration: Migration, entry: str | None, static: Resolved | None) -> list[tuple[Script, list[str]]]:
+    """The scripts to run, best first, each with the arguments that the user gave for it."""
+    surveyed = migration.surveyed
+    if entry is not None:
+        path, *given = [entry] if Path(entry).is_file() else shlex.split(entry)
+        known = [script for script in surveyed.scripts if _is_named(script.path, path, migration)]
+        known = known or [script for script in runnable(surveyed) if _is_named(script.path, path, migration)]
+        return [(known[0], given)] if len(known) == 1 else []
+    scripts = list(surveyed.scripts) or runnable(surveyed)
+    readme = _readme(migration.surveyed.root)
+    scripts.sort(key=lambda script: _rank(script, readme))
+    if static is not None and static.script is not None:  # reading the sources found the others to be no better
+        scripts.sort(key=lambda script: script.path != static.script.path if static.script is not None else False)
+    return [(script, []) for script in scripts if not _is_test(script.path)] or [(script, []) for script in scripts]
+
+
+def _rank(script: Script, readme: str) -> tuple[object, ...]:
+    """A script that only evaluates says best how the model is used; then prediction, then training that evaluates. What the
+    README names beats others of its kind, and notebooks come last."""
+    roles = set(script.roles)
+    order = 1 if "train" not in roles and "evaluate" in roles else 2 if "train" not in roles and "predict" in roles else 3
+    named = posixpath.basename(script.path) in readme
+    return script.path.endswith(NOTEBOOK), order, not named, script.path.count("/"), len(script.path), script.path
+
+
+def _is_named(path: str, wanted: str, migration: Migration) -> bool:
+    wanted = wanted.replace("\\", "/").removeprefix("./")
+    absolute = Path(wanted).absolute()
+    root = migration.surveyed.root.absolute()
+    if absolute.is_relative_to(root) and absolute.is_file():
+        wanted = absolute.relative_to(root).as_posix()
+    return path == wanted or path.endswith(f"/{wanted}")
+
+
+def _is_test(path: str) -> bool:
+    return posixpath.basename(path).startswith("test_") or "/tests/" in f"/{path}"
+
+
+def _readme(root: Path) -> str:
+    files = [path for path in sorted(root.iterdir()) if path.is_file() and _README.match(path.name)]
+    return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in files[:2])
+
+
+# -- one run
+
+
+def _run(migration: Migration, script: Script, given: list[str], static: Resolved | None, model: str | None) -> Run | None:
+    argv = _arguments(migration, script, given, static)
+    if isinstance(argv, str):
+        migration.remark("PS516", f"the script was not run to see its model: {argv}", "note", script.path)
+        return None
+    known = project_index(migration.surveyed)
+    directory = working_folder(known.repository.modules[script.path], known.repository)
+    recipe = Recipe(root=str(migration.tree), script=script.path, directory=directory, argv=tuple(argv))
+    migration.fresh_tree()
+    progress = migration.stages.start(f"Running {script.path} to see its model")
+    sandbox = replace(migration.sandbox, limits=replace(migration.options.limits, timeout=_timeout(migration)))
+    answer = ask(Rehearse(recipe=recipe), sandbox, progress)
+    migration.fresh_tree()
+    if isinstance(answer, Failed):
+        answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=(), standins=(), seconds=0.0)
+    assert isinstance(answer, Rehearsed)
+    return Run(script, recipe, answer, _best(script, answer.models, model))
+
+
+def _timeout(migration: Migration) -> float:
+    return min(_SECONDS, migration.options.limits.timeout)
+
+
+def _arguments(migration: Migration, script: Script, given: list[str], static: Resolved | None) -> list[str] | str:
+    if static is not None and static.script is not None and static.script.path == script.path:
+        return list(static.recipe.argv)
+    if given:
+        return given
+    known = static.recipe.argv if static is not None else ()
+    return arguments(script, migration.tree, known, data=migration.options.data)
+
+
+# -- which model
+
+
+def _best(script: Script, models: Sequence[SeenModel], wanted: str | None) -> SeenModel | None:
+    """The model that the script evaluates. Raises AmbiguousError where it evaluates several alike."""
+    fitting = [model for model in models if model.classes is not None and not model.feeds]
+    if wanted is not None:
+        named = [model for model in fitting if wanted in (model.live.class_name, model.site, label(model, fitting))]
+        fitting = named or fitting
+    if not fitting:
+        return None
+    ranked = sorted(fitting, key=_worth, reverse=True)
+    best = ranked[0]
+    alike = [model for model in ranked if _worth(model) == _worth(best)]
+    if len(alike) > 1:
+        names = [label(model, fitting) for model in alike]
+        made = ", ".join(f"{name} at {model.site}" for name, model in zip(names, alike, strict=True))
+        message = f"{script.path} evaluates {len(alike)} models alike: {made}"
+        raise AmbiguousError(message, candidates=names, flag="--model")
+    return best
+
+
+def _worth(model: SeenModel) -> tuple[bool, bool, int]:
+    """Evaluated before only trained, judged (by a loss or the largest score) before not; then the one that is called most."""
+    return model.live.evaluating, model.task in ("labels", "multi-label"), model.calls
+
+
+def label(model: SeenModel, among: Sequence[SeenModel]) -> str:
+    """The name by which --model takes one of several live models: its class, and its number where others are of that class."""
+    same = [other for other in among if other.live.class_name == model.live.class_name]
+    return model.live.class_name if len(same) == 1 else f"{model.live.class_name}#{same.index(model) + 1}"
+
+
+def _resolved(migration: Migration, run: Run, static: Resolved | None, others: list[str]) -> Resolved:
+    best = run.best
+    assert best is not None
+    options = migration.options
+    random = options.random_weights and not run.seen.weights_from
+    live = replace(best.live, checkpoint=options.checkpoint, random=random)
+    path, _, line = best.site.rpartition(":")
+    same = static if static is not None and _agree(static, best) else None
+    mode = "evaluating" if live.evaluating else "training"
+    text = f"{live.class_name} called with {best.dtype} [n, {', '.join(map(str, live.row))}], {mode}: {best.output}"
+    loops = [loop for loop in migration.surveyed.loops if f"{loop.path}:{loop.call_line}" == best.site]
+    if others:
+        message = f"the model is that of this script; --entry takes another ({', '.join(others)})"
+        migration.remark("PS011", message, "note", run.script.path)
+    if run.seen.standins:
+        message = f"run to see its model, with stand-ins: {'; '.join(run.seen.standins)}"
+        migration.remark("PS517", message, "note", run.script.path)
+    left = [model for model in run.seen.models if model is not best and model.classes is not None]
+    if left:
+        names = ", ".join(f"{label(model, run.seen.models)} ({model.site}, {model.calls} calls)" for model in left)
+        migration.remark(
+            "PS011", f"taken for the model; the script also calls {names} (--model takes another)", "note", best.site
+        )
+    return Resolved(
+        name=same.name if same is not None else live.class_name,
+        recipe=replace(run.recipe, root=str(migration.surveyed.root), live=live),
+        factory=best.factory or (same.factory if same is not None else None),
+        factory_name=live.class_name,
+        chain=(*(same.chain if same is not None else ()), ChainStep("call", path, int(line or 1), text)),
+        script=run.script,
+        loop=loops[0] if loops else None,
+        checkpoints=same.checkpoints if same is not None else tuple(s for s in migration.surveyed.checkpoints if s.weights),
+        transform_recipe=static.transform_recipe if static is not None else None,
+        class_names=best.labels,
+        class_names_recipe=static.class_names_recipe if static is not None and best.labels is None else None,
+        input_size=live.row,
+        findings=static.findings if static is not None else (),
+        classes=best.classes,
+        weights_from=run.seen.weights_from,
+    )
+
+
+def _agree(static: Resolved, best: SeenModel) -> bool:
+    """Whether reading led to the model that ran, as far as their places tell."""
+    if static.factory is None or best.factory is None:
+        return True
+    return static.factory.rpartition(":")[0] == best.factory.rpartition(":")[0] or static.factory_name == best.live.class_name

@@ -1,0 +1,81 @@
+"""The names of a live model's classes, where the data set, the model, its checkpoint or the script states them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .module_calls import Call
+
+_NAMED = re.compile(r"class|label|categor|id2|idx_?to|index_?to|names$", re.I)
+_DEFAULTS = re.compile(r"LABEL_\d+")  # transformers' names for classes that nobody named
+_DEPTH = 4  # subsets of subsets
+
+
+def class_names(model: Any, call: Call, count: int, *, own_data: bool = True) -> tuple[str, ...] | None:
+    """`count` different names in the order of the model's outputs; None where nothing states them. Nothing is invented: of a
+    data set that stands in for the user's, only what its class itself states counts."""
+    for value in _stated(model, call, own_data):
+        names = as_names(value)
+        if names is not None and len(names) == count and len(set(names)) == count:
+            return names
+    return None
+
+
+def _stated(model: Any, call: Call, own_data: bool) -> Iterator[Any]:
+    yield getattr(getattr(model, "config", None), "id2label", None)
+    yield from _attributes(model)
+    dataset = call.dataset
+    for _ in range(_DEPTH):
+        if dataset is None:
+            break
+        yield from _attributes(dataset if own_data else type(dataset))
+        dataset = getattr(dataset, "dataset", None)
+    frame = call.frame
+    while frame is not None:
+        for names in (frame.f_locals, frame.f_globals):
+            for name, value in list(names.items()):
+                if _NAMED.search(name):
+                    yield value
+                elif isinstance(value, Mapping) and len(value) < 50:  # a checkpoint, or a configuration
+                    yield from (item for key, item in value.items() if isinstance(key, str) and _NAMED.search(key))
+        frame = frame.f_back
+
+
+def _attributes(owner: Any) -> Iterator[Any]:
+    for name in ("class_to_idx", "idx_to_class", "classes", "class_names", "labels", "categories", "id2label"):
+        try:
+            yield getattr(owner, name, None)
+        except Exception:  # noqa: BLE001 - a property of the user's, which may raise anything
+            yield None
+
+
+def as_names(value: Any) -> tuple[str, ...] | None:
+    """Class names of a list of them, or of a mapping by index or to indices; None of anything else."""
+    if isinstance(value, Mapping):
+        if value and all(_index(key) is not None for key in value):
+            pairs = {_index(key): _name(item) for key, item in value.items()}
+        elif value and all(isinstance(item, int) and not isinstance(item, bool) for item in value.values()):
+            pairs = {item: _name(key) for key, item in value.items()}
+        else:
+            return None
+        value = [pairs.get(index) for index in range(len(pairs))]
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
+        return None
+    names = [_name(item) for item in value]
+    if any(name is None or not name.strip() or "\n" in name or _DEFAULTS.fullmatch(name) for name in names):
+        return None
+    return tuple(name for name in names if name is not None)
+
+
+def _index(key: Any) -> int | None:
+    return (
+        int(key) if (isinstance(key, int) and not isinstance(key, bool)) or (isinstance(key, str) and key.isdigit()) else None
+    )
+
+
+def _name(value: Any) -> str | None:
+    if isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
+        value = value[-1]  # ["n01440764", "tench"]
+    return value.strip() if isinstance(value, str) else None

@@ -1,0 +1,327 @@
+"""A user's models, taken live: the script runs as its user would run it, and its models are seen as it calls them with images.
+
+It executes the user's code: only ever in a subprocess.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ...errors import SandboxError
+from ..proving.worker_protocol import RANDOM, Rehearsed, SeenModel
+from ..reading.recipe import Digests, LiveModel, Place, Recipe
+from .checkpoint import load_weights
+from .inspection import defined_at, scores
+from .live_labels import class_names
+from .module_calls import Call, ModuleCalls, Seen, is_users, tensors_in, value_at
+from .rehearsal import Rehearsal, RehearsalReport, Taken
+from .rehearsal.rehearse import rehearse
+from .stored_weights import stored_weights_read
+
+ATTEMPTS = 8
+_SECONDS = 75.0
+"""After so long a run has shown what it shows."""
+_ENOUGH_CALLS, _ENOUGH_SECONDS = 4, 8.0
+"""So many calls of a model whose outputs the script judges tell what it is, unless the script is quickly done anyway."""
+_LABELS = frozenset({"cross_entropy", "nll_loss", "argmax", "topk", "softmax", "log_softmax", "sort", "multi_margin_loss"})
+_SEVERAL_LABELS = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_logits", "sigmoid", "multilabel_margin_loss"})
+_EMBEDDING = frozenset({"cosine_similarity", "normalize", "cdist", "pairwise_distance", "triplet_margin_loss", "matmul", "mm"})
+
+
+def see_models(recipe: Recipe) -> Rehearsed:
+    """Run the script of the recipe and say which models it called with images, in the order of their first calls."""
+    started = time.monotonic()
+    weights: dict[int, Digests] = {}
+
+    def hear(seen: Seen, call: Call) -> None:
+        if call.evaluating not in seen.first or seen.ordinal not in weights:
+            weights[seen.ordinal] = digests(calls.own_weights(seen))
+        judged = any((_LABELS | _SEVERAL_LABELS) & set(names) for names in seen.reads.values())
+        often = call.evaluating and seen.sites[call.site, True] > _ENOUGH_CALLS
+        if judged and often and time.monotonic() - started > _ENOUGH_SECONDS:
+            raise Taken
+
+    calls = ModuleCalls(Path(recipe.root), hear)
+    began = time.time()
+    with stored_weights_read() as read:
+        ended = run_script(recipe, calls, seed=0)
+    found = [
+        _described(seen, Path(recipe.root), weights[seen.ordinal], own_data=ended.user_data) for seen in calls.seen.values()
+    ]
+    return Rehearsed(
+        models=tuple(found),
+        why=_why(ended),
+        where=ended.where,
+        standins=tuple(f"{item.edge}: {item.what}" for item in ended.standins),
+        weights_from=tuple(str(path) for path in read if is_users(path, began)),
+        seconds=round(time.monotonic() - started, 1),
+    )
+
+
+def take_model(recipe: Recipe) -> nn.Module:
+    """The model that `recipe.live` means, with the weights that it had at that call, in evaluation mode.
+
+    Raises SandboxError where the script no longer comes to that call, and, unless `live.random`, where the weights depend on
+    random numbers and so are nobody's; ArtifactError where `live.checkpoint` does not fit.
+    """
+    live = recipe.live
+    assert live is not None
+    taken: list[tuple[Seen, Call]] = []
+
+    def hear(seen: Seen, call: Call) -> None:
+        if seen.ordinal == live.ordinal and call.evaluating == live.evaluating:
+            taken[:] = [(seen, call)]
+            raise Taken
+
+    calls = ModuleCalls(Path(recipe.root), hear)
+    ended = run_script(recipe, calls, seed=1)
+    if not taken:
+        why = _why(ended) or "it ended without calling the model"
+        raise SandboxError(f"{recipe.script} does not come to its model's call again: {why}")
+    seen, call = taken[0]
+    model = seen.module
+    if type(model).__name__ != live.class_name:
+        raise SandboxError(f"{recipe.script} calls a {type(model).__name__} where it called a {live.class_name} before")
+    if live.checkpoint is not None:
+        load_weights(model, live.checkpoint)
+    else:
+        _take_weights(calls.own_weights(seen), seen, live)
+    model = adapted(model, call, live)
+    return model.eval()
+
+
+def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int) -> RehearsalReport:
+    """Rehearse the script, with `calls` watching. Random numbers start from `seed`, whatever the script sets.
+
+    The caller may go on in another process than it was in: see `rehearse`.
+    """
+    request = Rehearsal(
+        root=str(Path(recipe.root).resolve()),
+        script=recipe.script,
+        made=str(Path.cwd() / f"rehearsal-{seed}"),
+        argv=recipe.argv,
+        directory=str((Path(recipe.root) / recipe.directory).resolve()),
+        seed=seed,
+    )
+
+    @contextmanager
+    def watch() -> Iterator[None]:
+        with _alarm(_SECONDS), _seeded(seed), calls:
+            yield
+
+    return rehearse(request, watch=watch, attempts=ATTEMPTS)
+
+
+def _why(ended: RehearsalReport) -> str | None:
+    return "; ".join(filter(None, (ended.why, ended.remedy))) or None
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise Taken
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Two runs with two seeds have no random weights in common, also where the script sets a seed of its own."""
+    plain = torch.manual_seed, np.random.seed, random.seed
+
+    def otherwise(set_seed: Callable[..., Any]) -> Callable[..., Any]:
+        def set_another(value: Any = None, *rest: Any, **named: Any) -> Any:
+            given = named.pop("seed", value)
+            return set_seed((int(given) + seed) % 2**32 if isinstance(given, int | np.integer) else given, *rest, **named)
+
+        return set_another
+
+    if seed:
+        torch.manual_seed, np.random.seed, random.seed = map(otherwise, plain)
+        torch.random.manual_seed = torch.manual_seed
+    plain[0](seed)
+    plain[1](seed)
+    plain[2](seed)
+    try:
+        yield
+    finally:
+        torch.manual_seed, np.random.seed, random.seed = plain
+        torch.random.manual_seed = plain[0]
+
+
+# -- weights
+
+
+def digests(weights: Mapping[str, torch.Tensor]) -> Digests:
+    """A digest of every parameter and buffer, by name."""
+    found = []
+    for name, value in weights.items():
+        data = value.detach().cpu().contiguous().reshape(-1)
+        data = data.dequantize() if data.is_quantized else data
+        found.append((name, hashlib.blake2b(data.view(torch.uint8).numpy().tobytes(), digest_size=8).hexdigest()))
+    return tuple(found)
+
+
+def _take_weights(own: Mapping[str, torch.Tensor], seen: Seen, live: LiveModel) -> None:
+    """Give the model its own weights, which must be those that it had in the other run too."""
+    found, other = dict(digests(own)), dict(live.weights)
+    fresh = [name for name, digest in found.items() if other.get(name) != digest]
+    if fresh and not live.random:
+        listed = f"{', '.join(fresh[:4])}{', ...' if len(fresh) > 4 else ''}"
+        raise SandboxError(
+            f"{len(fresh)} {RANDOM} ({listed}; {len(found)} in all), which no file of yours sets; "
+            "give the trained ones with --checkpoint FILE, or take random ones with --random-weights"
+        )
+    if own is seen.initial:
+        seen.module.load_state_dict(own)
+
+
+# -- the model as images -> scores
+
+
+class ScoresOf(nn.Module):  # type: ignore[misc]
+    """A model that is called otherwise than `model(images)`, or gives more than scores: called as its script does."""
+
+    def __init__(self, model: nn.Module, call: Call, output: Place | None) -> None:
+        super().__init__()
+        self.model = model
+        self._given = (call.args, call.kwargs)
+        self._slot, self._flat, self._output = call.slot, call.flat, output
+        rows = len(call.images)
+        args, kwargs = list(call.args), dict(call.kwargs)
+        if self._slot[0] == 0:
+            cut = next((i for i, value in enumerate(args) if i > int(self._slot[1]) and _of_batch(value, rows)), len(args))
+            args = args[:cut]
+        kept = {name: value for name, value in kwargs.items() if name == self._slot[1] or not _of_batch(value, rows)}
+        self._given = (_with(tuple(args), self._slot[1:], None) if self._slot[0] == 0 else tuple(args), kept)
+
+    def forward(self, images: torch.Tensor) -> Any:
+        """The scores, [rows, classes], for images [rows, channels, height, width]."""
+        given = _with(self._given, self._slot, images.flatten(1) if self._flat else images)
+        made = self.model(*given[0], **given[1])
+        return value_at(made, self._output) if self._output is not None else made
+
+
+def adapted(model: nn.Module, call: Call, live: LiveModel) -> nn.Module:
+    """The model itself where it is called with images alone and gives what is meant, else `ScoresOf` it."""
+    alone = call.slot == (0, 0) and len(call.args) == 1 and not call.kwargs and not call.flat
+    return model if alone and live.output is None else ScoresOf(model, call, live.output)
+
+
+def _of_batch(value: Any, rows: int) -> bool:
+    """Whether an argument belongs to the batch, as targets do."""
+    return any(item.dim() > 0 and len(item) == rows for _, item in tensors_in(value))
+
+
+def _with(value: Any, place: Place, item: Any) -> Any:
+    if not place:
+        return item
+    step, *rest = place
+    changed = _with(value[step], tuple(rest), item)
+    if isinstance(value, Mapping):
+        return {**value, step: changed}
+    assert isinstance(step, int)
+    return type(value)([*value[:step], changed, *value[step + 1 :]])
+
+
+# -- what is said of each
+
+
+def _described(seen: Seen, root: Path, weights: Digests, *, own_data: bool) -> SeenModel:
+    evaluating = True in seen.first
+    call = seen.first.get(True) or seen.first[False]
+    leaves = dict(tensors_in(call.output))
+    output = _judged(seen, call, leaves)
+    chosen = call.output if output is None else value_at(call.output, output)
+    try:
+        classes = scores(chosen).shape[1]
+    except TypeError:
+        classes = None
+    images = torch.nan_to_num(call.images.detach().float())
+    live = LiveModel(
+        class_name=type(seen.module).__name__,
+        ordinal=seen.ordinal,
+        evaluating=evaluating,
+        row=call.row,
+        slot=call.slot,
+        flat=call.flat,
+        output=output,
+        weights=weights,
+    )
+    reads = Counter(name for names in seen.reads.values() for name in names.elements())
+    return SeenModel(
+        live=live,
+        factory=defined_at(type(seen.module), root),
+        parameters=sum(parameter.numel() for parameter in seen.module.parameters()),
+        site=call.site,
+        calls=sum(count for (_, how), count in seen.sites.items() if how == evaluating),
+        dtype=str(call.images.dtype).removeprefix("torch."),
+        low=float(images.min()),
+        high=float(images.max()),
+        classes=classes,
+        output=_shapes(leaves),
+        task=_task(seen.reads.get(output or (), reads)),
+        trained=_is_trained(seen),
+        feeds=tuple(sorted(seen.feeds)),
+        labels=class_names(seen.module, call, classes, own_data=own_data) if classes is not None else None,
+        dataset=type(call.dataset).__name__ if call.dataset is not None else None,
+    )
+
+
+def _is_trained(seen: Seen) -> bool:
+    """Whether the script called it as one does to train it."""
+    call = seen.first.get(False)
+    return call is not None and call.training and call.grad
+
+
+def _judged(seen: Seen, call: Call, leaves: Mapping[Place, torch.Tensor]) -> Place | None:
+    """Where the scores lie in the output, for what gives more than them; None for the output as it is."""
+    if not leaves or list(leaves) == [()]:
+        return None
+    fitting = [place for place, value in leaves.items() if _gives_scores(value, len(call.images))]
+    read = [place for place in fitting if set(seen.reads.get(place, ())) & (_LABELS | _SEVERAL_LABELS)]
+    if len(read) > 1 and isinstance(call.output, tuple | list | dict):
+        return None  # several heads, each judged
+    named = [place for place in fitting if str(place[-1]).strip(".") == "logits"]
+    return next(iter([*read, *named, *fitting]), None)
+
+
+def _gives_scores(value: torch.Tensor, rows: int) -> bool:
+    try:
+        return len(scores(value)) == rows
+    except TypeError:
+        return False
+
+
+def _task(reads: Mapping[str, int]) -> str:
+    for names, task in ((_LABELS, "labels"), (_SEVERAL_LABELS, "multi-label"), (_EMBEDDING, "embedding")):
+        if names & set(reads):
+            return task
+    return "unknown"
+
+
+def _shapes(leaves: Mapping[Place, torch.Tensor]) -> str:
+    parts = [f"{'.'.join(str(step).strip('.') for step in place)}{list(value.shape)}" for place, value in leaves.items()]
+    return ", ".join(parts[:6])

@@ -1,0 +1,217 @@
+"""A model taken from a run of its script: the very object, with the weights that the user's files give it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from headrace.errors import SandboxError
+from headrace.migrate.proving.worker_protocol import RANDOM, SeenModel
+from headrace.migrate.reading.recipe import Recipe
+from headrace.migrate.worker import live_model
+from headrace.migrate.worker.live_model import see_models, take_model
+
+NET = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, classes=3):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
+        self.head = nn.Linear(4, classes)
+
+    def forward(self, images):
+        return self.head(self.body(images).mean((2, 3)))
+"""
+DATA = """
+from torch.utils.data import DataLoader, Dataset
+
+
+class Animals(Dataset):
+    classes = ["ant", "bee", "cat"]
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.full((3, 8, 8), float(index)), index % 3
+
+
+loader = DataLoader(Animals(), batch_size=4)
+"""
+EVALUATE = """
+model.eval()
+correct = 0
+with torch.no_grad():
+    for images, targets in loader:
+        correct += (model(images).argmax(1) == targets).sum().item()
+print("correct", correct)
+"""
+TRAIN = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model.train()
+for images, targets in loader:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(images), targets).backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(live_model, "ATTEMPTS", 1)
+    (tmp_path / "made").mkdir()
+    monkeypatch.chdir(tmp_path / "made")
+    path = list(sys.path)
+    yield
+    sys.path[:] = path
+
+
+def script(tmp_path: Path, *parts: str, seeds: bool = True) -> Recipe:
+    (tmp_path / "run.py").write_text("".join([NET, "torch.manual_seed(3)\n" if seeds else "", *parts]))
+    return Recipe(root=str(tmp_path), script="run.py")
+
+
+def saved(tmp_path: Path, classes: int = 3) -> dict[str, torch.Tensor]:
+    """A checkpoint, older than any run."""
+    space: dict[str, object] = {"__name__": "net"}
+    exec(NET, space)
+    state = {name: torch.rand(value.shape) for name, value in space["Net"](classes).state_dict().items() if value.dim()}  # type: ignore[operator]
+    torch.save({"net": state}, tmp_path / "net.pth")
+    os.utime(tmp_path / "net.pth", (1e9, 1e9))
+    return state
+
+
+def seen(recipe: Recipe) -> SeenModel:
+    found = see_models(recipe)
+    assert found.why is None, found
+    (model,) = found.models
+    return model
+
+
+LOADED = "model = Net()\nmodel.load_state_dict(torch.load('net.pth')['net'], strict=False)\n"
+
+
+def test_the_model_has_the_weights_of_the_users_file_tensor_by_tensor(tmp_path: Path) -> None:
+    recipe = script(tmp_path, DATA, LOADED, EVALUATE)
+    state = saved(tmp_path)
+    found = see_models(recipe)
+    assert found.weights_from == (str(tmp_path / "net.pth"),)
+    (model,) = found.models
+    assert (model.live.class_name, model.live.row, model.live.evaluating, model.live.output) == ("Net", (3, 8, 8), True, None)
+    assert (model.classes, model.task, model.calls, model.dataset, model.labels) == (
+        3, "labels", 2, "Animals", ("ant", "bee", "cat"),
+    )  # fmt: skip
+    assert model.factory == "run.py:6"
+    taken = take_model(replace(recipe, live=model.live))
+    assert not taken.training
+    for name, value in taken.state_dict().items():
+        assert name.endswith("num_batches_tracked") or torch.equal(value, state[name]), name
+
+
+def test_training_before_evaluation_does_not_change_what_is_taken(tmp_path: Path) -> None:
+    recipe = script(tmp_path, DATA, LOADED, TRAIN, EVALUATE)
+    state = saved(tmp_path)
+    model = seen(recipe)
+    assert model.trained
+    taken = take_model(replace(recipe, live=model.live))
+    assert torch.equal(taken.state_dict()["head.weight"], state["head.weight"])
+    assert torch.equal(taken.state_dict()["body.1.running_mean"], state["body.1.running_mean"])
+
+
+@pytest.mark.parametrize("loads", ["", "model.body.load_state_dict(torch.load('body.pth'))\n"])
+def test_random_weights_are_nobodys_whatever_seed_the_script_sets(tmp_path: Path, loads: str) -> None:
+    recipe = script(tmp_path, DATA, "model = Net()\n", loads, EVALUATE)
+    space: dict[str, object] = {"__name__": "net"}
+    exec(NET, space)
+    torch.save(space["Net"]().body.state_dict(), tmp_path / "body.pth")  # type: ignore[operator]
+    model = seen(recipe)
+    with pytest.raises(
+        SandboxError, match=rf"{2 if loads else 4} {RANDOM} .*head\.weight.*--checkpoint FILE.*--random-weights"
+    ):
+        take_model(replace(recipe, live=model.live))
+    assert take_model(replace(recipe, live=replace(model.live, random=True))) is not None
+
+
+def test_what_a_run_saved_itself_is_nobodys(tmp_path: Path) -> None:
+    keep = "torch.save({'net': model.state_dict()}, 'net.pth')\n" + LOADED
+    recipe = script(tmp_path, DATA, "model = Net()\n", keep, EVALUATE)
+    assert see_models(recipe).weights_from == ()
+    with pytest.raises(SandboxError, match=RANDOM):
+        take_model(replace(recipe, live=seen(recipe).live))
+
+
+def test_a_checkpoint_given_by_the_user_is_loaded_whatever_the_script_does(tmp_path: Path) -> None:
+    recipe = script(tmp_path, DATA, "model = nn.DataParallel(Net())\n", EVALUATE)
+    state = saved(tmp_path)
+    torch.save({"model": {f"module.{name}": value for name, value in state.items()}}, tmp_path / "given.pth")
+    complete = {**seen(recipe).live.__dict__}
+    assert complete["class_name"] == "Net"
+    with pytest.raises(Exception, match="num_batches_tracked"):
+        take_model(replace(recipe, live=replace(seen(recipe).live, checkpoint=str(tmp_path / "given.pth"))))
+    state["body.1.num_batches_tracked"] = torch.tensor(7)
+    torch.save({"model": {f"module.{name}": value for name, value in state.items()}}, tmp_path / "given.pth")
+    taken = take_model(replace(recipe, live=replace(seen(recipe).live, checkpoint=str(tmp_path / "given.pth"))))
+    assert all(torch.equal(value, state[name]) for name, value in taken.state_dict().items())
+
+
+def test_a_model_called_by_keyword_that_gives_more_is_wrapped(tmp_path: Path) -> None:
+    odd = """
+class Odd(Net):
+    def forward(self, pixel_values, labels=None, return_dict=False):
+        scores = super().forward(pixel_values)
+        return {"loss": scores.sum(), "logits": scores, "hidden": pixel_values}
+
+model = Odd().eval()
+with torch.no_grad():
+    for images, targets in loader:
+        made = model(pixel_values=images, labels=targets, return_dict=True)
+        print(made["logits"].topk(1))
+"""
+    recipe = script(tmp_path, DATA, odd)
+    model = seen(recipe)
+    assert (model.live.slot, model.live.output, model.classes) == ((1, "pixel_values"), ("logits",), 3)
+    taken = take_model(replace(recipe, live=replace(model.live, random=True)))
+    images = torch.rand(5, 3, 8, 8)
+    assert taken(images).shape == (5, 3)
+    program = torch.export.export(taken, (images,), dynamic_shapes={"images": {0: torch.export.Dim("n")}}, strict=False)
+    assert torch.allclose(program.module()(images[:2]), taken(images[:2]))
+
+
+def test_several_models_are_told_apart_by_how_they_are_called(tmp_path: Path) -> None:
+    several = """
+teacher, model = Net().eval(), Net()
+for images, targets in loader:
+    with torch.no_grad():
+        wanted = teacher(images)
+    (model(images) - wanted).square().mean().backward()
+"""
+    found = see_models(script(tmp_path, DATA, several, EVALUATE))
+    assert [(model.live.ordinal, model.live.evaluating, model.task, model.trained) for model in found.models] == [
+        (0, True, "unknown", False), (1, True, "labels", True),
+    ]  # fmt: skip
+
+
+def test_a_script_that_stops_says_where_and_what_was_seen_before(tmp_path: Path) -> None:
+    found = see_models(script(tmp_path, DATA, "model = Net()\n", EVALUATE, "raise OSError('no disk')\n"))
+    assert found.why is not None
+    assert "no disk" in found.why
+    assert found.where == "run.py:38"
+    assert len(found.models) == 1
+
+
+def test_a_call_that_is_not_made_again_is_an_error(tmp_path: Path) -> None:
+    recipe = script(tmp_path, DATA, "model = Net()\n", EVALUATE)
+    live = seen(recipe).live
+    with pytest.raises(SandboxError, match="without calling the model"):
+        take_model(replace(recipe, live=replace(live, ordinal=4)))
+    with pytest.raises(SandboxError, match="calls a Net where it called a Other"):
+        take_model(replace(recipe, live=replace(live, class_name="Other")))

@@ -1,0 +1,163 @@
+"""What is seen of a script's models: which are called with images, how, and what their outputs are used for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from headrace.migrate.worker.module_calls import Call, ModuleCalls, Seen, tensors_in, value_at
+
+HERE = Path(__file__).parent
+IMAGES = torch.rand(4, 3, 8, 8)
+
+
+class Net(nn.Module):
+    def __init__(self, classes: int = 5) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(3, 4, 3)
+        self.head = nn.Linear(4, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(images).mean((2, 3)))
+
+
+class WithLoss(nn.Module):
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, images: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self.net(images), targets)
+
+
+def only(calls: ModuleCalls) -> Seen:
+    (seen,) = calls.seen.values()
+    return seen
+
+
+def test_nothing_is_seen_of_modules_without_weights_and_of_other_inputs() -> None:
+    with ModuleCalls(HERE) as calls:
+        nn.Upsample(scale_factor=2)(IMAGES)
+        nn.Linear(4, 2)(torch.rand(3, 4))
+        nn.Conv2d(64, 4, 3)(torch.rand(2, 64, 8, 8))
+    assert not calls.seen
+
+
+def test_only_the_outermost_call_counts_and_torch_is_as_before() -> None:
+    before = nn.Module.__call__
+    net = Net().eval()
+    with ModuleCalls(HERE) as calls, torch.no_grad():
+        for _ in range(3):
+            net(IMAGES).argmax(1)
+    assert nn.Module.__call__ is before
+    seen = only(calls)
+    assert seen.module is net
+    ((site, evaluating), count), *rest = seen.sites.items()
+    assert (site.partition(":")[0], evaluating, count, rest) == ("test_module_calls.py", True, 3, [])
+    assert set(seen.reads[()]) >= {"argmax"}
+    assert seen.initial is None
+
+
+def test_wrappers_are_looked_through() -> None:
+    net = Net()
+    with ModuleCalls(HERE) as calls:
+        nn.DataParallel(net)(IMAGES)
+    assert only(calls).module is net
+
+
+def test_what_may_be_trained_is_remembered_as_it_was() -> None:
+    net = Net()
+    wanted = net.head.weight.detach().clone()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    with ModuleCalls(HERE) as calls:
+        F.cross_entropy(net(IMAGES), torch.arange(4)).backward()
+        optimizer.step()
+    seen = only(calls)
+    assert seen.initial is not None
+    assert torch.equal(seen.initial["head.weight"], wanted)
+    assert not torch.equal(net.head.weight, wanted)
+    assert "cross_entropy" in seen.reads[()]
+
+
+@pytest.mark.parametrize("how", ["keyword", "dict", "batch"])
+def test_images_are_found_wherever_they_lie(how: str) -> None:
+    class Odd(Net):
+        def forward(self, pixel_values=None, batch=None):  # type: ignore[no-untyped-def,override]
+            images = pixel_values if pixel_values is not None else batch["image"] if how == "dict" else batch[0]
+            return {"logits": super().forward(images), "hidden": images}
+
+    given = {"keyword": {"pixel_values": IMAGES}, "dict": {"batch": {"image": IMAGES}}, "batch": {"batch": [IMAGES, 3]}}[how]
+    slot = {"keyword": (1, "pixel_values"), "dict": (1, "batch", "image"), "batch": (1, "batch", 0)}[how]
+    with ModuleCalls(HERE) as calls:
+        output = Odd()(**given)
+        output["logits"].softmax(1)
+    seen = only(calls)
+    call = seen.first[False]
+    assert call.slot == slot
+    assert value_at((call.args, call.kwargs), slot) is IMAGES
+    assert [path for path, _ in tensors_in(call.output)] == [("logits",), ("hidden",)]
+    assert set(seen.reads) == {("logits",)}
+
+
+def test_flattened_images_of_a_loader_are_images() -> None:
+    loader = DataLoader(TensorDataset(torch.rand(4, 1, 8, 8), torch.arange(4)), batch_size=2)
+    net = nn.Linear(64, 3)
+    with ModuleCalls(HERE) as calls:
+        for images, _ in loader:
+            net(images.view(-1, 64))
+    call = only(calls).first[False]
+    assert (call.flat, call.row) == (True, (1, 8, 8))
+    assert isinstance(call.dataset, TensorDataset)
+
+
+def test_forward_called_as_a_method_is_a_call() -> None:
+    net = Net().eval()
+    with ModuleCalls(HERE) as calls, torch.no_grad():
+        for _ in range(3):
+            torch.max(net.forward(IMAGES), 1)
+    seen = only(calls)
+    assert seen.module is net
+    assert sum(seen.sites.values()) == 3
+    assert "argmax" in seen.reads[()]
+    assert "forward" in vars(Net)
+    assert net.forward(IMAGES).shape == (4, 5)
+
+
+def test_a_module_that_gives_its_loss_is_not_the_model() -> None:
+    net = Net()
+    with ModuleCalls(HERE) as calls:
+        wrapped = WithLoss(net)
+        for _ in range(2):
+            wrapped(IMAGES, torch.arange(4))
+    assert only(calls).module is net
+
+
+def test_what_feeds_another_module_is_said() -> None:
+    body, head = nn.Sequential(nn.Conv2d(3, 4, 8), nn.Flatten()), nn.Linear(4, 2)
+    with ModuleCalls(HERE) as calls:
+        head(body(IMAGES)).argmax(1)
+    assert only(calls).feeds == {"Linear"}
+
+
+def test_a_listener_hears_of_a_call_before_it_is_made_and_may_end_the_run() -> None:
+    class Ended(BaseException):
+        pass
+
+    heard: list[tuple[Seen, Call]] = []
+
+    def hear(seen: Seen, call: Call) -> None:
+        heard.append((seen, call))
+        raise Ended
+
+    net = Net()
+    with pytest.raises(Ended), ModuleCalls(HERE, hear):
+        net(IMAGES)
+    ((seen, call),) = heard
+    assert seen.module is net
+    assert call.output is None
+    assert net(IMAGES).shape == (4, 5)
