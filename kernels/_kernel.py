@@ -1,9 +1,9 @@
-"""What a kernel's file declares, for whoever tests, compiles, measures or substitutes it."""
+"""What a kernel's file declares, for whoever tests, measures or substitutes it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -23,26 +23,8 @@ class Operator:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
-    """A specialization that launches ask Triton for, compiled without a GPU to see that it can be and what it takes.
-
-    `types` are the arguments' types as Triton writes them ("*bf16", "i64", "fp32") and `constants` the other parameters.
-    `aligned` names the arguments that are multiples of 16: pointers of whole tensors, and usual strides.
-    """
-
-    name: str
-    program: Any
-    types: Mapping[str, str]
-    constants: Mapping[str, Any]
-    aligned: frozenset[str] = frozenset()
-    warps: int = 4
-    stages: int = 3
-
-
-@dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """The operators of one file by name, without the "headrace::" of their registration, and the programs they launch."""
+    """The operators of one file by name, without the "headrace::" of their registration."""
 
     name: str
     operators: Mapping[str, Operator]
-    variants: tuple[Variant, ...] = field(default=())

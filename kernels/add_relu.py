@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._kernel import Kernel, Operator, Variant
+from ._kernel import Kernel, Operator
 from ._launch import check, jit, laid_out_as, launch, operator, size_of, tl, wide
 from ._levels import from_levels, limits, to_levels, to_levels_reference
 
@@ -105,13 +105,6 @@ def _example_levels(device: str) -> tuple[Tensor, Tensor, float, int, float, int
     return a, b, 0.02, 3, 0.013, -5, 0.017, -128, torch.int8
 
 
-def _variant(name: str, program: Any, given: str, out: str, count: str, levels: dict[str, int]) -> Variant:
-    numbers = ("a_scale", "a_zero_point", "b_scale", "b_zero_point", "scale", "zero_point") if levels else ()
-    types = {"a": f"*{given}", "b": f"*{given}", "out": f"*{out}", "count": count, **dict.fromkeys(numbers, "fp32")}
-    aligned = frozenset({"a", "b", "out", "count"})
-    return Variant(name=name, program=program, types=types, constants={**levels, "block": _BLOCK}, aligned=aligned)
-
-
 KERNEL = Kernel(
     name="add_relu",
     operators={
@@ -125,9 +118,4 @@ KERNEL = Kernel(
             bytes_moved=lambda a, b, *numbers: 2 * size_of(a) + a.numel(),
         ),
     },
-    variants=(
-        _variant("bf16", _sums, "bf16", "bf16", "i32", {}),
-        _variant("int8 to int8", _levels, "i8", "i8", "i32", {"least": -128, "most": 127}),
-        _variant("bf16 to int8, more than 2^31 elements", _levels, "bf16", "i8", "i64", {"least": -128, "most": 127}),
-    ),
 )

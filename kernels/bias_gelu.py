@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._kernel import Kernel, Operator, Variant
+from ._kernel import Kernel, Operator
 from ._launch import check, jit, launch, next_power_of_two, operator, size_of, tl, wide
 
 _TILE = 2048  # elements
@@ -80,16 +80,6 @@ def _example(device: str) -> tuple[Tensor, Tensor, str]:
     return torch.randn(2, 3, 9, generator=generator).to(device), torch.randn(9, generator=generator).to(device), "none"
 
 
-def _variant(dtype: str, features: int, *, tanh: bool) -> Variant:
-    return Variant(
-        name=f"{dtype}, {features} features, {'tanh' if tanh else 'erf'}",
-        program=_tile,
-        types={"x": f"*{dtype}", "bias": "*fp32", "out": f"*{dtype}", "rows": "i32", "features": "i32", "row_stride": "i32"},
-        constants={"feature_stride": 1, "tanh": tanh, **_sizes(features)},
-        aligned=frozenset({"x", "bias", "out", "features", "row_stride"}),
-    )
-
-
 KERNEL = Kernel(
     name="bias_gelu",
     operators={
@@ -100,5 +90,4 @@ KERNEL = Kernel(
             bytes_moved=lambda x, bias, approximate: 2 * size_of(x) + size_of(bias),
         )
     },
-    variants=(_variant("bf16", 1536, tanh=False), _variant("bf16", 3072, tanh=True)),
 )

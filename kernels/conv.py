@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._kernel import Kernel, Operator, Variant
+from ._kernel import Kernel, Operator
 from ._launch import INTERPRETED, check, jit, launch, operator, size_of, tl, wide
 from ._levels import from_levels, to_levels, to_levels_reference
 from ._tiles import check_tile, usual_tile
@@ -239,32 +239,6 @@ def _example_levels(device: str) -> tuple[Any, ...]:
     return x, weight, scale * 1e-4, 3, bias, residual, 0.01, -4, [2, 1], [1, 1], [1, 2], True, 0.02, -128
 
 
-def _variant(dtype: str, channels: int, outputs: int, taps: int, *, adds: bool) -> Variant:
-    levels = dtype == "i8"
-    height, width, depth, warps, stages = usual_tile(1 << 20, outputs, channels, 1 if levels else 2)
-    pointers = ("x", "weight", "scale", "weight_sums", "bias", "residual", "out")
-    sizes = ("rows", "height", "width", "out_height", "out_width", "outputs", "dilation_down", "dilation_across")
-    floats = ("residual_scale", "residual_zero_point", "out_scale", "out_zero_point")
-    flags = {"shifted": levels, "summed": levels, "shifts": True, "adds": adds, "relu": True, "levels": levels}
-    tile = {"tile_rows": height, "tile_outputs": width, "depth": depth, "in_float32": False}
-    ones = dict.fromkeys(("stride_down", "stride_across", "padding_down", "padding_across"), 1)
-    return Variant(
-        name=f"{dtype}, {channels} to {outputs} channels, {taps}x{taps}{', residual' if adds else ''}",
-        program=_tile,
-        types={
-            **{name: "*fp32" if name == "scale" or (levels and name == "bias") else f"*{dtype}" for name in pointers},
-            "weight_sums": "*i32",
-            **dict.fromkeys(sizes, "i32"),
-            **dict.fromkeys(floats, "fp32"),
-            "x_zero_point": "i32",
-        },
-        constants={**ones, **flags, **tile, "channels": channels, "taps_down": taps, "taps_across": taps},
-        aligned=frozenset({*pointers, "rows", "outputs"}),
-        warps=warps,
-        stages=stages,
-    )
-
-
 KERNEL = Kernel(
     name="conv",
     operators={
@@ -286,10 +260,4 @@ KERNEL = Kernel(
             ),
         ),
     },
-    variants=(
-        _variant("bf16", 64, 64, 3, adds=False),
-        _variant("bf16", 256, 1024, 1, adds=True),
-        _variant("i8", 64, 64, 3, adds=False),
-        _variant("i8", 256, 1024, 1, adds=True),
-    ),
 )

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._kernel import Kernel, Operator, Variant
+from ._kernel import Kernel, Operator
 from ._launch import check, jit, launch, next_power_of_two, operator, size_of, tl, wide
 
 _MOST_IN_REGISTERS = 16384
@@ -151,22 +151,6 @@ def _example(device: str) -> tuple[Tensor, Tensor, Tensor, Tensor, float]:
     return x, residual, weight, bias, 1e-6
 
 
-def _variant(dtype: str, features: int, *, adds: bool) -> Variant:
-    pointers = ("x", "residual", "weight", "bias", "normed", "total")
-    return Variant(
-        name=f"{dtype}, {features} features{', residual' if adds else ''}",
-        program=_row,
-        types={
-            **{name: f"*{'fp32' if name in ('weight', 'bias') else dtype}" for name in pointers},
-            **dict.fromkeys(("features", "x_row_stride", "residual_row_stride"), "i32"),
-            "eps": "fp32",
-        },
-        constants={"x_stride": 1, "residual_stride": 1, "adds": adds, "scales": True, "shifts": True, **_blocks(features)},
-        aligned=frozenset({*pointers, "features", "x_row_stride", "residual_row_stride"}),
-        warps=_warps(features),
-    )
-
-
 KERNEL = Kernel(
     name="layer_norm",
     operators={
@@ -183,5 +167,4 @@ KERNEL = Kernel(
             bytes_moved=lambda x, residual, weight, bias, eps: 4 * size_of(x) + size_of(weight, bias),
         ),
     },
-    variants=(_variant("bf16", 384, adds=False), _variant("bf16", 768, adds=True), _variant("fp32", 768, adds=True)),
 )

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._kernel import Kernel, Operator, Variant
+from ._kernel import Kernel, Operator
 from ._launch import check, jit, launch, operator, size_of, tl
 
 _TALL, _ACROSS = 8, 32
@@ -210,19 +210,6 @@ def _example(device: str) -> tuple[Any, ...]:
     return *(item.to(device) for item in tensors), [6], [5, 4], "bilinear", False, *numbers, torch.float32
 
 
-def _variant(interpolation: str) -> Variant:
-    integers = ("resize_height", "resize_width", "crop_height", "crop_width")
-    floats = ("red_shift", "green_shift", "blue_shift", "red_gain", "green_gain", "blue_gain")
-    types = {"pixels": "*u8", "out": "*bf16", **dict.fromkeys(("offsets", "heights", "widths"), "*i64")}
-    return Variant(
-        name=f"{interpolation}, short side, rounded, bf16",
-        program=_tile,
-        types={**types, **dict.fromkeys(("size", *integers), "i32"), **dict.fromkeys(floats, "fp32")},
-        constants={"sides": 1, "radius": _RADIUS[interpolation], "rounded": True, "tall": _TALL, "across": _ACROSS},
-        aligned=frozenset({"pixels", "offsets", "heights", "widths", "out", *integers}),
-    )
-
-
 KERNEL = Kernel(
     name="preprocess",
     operators={
@@ -235,5 +222,4 @@ KERNEL = Kernel(
             ),
         )
     },
-    variants=(_variant("bilinear"), _variant("bicubic")),
 )

@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._kernel import Kernel, Operator, Variant
+from ._kernel import Kernel, Operator
 from ._launch import check, jit, laid_out_as, launch, operator, size_of, tl, wide
 from ._levels import from_levels, limits, to_levels, to_levels_reference
 
@@ -120,18 +120,6 @@ def _example_levels(device: str) -> tuple[Tensor, Tensor, Tensor, int, torch.dty
     return quantize_reference(x, scale, zero_point, axis, dtype), scale, zero_point, axis, torch.float32
 
 
-def _variant(source: str, target: str, *, per_channel: bool) -> Variant:
-    pointers = {"x": f"*{source}", "scale": "*fp32", "zero_point": "*i32", "out": f"*{target}"}
-    sizes = {"channel_stride": 1, "least": -128, "most": 127, "block": _BLOCK}
-    return Variant(
-        name=f"{source} to {target}, {'channels last, a scale each' if per_channel else 'one scale'}",
-        program=_stretch,
-        types={**pointers, "count": "i32", "channels": "i32"},
-        constants={**sizes, "to": target == "i8", "per_channel": per_channel, "shifts": True, "narrow": True},
-        aligned=frozenset({*pointers, "count", "channels"}),
-    )
-
-
 KERNEL = Kernel(
     name="quantize",
     operators={
@@ -148,9 +136,4 @@ KERNEL = Kernel(
             bytes_moved=lambda x, scale, zero_point, axis, dtype: size_of(x, scale, zero_point) + x.numel() * dtype.itemsize,
         ),
     },
-    variants=(
-        _variant("bf16", "i8", per_channel=False),
-        _variant("bf16", "i8", per_channel=True),
-        _variant("i8", "bf16", per_channel=True),
-    ),
 )

@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ._kernel import Kernel, Operator, Variant
+from ._kernel import Kernel, Operator
 from ._launch import check, jit, launch, next_power_of_two, operator, size_of, tl, wide
 
 _MOST_IN_REGISTERS = 8192  # classes of a row; more are read again in every step, from the cache
@@ -110,17 +110,6 @@ def _example(device: str) -> tuple[Tensor, int]:
     return torch.randn(3, 11, generator=torch.Generator().manual_seed(0)).to(device), 5
 
 
-def _variant(dtype: str, classes: int, k: int) -> Variant:
-    return Variant(
-        name=f"{dtype}, {classes} classes, k = {k}",
-        program=_row,
-        types={"scores": f"*{dtype}", "probabilities": "*fp32", "best": "*i64", "classes": "i32", "row_stride": "i32"},
-        constants={"class_stride": 1, "k": k, **_blocks(classes)},
-        aligned=frozenset({"scores", "probabilities", "best"}),
-        warps=_warps(classes),
-    )
-
-
 KERNEL = Kernel(
     name="softmax_topk",
     operators={
@@ -131,5 +120,4 @@ KERNEL = Kernel(
             bytes_moved=lambda scores, k: size_of(scores) + scores.shape[0] * k * (4 + 8),
         )
     },
-    variants=(_variant("fp32", 1000, 5), _variant("bf16", 1000, 5), _variant("fp32", 21843, 5)),
 )

@@ -12,6 +12,7 @@ from headrace import kernels
 from headrace.errors import KernelError
 from headrace.kernels import _launch, _tiles
 from tests.benchmarks import compile_kernels as _compile
+from tests.benchmarks.kernel_variants import VARIANTS
 
 ROOT = Path(__file__).parents[2]
 needs_triton = pytest.mark.skipif(_launch.triton is None, reason="needs Triton: pip install triton")
@@ -23,9 +24,9 @@ def empty_cache(tmp_path, monkeypatch):
 
 
 @needs_triton
-@pytest.mark.parametrize("name", sorted(kernels.discover()))
+@pytest.mark.parametrize("name", sorted(VARIANTS))
 def test_kernels_compile_for_hopper_without_spills(name):
-    variant = kernels.discover()[name].variants[0]
+    variant = VARIANTS[name][0]
     compiled = _compile.compile_variant(name, variant, 90)
     assert compiled.architecture == "sm_90a"
     assert compiled.ptx_bytes > 1000
@@ -36,7 +37,7 @@ def test_kernels_compile_for_hopper_without_spills(name):
 @needs_triton
 @pytest.mark.parametrize(("capability", "architecture"), [(80, "sm_80"), (100, "sm_100a")])
 def test_a_kernel_compiles_for_the_other_generations(capability, architecture):
-    variant = kernels.discover()["add_relu"].variants[0]
+    variant = VARIANTS["add_relu"][0]
     assert _compile.compile_variant("add_relu", variant, capability).architecture == architecture
 
 
@@ -44,7 +45,7 @@ def test_a_kernel_compiles_for_the_other_generations(capability, architecture):
 @pytest.mark.parametrize("tile", _tiles.fitting_tiles(1 << 20, 512, 256, 2), ids=str)
 def test_tiles_of_a_convolution_compile_for_the_least_of_the_gpus(tile):
     """Within the registers and the shared memory of an A100; B200 takes more of the latter, and has it."""
-    variant = kernels.discover()["conv"].variants[0]
+    variant = VARIANTS["conv"][0]
     height, width, depth, warps, stages = tile
     constants = {**variant.constants, "channels": 256, "tile_rows": height, "tile_outputs": width, "depth": depth}
     compiled = _compile.compile_variant(
@@ -56,14 +57,14 @@ def test_tiles_of_a_convolution_compile_for_the_least_of_the_gpus(tile):
 
 @needs_triton
 def test_a_variant_that_its_program_does_not_take_is_named():
-    variant = kernels.discover()["add_relu"].variants[0]
+    variant = VARIANTS["add_relu"][0]
     with pytest.raises(KernelError, match=r"the variant 'bf16' of add_relu and its program differ in block, other"):
         _compile.compile_variant("add_relu", dataclasses.replace(variant, constants={"other": 1}), 90)
 
 
 @needs_triton
 def test_what_cannot_be_compiled_says_for_what():
-    variant = kernels.discover()["add_relu"].variants[0]
+    variant = VARIANTS["add_relu"][0]
     odd = dataclasses.replace(variant, constants={"block": 1000})  # no power of two
     with pytest.raises(KernelError, match=r"add_relu \(bf16\) cannot be compiled for sm_90"):
         _compile.compile_variant("add_relu", odd, 90)
@@ -86,13 +87,17 @@ def test_the_command_writes_both_files(tmp_path):
     assert f"| {content['programs'][0]['variant']} | sm_80 |" in (tmp_path / "kernels.md").read_text()
 
 
+def test_each_kernel_has_variants():
+    assert set(VARIANTS) == set(kernels.discover())
+
+
 def test_the_record_in_docs_is_of_the_kernels_that_there_are():
     content = json.loads((ROOT / "docs/kernels.json").read_text())
     recorded = {(item["kernel"], item["variant"], item["architecture"]) for item in content["programs"]}
     wanted = {
         (name, variant.name, architecture)
-        for name, kernel in kernels.discover().items()
-        for variant in kernel.variants
+        for name, variants in VARIANTS.items()
+        for variant in variants
         for architecture in ("sm_80", "sm_90a", "sm_100a")
     }
     assert recorded == wanted

@@ -1,0 +1,163 @@
+"""The specializations that launches of each kernel ask Triton for: what `compile_kernels` compiles without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.kernels import add_relu, bias_gelu, conv, layer_norm, preprocess, quantize, softmax_topk
+from headrace.kernels._tiles import usual_tile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A specialization that launches ask Triton for, compiled without a GPU to see that it can be and what it takes.
+
+    `types` are the arguments' types as Triton writes them ("*bf16", "i64", "fp32") and `constants` the other parameters.
+    `aligned` names the arguments that are multiples of 16: pointers of whole tensors, and usual strides.
+    """
+
+    name: str
+    program: Any
+    types: Mapping[str, str]
+    constants: Mapping[str, Any]
+    aligned: frozenset[str] = frozenset()
+    warps: int = 4
+    stages: int = 3
+
+
+def _add_relu(name: str, program: Any, given: str, out: str, count: str, levels: dict[str, int]) -> Variant:
+    numbers = ("a_scale", "a_zero_point", "b_scale", "b_zero_point", "scale", "zero_point") if levels else ()
+    types = {"a": f"*{given}", "b": f"*{given}", "out": f"*{out}", "count": count, **dict.fromkeys(numbers, "fp32")}
+    aligned = frozenset({"a", "b", "out", "count"})
+    return Variant(name=name, program=program, types=types, constants={**levels, "block": add_relu._BLOCK}, aligned=aligned)
+
+
+def _bias_gelu(dtype: str, features: int, *, tanh: bool) -> Variant:
+    return Variant(
+        name=f"{dtype}, {features} features, {'tanh' if tanh else 'erf'}",
+        program=bias_gelu._tile,
+        types={"x": f"*{dtype}", "bias": "*fp32", "out": f"*{dtype}", "rows": "i32", "features": "i32", "row_stride": "i32"},
+        constants={"feature_stride": 1, "tanh": tanh, **bias_gelu._sizes(features)},
+        aligned=frozenset({"x", "bias", "out", "features", "row_stride"}),
+    )
+
+
+def _conv(dtype: str, channels: int, outputs: int, taps: int, *, adds: bool) -> Variant:
+    levels = dtype == "i8"
+    height, width, depth, warps, stages = usual_tile(1 << 20, outputs, channels, 1 if levels else 2)
+    pointers = ("x", "weight", "scale", "weight_sums", "bias", "residual", "out")
+    sizes = ("rows", "height", "width", "out_height", "out_width", "outputs", "dilation_down", "dilation_across")
+    floats = ("residual_scale", "residual_zero_point", "out_scale", "out_zero_point")
+    flags = {"shifted": levels, "summed": levels, "shifts": True, "adds": adds, "relu": True, "levels": levels}
+    tile = {"tile_rows": height, "tile_outputs": width, "depth": depth, "in_float32": False}
+    ones = dict.fromkeys(("stride_down", "stride_across", "padding_down", "padding_across"), 1)
+    return Variant(
+        name=f"{dtype}, {channels} to {outputs} channels, {taps}x{taps}{', residual' if adds else ''}",
+        program=conv._tile,
+        types={
+            **{name: "*fp32" if name == "scale" or (levels and name == "bias") else f"*{dtype}" for name in pointers},
+            "weight_sums": "*i32",
+            **dict.fromkeys(sizes, "i32"),
+            **dict.fromkeys(floats, "fp32"),
+            "x_zero_point": "i32",
+        },
+        constants={**ones, **flags, **tile, "channels": channels, "taps_down": taps, "taps_across": taps},
+        aligned=frozenset({*pointers, "rows", "outputs"}),
+        warps=warps,
+        stages=stages,
+    )
+
+
+def _layer_norm(dtype: str, features: int, *, adds: bool) -> Variant:
+    pointers = ("x", "residual", "weight", "bias", "normed", "total")
+    return Variant(
+        name=f"{dtype}, {features} features{', residual' if adds else ''}",
+        program=layer_norm._row,
+        types={
+            **{name: f"*{'fp32' if name in ('weight', 'bias') else dtype}" for name in pointers},
+            **dict.fromkeys(("features", "x_row_stride", "residual_row_stride"), "i32"),
+            "eps": "fp32",
+        },
+        constants={
+            "x_stride": 1,
+            "residual_stride": 1,
+            "adds": adds,
+            "scales": True,
+            "shifts": True,
+            **layer_norm._blocks(features),
+        },
+        aligned=frozenset({*pointers, "features", "x_row_stride", "residual_row_stride"}),
+        warps=layer_norm._warps(features),
+    )
+
+
+def _preprocess(interpolation: str) -> Variant:
+    integers = ("resize_height", "resize_width", "crop_height", "crop_width")
+    floats = ("red_shift", "green_shift", "blue_shift", "red_gain", "green_gain", "blue_gain")
+    types = {"pixels": "*u8", "out": "*bf16", **dict.fromkeys(("offsets", "heights", "widths"), "*i64")}
+    return Variant(
+        name=f"{interpolation}, short side, rounded, bf16",
+        program=preprocess._tile,
+        types={**types, **dict.fromkeys(("size", *integers), "i32"), **dict.fromkeys(floats, "fp32")},
+        constants={
+            "sides": 1,
+            "radius": preprocess._RADIUS[interpolation],
+            "rounded": True,
+            "tall": preprocess._TALL,
+            "across": preprocess._ACROSS,
+        },
+        aligned=frozenset({"pixels", "offsets", "heights", "widths", "out", *integers}),
+    )
+
+
+def _quantize(source: str, target: str, *, per_channel: bool) -> Variant:
+    pointers = {"x": f"*{source}", "scale": "*fp32", "zero_point": "*i32", "out": f"*{target}"}
+    sizes = {"channel_stride": 1, "least": -128, "most": 127, "block": quantize._BLOCK}
+    return Variant(
+        name=f"{source} to {target}, {'channels last, a scale each' if per_channel else 'one scale'}",
+        program=quantize._stretch,
+        types={**pointers, "count": "i32", "channels": "i32"},
+        constants={**sizes, "to": target == "i8", "per_channel": per_channel, "shifts": True, "narrow": True},
+        aligned=frozenset({*pointers, "count", "channels"}),
+    )
+
+
+def _softmax_topk(dtype: str, classes: int, k: int) -> Variant:
+    return Variant(
+        name=f"{dtype}, {classes} classes, k = {k}",
+        program=softmax_topk._row,
+        types={"scores": f"*{dtype}", "probabilities": "*fp32", "best": "*i64", "classes": "i32", "row_stride": "i32"},
+        constants={"class_stride": 1, "k": k, **softmax_topk._blocks(classes)},
+        aligned=frozenset({"scores", "probabilities", "best"}),
+        warps=softmax_topk._warps(classes),
+    )
+
+
+VARIANTS: dict[str, tuple[Variant, ...]] = {
+    "add_relu": (
+        _add_relu("bf16", add_relu._sums, "bf16", "bf16", "i32", {}),
+        _add_relu("int8 to int8", add_relu._levels, "i8", "i8", "i32", {"least": -128, "most": 127}),
+        _add_relu("bf16 to int8, more than 2^31 elements", add_relu._levels, "bf16", "i8", "i64", {"least": -128, "most": 127}),
+    ),
+    "bias_gelu": (_bias_gelu("bf16", 1536, tanh=False), _bias_gelu("bf16", 3072, tanh=True)),
+    "conv": (
+        _conv("bf16", 64, 64, 3, adds=False),
+        _conv("bf16", 256, 1024, 1, adds=True),
+        _conv("i8", 64, 64, 3, adds=False),
+        _conv("i8", 256, 1024, 1, adds=True),
+    ),
+    "layer_norm": (
+        _layer_norm("bf16", 384, adds=False),
+        _layer_norm("bf16", 768, adds=True),
+        _layer_norm("fp32", 768, adds=True),
+    ),
+    "preprocess": (_preprocess("bilinear"), _preprocess("bicubic")),
+    "quantize": (
+        _quantize("bf16", "i8", per_channel=False),
+        _quantize("bf16", "i8", per_channel=True),
+        _quantize("i8", "bf16", per_channel=True),
+    ),
+    "softmax_topk": (_softmax_topk("fp32", 1000, 5), _softmax_topk("bf16", 1000, 5), _softmax_topk("fp32", 21843, 5)),
+}
