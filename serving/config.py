@@ -51,10 +51,8 @@ class Addresses(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class Security(OptionGroup):
-    """Who may call, and what lets clients reach beyond their own requests.
-
-    Without `allowed_hosts`, names other than localhost are rejected on a loopback address without tokens only.
-    """
+    """Who may call, and what lets clients reach beyond their own requests. Without `allowed_hosts`, names other than localhost
+    are rejected on a loopback address without tokens only."""
 
     title = "Security"
 
@@ -184,10 +182,8 @@ class Decoding(OptionGroup):
 
     @property
     def decoders(self) -> int:
-        """Threads that decode images: one per core, as decoding and the session alternate on small machines.
-
-        Where a GPU decodes they only wait for it: as many as two of its batches, one under way and one that gathers.
-        """
+        """Threads that decode images: one per core, as decoding and the session alternate on small machines. Where a GPU
+        decodes they only wait for it: as many as two of its batches, one under way and one that gathers."""
         if self.decode_threads:
             return self.decode_threads
         if self.decoding == "gpu":

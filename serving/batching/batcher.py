@@ -178,10 +178,8 @@ class Batcher:
 
     @contextmanager
     def slot(self, ticket: Ticket) -> Iterator[Rows | None]:
-        """The ticket's place among the rows that come, to be written within the block of code; None when there is none.
-
-        It stays the ticket's until that block is left, also when the request is given up meanwhile.
-        """
+        """The ticket's place among the rows that come, to be written within the block of code; None when there is none. It
+        stays the ticket's until that block is left, also when the request is given up meanwhile."""
         with self._changed:
             if ticket.state == "coming" and ticket.place is None:
                 ticket.place = self._staging.take(ticket.rows)

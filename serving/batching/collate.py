@@ -23,10 +23,8 @@ class Collator:
         self._buffers: Arrays = []
 
     def collate(self, items: Sequence[_Item], bucket: int) -> Arrays:
-        """The inputs of all items one after another, padded to `bucket` by repeating the last row.
-
-        What is returned is only good until the next call. An item that fills the bucket by itself is passed on without a copy.
-        """
+        """The inputs of all items one after another, padded to `bucket` by repeating the last row. What is returned is only
+        good until the next call. An item that fills the bucket by itself is passed on without a copy."""
         if len(items) == 1 and items[0].rows == bucket:
             return [np.ascontiguousarray(array) for array in items[0].inputs]
         firsts = items[0].inputs

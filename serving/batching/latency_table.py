@@ -93,10 +93,8 @@ class LatencyTable:
         self.factor += _SMOOTHING * (seen - self.factor)
 
     def settle(self, *, in_time: bool) -> None:
-        """Learn whether an admitted request was answered before its deadline.
-
-        In balance when the wanted share is late: quantile tracking by stochastic approximation (Robbins and Monro, 1951).
-        """
+        """Learn whether an admitted request was answered before its deadline. In balance when the wanted share is late:
+        quantile tracking by stochastic approximation (Robbins and Monro, 1951)."""
         step = -_STEP * _LATE / (1 - _LATE) if in_time else _STEP
         self.caution = min(_MOST_CAUTION, max(1.0, self.caution + step))
 

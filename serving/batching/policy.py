@@ -53,10 +53,8 @@ Decision = Dispatch | Wait | Reject
 
 @dataclass(frozen=True)
 class Rejection:
-    """A request that is not taken, because the queue is `full` or, if it is not, because the answer would be late.
-
-    `seconds` is how long the answer would take.
-    """
+    """A request that is not taken, because the queue is `full` or, if it is not, because the answer would be late. `seconds` is
+    how long the answer would take."""
 
     full: bool
     seconds: float
@@ -121,9 +119,7 @@ class BatchPolicy:
 
     def _batch_size(self, now: float, rows: int, queue: Sequence[Waiting], table: LatencyTable, instances: int) -> int:
         """The size to begin with: what drains the queue soonest, or less if so long a batch would make later requests late.
-
-        Those that wait already must not be the ones who pay for it.
-        """
+        Those that wait already must not be the ones who pay for it."""
         size = table.first_batch(rows)
         allowed = min(waiting.deadline - waiting.queued for waiting in queue)
         if table.seconds(size) * (1 + 1 / instances) <= allowed:
@@ -174,11 +170,8 @@ class BatchPolicy:
         busy_until: Sequence[float],
         table: LatencyTable,
     ) -> Rejection | None:
-        """Whether to take a request that arrives now; None takes it.
-
-        `ahead` are the admitted requests that are served before it, `waiting` counts all that do not run yet, of which there
-        may be `limit`; `busy_until` has one entry per instance.
-        """
+        """Whether to take a request that arrives now; None takes it. `ahead` are the admitted requests that are served before
+        it, `waiting` counts all that do not run yet, of which there may be `limit`; `busy_until` has one entry per instance."""
         allowed = deadline - now
         finish = self.finish_estimate(now, sum(other.rows for other in ahead), rows, busy_until, table, allowed=allowed)
         if waiting >= limit:
@@ -200,9 +193,7 @@ class BatchPolicy:
         self, now: float, ahead: int, rows: int, busy_until: Sequence[float], table: LatencyTable, *, allowed: float = inf
     ) -> float:
         """When a request of `rows` that allows so many seconds would be answered if it arrives now behind `ahead` rows.
-
-        `busy_until` has one entry per instance.
-        """
+        `busy_until` has one entry per instance."""
         start = sorted(max(now, until) for until in busy_until)
         size = self._steady_size(rows, table, allowed, len(start))
         share = -(-ahead // len(start)) + rows
@@ -219,10 +210,8 @@ class BatchPolicy:
 
 
 def _missed(begin: float, waiting: Iterable[Waiting], table: LatencyTable, size: int) -> int:
-    """How many of these rows will be late if one instance begins then to run them in batches of `size`, the tightest first.
-
-    A batch does not wait for those that would be late in it.
-    """
+    """How many of these rows will be late if one instance begins then to run them in batches of `size`, the tightest first. A
+    batch does not wait for those that would be late in it."""
     ordered = sorted(waiting, key=lambda one: one.deadline)
     left = sum(one.rows for one in ordered)
     missed = room = 0

@@ -25,7 +25,7 @@ _CONTENTS = {
 
 def decode_infer(message: Any) -> InferenceRequest:
     """Read a ModelInferRequest. Raises InputError naming the field that is wrong."""
-    priority, timeout, _ = read_parameters(_parameters(message.parameters))
+    priority, timeout, _ = read_parameters(parameters_of(message.parameters))
     check_names("inputs", [item.name for item in message.inputs])
     check_names("outputs", [item.name for item in message.outputs])
     if not message.inputs:
@@ -36,7 +36,7 @@ def decode_infer(message: Any) -> InferenceRequest:
         raise InputError(f"raw_input_contents has {len(raw)} entries for {len(sent)} inputs; give one for each, or none")
     return InferenceRequest(
         inputs=[_decode_input(item, raw[number] if raw else None) for number, item in enumerate(sent)],
-        outputs=[read_output(item.name, _parameters(item.parameters)) for item in message.outputs] or None,
+        outputs=[read_output(item.name, parameters_of(item.parameters)) for item in message.outputs] or None,
         id=message.id,
         priority=priority,
         timeout=timeout,
@@ -58,11 +58,6 @@ def encode_infer(response: InferenceResponse) -> Any:
         output.parameters["shared_memory_byte_size"].int64_param = tensor.place.byte_size
         message.raw_output_contents.append(b"")  # raw contents count by position
     return message
-
-
-def control_parameters(message: Any) -> dict[str, Any]:
-    """The parameters of a load or unload request, by name."""
-    return _parameters(message.parameters)
 
 
 def fill(message: Any, values: Mapping[str, Any]) -> Any:
@@ -125,12 +120,13 @@ def _array(name: str, datatype: str, shape: list[int], values: Iterable[Any]) ->
 
 def _shared_input(item: Any) -> SharedInput:
     datatype, shape = read_tensor(item.name, item.datatype, list(item.shape))
-    place = read_place(f"input '{item.name}'", _parameters(item.parameters))
+    place = read_place(f"input '{item.name}'", parameters_of(item.parameters))
     assert place is not None
     if item.HasField("contents"):
         raise InputError(f"input '{item.name}': give either its data or 'shared_memory_region', not both")
     return SharedInput(item.name, datatype, shape, place)
 
 
-def _parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def parameters_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a request, by name."""
     return {name: getattr(value, value.WhichOneof("parameter_choice") or "int64_param") for name, value in parameters.items()}

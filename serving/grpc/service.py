@@ -10,11 +10,11 @@ from ...runtime.artifact.triton_messages import service as pb
 from ..plane.data_plane import DataPlane
 from ..protocol.config_json import config_message
 from .codec import (
-    control_parameters,
     decode_infer,
     encode_infer,
     fill,
     log_settings_message,
+    parameters_of,
     read_settings,
     trace_settings_message,
 )
@@ -56,11 +56,11 @@ class Service:
         return fill(pb.RepositoryIndexResponse(), {"models": self._plane.repository.index(ready_only=request.ready)})
 
     async def RepositoryModelLoad(self, request: Any) -> Any:
-        await self._plane.load_model(request.model_name, control_parameters(request))
+        await self._plane.load_model(request.model_name, parameters_of(request.parameters))
         return pb.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(self, request: Any) -> Any:
-        await self._plane.unload_model(request.model_name, control_parameters(request))
+        await self._plane.unload_model(request.model_name, parameters_of(request.parameters))
         return pb.RepositoryModelUnloadResponse()
 
     async def ModelInfer(self, request: Any) -> Any:

@@ -13,11 +13,8 @@ Answer = TypeVar("Answer")
 async def in_completion_order(
     requests: AsyncIterator[Request], answer: Callable[[Request], Awaitable[Answer]], *, window: int
 ) -> AsyncIterator[Answer]:
-    """The answers in the order in which they are done.
-
-    At most `window` requests run at a time, and no more are read meanwhile; ending early cancels them. An exception of `answer`
-    or of `requests` ends the whole.
-    """
+    """The answers in the order in which they are done. At most `window` requests run at a time, and no more are read meanwhile;
+    ending early cancels them. An exception of `answer` or of `requests` ends the whole."""
     done: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
     free = asyncio.Semaphore(window)
     running: set[asyncio.Future[Answer]] = set()

@@ -33,11 +33,8 @@ class Access:
         self._digests = [(digest, category) for category in CATEGORIES for digest in digests.get(category, ())]
 
     def check_path(self, path: str, authorization: Sequence[str]) -> None:
-        """Reject a request for an HTTP path unless one of its categories has the token.
-
-        `path` is percent-decoded, as the router sees it; `authorization` are all values of that header. Raises
-        UnauthorizedError or ForbiddenError.
-        """
+        """Reject a request for an HTTP path unless one of its categories has the token. `path` is percent-decoded, as the
+        router sees it; `authorization` are all values of that header. Raises UnauthorizedError or ForbiddenError."""
         self._check(find_route(path), authorization)
 
     def check_method(self, method: str, authorization: Sequence[str]) -> None:
@@ -62,10 +59,8 @@ class Access:
 
 
 def load_access(path: Path) -> Access:
-    """Read a token file: TOML (or JSON where the name ends in .json) with lists of tokens under infer, admin and metrics.
-
-    An entry is a token, or "sha256:" and its digest in hexadecimal. A category without tokens is closed. Raises HeadraceError.
-    """
+    """Read a token file: TOML (or JSON where the name ends in .json) with lists of tokens under infer, admin and metrics. An
+    entry is a token, or "sha256:" and its digest in hexadecimal. A category without tokens is closed. Raises HeadraceError."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

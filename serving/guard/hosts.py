@@ -23,10 +23,8 @@ class Hosts:
         self._known = functools.lru_cache(maxsize=64)(self._look_up)
 
     def check(self, given: Sequence[bytes]) -> None:
-        """Reject a request by all values of its Host header. Raises ForbiddenError.
-
-        One without the header, or with an empty one, comes from no browser.
-        """
+        """Reject a request by all values of its Host header. Raises ForbiddenError. One without the header, or with an empty
+        one, comes from no browser."""
         for value in given:
             if not self._known(value):
                 shown = _name(value)[:_MOST_SHOWN]
@@ -41,10 +39,8 @@ class Hosts:
 
 
 def known_hosts(host: str, names: Sequence[str], *, tokens: bool) -> Hosts | None:
-    """The guard of a server that listens on `host`; None where it needs none.
-
-    Where calls need a token a page has none; and a server that other machines reach is called by names that it cannot know.
-    """
+    """The guard of a server that listens on `host`; None where it needs none. Where calls need a token a page has none; and a
+    server that other machines reach is called by names that it cannot know."""
     return Hosts(names) if names or (is_loopback(host) and not tokens) else None
 
 

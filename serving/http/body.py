@@ -30,10 +30,8 @@ class BodyReader:
         self._budget = budget
 
     def read(self, request: Request) -> AbstractAsyncContextManager[bytes]:
-        """The body as it was sent; its bytes count as held until the block ends.
-
-        Raises TooLargeError before it reads beyond the limit, OverloadedError when too much is in memory, and ClientDisconnect.
-        """
+        """The body as it was sent; its bytes count as held until the block ends. Raises TooLargeError before it reads beyond
+        the limit, OverloadedError when too much is in memory, and ClientDisconnect."""
         return _Reading(request, self._limit, self._budget)
 
 
@@ -136,10 +134,8 @@ async def image_of_form(request: Request, body: bytes) -> bytes:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work`; when the client disconnects meanwhile, cancel it and raise ClientDisconnect. The body was read before.
-
-    The connection is only watched once `work` takes longer than a quick answer, which needs no watching.
-    """
+    """Await `work`; when the client disconnects meanwhile, cancel it and raise ClientDisconnect. The body was read before. The
+    connection is only watched once `work` takes longer than a quick answer, which needs no watching."""
     loop, waiting = asyncio.get_running_loop(), asyncio.current_task()
     assert waiting is not None, "a coroutine runs in a task"
     watch: asyncio.Future[Any] | None = None

@@ -19,9 +19,7 @@ _HARMLESS = ("GET", "HEAD", "OPTIONS")
 
 class Edge:
     """An ASGI application around another, which is only called for requests that `access` and `hosts` let through (None: all).
-
-    Nothing of a rejected request's body is read.
-    """
+    Nothing of a rejected request's body is read."""
 
     def __init__(self, app: ASGIApp, *, access: Access | None = None, hosts: Hosts | None = None, log: bool = False) -> None:
         self._app = app

@@ -170,11 +170,11 @@ class Handlers:
 
     async def page(self, request: Request) -> Response:
         """The console."""
-        return self._pages.answer(request, "index.html")
+        return await self._pages.answer(request, "index.html")
 
     async def page_file(self, request: Request, name: str) -> Response:
         """A file of the console's page."""
-        return self._pages.answer(request, name)
+        return await self._pages.answer(request, name)
 
     async def live_stats(self, _: Request) -> Response:
         """Counters, latency histograms and queues of all models, as the console draws them: rates are their changes."""

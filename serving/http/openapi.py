@@ -49,13 +49,12 @@ def document(handlers: type) -> Schema:
 
 
 def _operation(route: Route, path: str, about: str) -> Schema:
-    name = route.name or route.handler
     own = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in re.findall(r"{(\w+)}", path)]
     return {
         "tags": [route.tag],
-        "summary": name.replace("_", " ").capitalize(),
+        "summary": route.handler.replace("_", " ").capitalize(),
         "description": about,
-        "operationId": re.sub(r"\W", "_", f"{name}{path}_{route.methods.lower()}"),
+        "operationId": re.sub(r"\W", "_", f"{route.handler}{path}_{route.methods.lower()}"),
         "parameters": [*own, *route.query],
         **({} if route.body is None else {"requestBody": route.body}),
         "responses": {"200": route.answer or {"description": "the answer", "content": {"application/json": {}}}}

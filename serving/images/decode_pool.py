@@ -57,9 +57,7 @@ def decode_rows(
     preprocessor: Preprocessor, images: Sequence[bytes], row_shape: tuple[int, ...], out: np.ndarray | None = None
 ) -> np.ndarray:
     """The model's input, [len(images), *row_shape] in the preprocessor's dtype; in `out`, which has that form, when given.
-
-    Raises InputError saying which image is wrong and how.
-    """
+    Raises InputError saying which image is wrong and how."""
     rows: np.ndarray = np.empty((len(images), *row_shape), preprocessor.dtype) if out is None else out
     ready = preprocessor.together(images) if isinstance(preprocessor, GpuPreprocessor) else [None] * len(images)
     for number, (image, row, done) in enumerate(zip(images, rows, ready, strict=True)):

@@ -31,10 +31,8 @@ _REDUCING_GAP = 2
 def make_preprocessor(
     steps: Sequence[Mapping[str, Any]], *, decoding: str = "fast", max_pixels: int = MAX_PIXELS, pixels: bool = False
 ) -> Preprocessor:
-    """What executes the steps: "exact" as Pillow does, "fast", or "scaled" (see `FastPreprocessor`).
-
-    Exact also where simplejpeg or cykooz_resizer is not installed, or where simplejpeg and Pillow decode differently.
-    """
+    """What executes the steps: "exact" as Pillow does, "fast", or "scaled" (see `FastPreprocessor`). Exact also where
+    simplejpeg or cykooz_resizer is not installed, or where simplejpeg and Pillow decode differently."""
     if decoding not in DECODINGS:
         raise ValueError(f"decoding must be one of {', '.join(DECODINGS)}, got {decoding!r}")
     if decoding == "exact" or not _usable():

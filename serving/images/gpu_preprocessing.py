@@ -61,10 +61,8 @@ def check_gpu_decoding(ordinal: int | None = None) -> None:
 
 
 class GpuPreprocessor(Preprocessor):
-    """Called with an image it does what `--decoding fast` does; `together` is the GPU's part, for what the GPU can do.
-
-    `images` has the same steps, and gives pixels where this does.
-    """
+    """Called with an image it does what `--decoding fast` does; `together` is the GPU's part, for what the GPU can do. `images`
+    has the same steps, and gives pixels where this does."""
 
     def __init__(
         self,

@@ -81,9 +81,8 @@ class Resampler:
 
 
 def rows_first(before: tuple[int, ...], after: tuple[int, int]) -> bool:
-    """Whether Pillow resizes rows before columns from one (height, width) to another: since 13.0 (pull request 9549), where
-    the height loses more than twice the pixels that the width loses.
-    """
+    """Whether Pillow resizes rows before columns from one (height, width) to another: since 13.0 (pull request 9549), where the
+    height loses more than twice the pixels that the width loses."""
     lost = before[0] - after[0]
     return _PILLOW >= 13 and lost > 0 and lost > 2 * (before[1] - after[1])
 

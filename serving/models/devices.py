@@ -14,11 +14,8 @@ Open = Callable[..., Instance]
 
 
 def each_device(opener: Open, plan: Plan, wanted: Sequence[int] | None) -> list[Callable[[], Instance]]:
-    """What opens an instance, once for each device: `opener` with the keyword `ordinal`, which is None for a CPU.
-
-    A plan for GPUs runs on the `wanted` of those that the process sees; None is all. Raises BackendError for one that it does
-    not see.
-    """
+    """What opens an instance, once for each device: `opener` with the keyword `ordinal`, which is None for a CPU. A plan for
+    GPUs runs on the `wanted` of those that the process sees; None is all. Raises BackendError for one that it does not see."""
     return [partial(opener, ordinal=ordinal) for ordinal in ordinals(plan.device, wanted, visible_gpus)]
 
 

@@ -52,10 +52,8 @@ M = TypeVar("M", bound=_Leasable)
 
 @contextlib.contextmanager
 def leased(look_up: Callable[[], M]) -> Iterator[M]:
-    """What `look_up` finds, kept from being closed until the block ends, whatever is loaded or unloaded meanwhile.
-
-    Whoever retires a model must have put another in its place before, or nothing, so that looking it up again ends.
-    """
+    """What `look_up` finds, kept from being closed until the block ends, whatever is loaded or unloaded meanwhile. Whoever
+    retires a model must have put another in its place before, or nothing, so that looking it up again ends."""
     model = look_up()
     while not model.leases.acquire():  # it was exchanged between the two
         model = look_up()

@@ -13,10 +13,8 @@ from .repository_protocol import RepositoryProtocol
 
 
 def model_live_stats(model: Model) -> dict[str, Any]:
-    """What a model has counted since it was loaded, and its queue now, where it has one in this process.
-
-    Whoever asks twice sees what happened between: rates, batch sizes, and quantiles by `LATENCY_BOUNDS`.
-    """
+    """What a model has counted since it was loaded, and its queue now, where it has one in this process. Whoever asks twice
+    sees what happened between: rates, batch sizes, and quantiles by `LATENCY_BOUNDS`."""
     counted = model.statistics.snapshot()
     latencies, seconds = model.statistics.latency_histogram()
     stages = counted["inference_stats"]

@@ -86,8 +86,6 @@ def load_tensor_model(
             probabilities=artifact.probabilities,
             instances=len(instances),
             instances_per_device=len(instances) // devices,
-            input_names=tuple(spec.name for spec in artifact.signature.inputs),
-            output_names=tuple(spec.name for spec in artifact.signature.outputs),
         )
 
     instances, table = warm_up(

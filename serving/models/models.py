@@ -18,10 +18,8 @@ from .response_cache import ModelCache
 
 @dataclass(kw_only=True)
 class Model:
-    """One version of a model. `config` declares its tensors; `labels` name the entries of its first output.
-
-    Whoever sends it a request does so between `leases.acquire()` and `leases.release()`, as `ModelRepository.use` does.
-    """
+    """One version of a model. `config` declares its tensors; `labels` name the entries of its first output. Whoever sends it a
+    request does so between `leases.acquire()` and `leases.release()`, as `ModelRepository.use` does."""
 
     name: str
     version: str
@@ -79,9 +77,11 @@ class TensorModel(Model):
     instances_per_device: int = 1
     cache: ModelCache | None = None
     decoding: ModelStatistics = field(default_factory=ModelStatistics)
-    # Sessions take and give tensors in the signature's order, which an edited config need not follow.
-    input_names: tuple[str, ...] = ()
-    output_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Sessions take and give tensors in the signature's order, which an edited config need not follow.
+        self.input_names = tuple(spec.name for spec in self.signature.inputs)
+        self.output_names = tuple(spec.name for spec in self.signature.outputs)
 
     @property
     def image_input(self) -> ConfigTensor:
@@ -104,10 +104,8 @@ class DecodeModel(Model):
 
 @dataclass(kw_only=True)
 class ClassifyModel(Model):
-    """The ensemble decode -> target: encoded images in, the target's outputs out.
-
-    `outputs` maps the ensemble's output names to the target's.
-    """
+    """The ensemble decode -> target: encoded images in, the target's outputs out. `outputs` maps the ensemble's output names to
+    the target's."""
 
     target: TensorModel
     outputs: dict[str, str]

@@ -20,6 +20,7 @@ from .live_stats import model_live_stats
 from .model_group import ModelGroup
 from .models import Model
 from .notifications import Notifications
+from .repository_protocol import lacking
 from .response_cache import ResponseCache
 from .scan import scan
 from .snapshots import Entry, Members
@@ -71,10 +72,8 @@ class ModelRepository:
             group.expect(members[name], self._wanted_at_start(name, members[name]))
 
     def load(self, progress: Callable[[str], None] = lambda _: None) -> None:
-        """Load what is to serve from the start, one model after another; one that fails stays out with its reason.
-
-        In poll mode the folder is followed from then on. Raises ArtifactError when none of those to load can be served.
-        """
+        """Load what is to serve from the start, one model after another; one that fails stays out with its reason. In poll mode
+        the folder is followed from then on. Raises ArtifactError when none of those to load can be served."""
         self._progress = progress
         watch = FolderWatch(self._root)
         members = self._rescan()
@@ -119,29 +118,18 @@ class ModelRepository:
         return [model for versions in named.values() for model in versions.values()]
 
     def get(self, name: str, version: str = "", *, early: bool = False) -> Model:
-        """The model of that name, its newest version that serves unless one is named.
-
-        With `early` also one that can answer, though it is still being measured.
-
-        Raises NotFoundError, or OverloadedError while it is still loading.
-        """
+        """The model of that name, its newest version that serves unless one is named. With `early` also one that can answer,
+        though it is still being measured. Raises NotFoundError, or OverloadedError while it is still loading."""
         group = self._by_name.get(name)
         if group is None:
-            raise NotFoundError(f"unknown model '{name[:100]}'; POST /v2/repository/index lists what is served")
+            raise lacking(name, version, {}, ())
         snapshot = group.snapshot
         versions = snapshot.models.get(name, {})
         if model := versions.get(version) if version else next(iter(versions.values()), None):
             return model
         if early and (model := snapshot.early) is not None and name == model.name and version in ("", model.version):
             return model
-        own = [entry for entry in snapshot.entries if entry.name == name]
-        if any(entry.state == "LOADING" and (not version or entry.version in ("", version)) for entry in own):
-            raise OverloadedError(f"model '{name}' is still loading; try again soon", retry_after=5)
-        if versions:
-            word = "version" if len(versions) == 1 else "versions"
-            raise NotFoundError(f"model '{name}' has no version '{version[:20]}'; {word} {', '.join(versions)} is served")
-        reasons = "; ".join(entry.reason for entry in own if entry.reason)
-        raise NotFoundError(f"model '{name}' is not served: {reasons or 'its folder is gone'}")
+        raise lacking(name, version, versions, [vars(entry) for entry in snapshot.entries if entry.name == name])
 
     def use(self, name: str, version: str = "") -> contextlib.AbstractContextManager[Model]:
         """What `get` gives, early too, which is not closed before the block ends, whatever is loaded or unloaded meanwhile."""
@@ -154,11 +142,7 @@ class ModelRepository:
 
     def index(self, *, ready_only: bool = False) -> list[dict[str, str]]:
         """The repository extension's list."""
-        rows = [
-            {"name": entry.name, "version": entry.version, "state": entry.state, "reason": entry.reason}
-            for entry in self.entries
-        ]
-        return [row for row in rows if row["state"] == "READY"] if ready_only else rows
+        return [dict(vars(entry)) for entry in self.entries if not ready_only or entry.state == "READY"]
 
     async def statistics(self, models: Sequence[Model]) -> list[dict[str, Any]]:
         """What each of the models has counted, in the form of the statistics extension."""
@@ -186,10 +170,8 @@ class ModelRepository:
         return self._start(partial(self._load_model, name, config), name)
 
     def start_unload(self, name: str, *, dependents: bool = False) -> Future[None]:
-        """Begin to unload a model with its companions; of a companion only itself, or with `dependents` its target as well.
-
-        The future is done once no new request finds it; accepted ones are answered after that. Raises as `start_load` does.
-        """
+        """Begin to unload a model with its companions; of a companion only itself, or with `dependents` its target as well. The
+        future is done once no new request finds it; accepted ones are answered after that. Raises as `start_load` does."""
         return self._start(partial(self._unload_model, name, dependents), name)
 
     def _start(self, work: Callable[[], None], name: str) -> Future[None]:

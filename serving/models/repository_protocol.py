@@ -2,62 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from ...errors import NotFoundError, OverloadedError, RequestError
 from .models import Model
 from .notifications import Notifications
 
 
 class RepositoryProtocol(Protocol):
-    """Models by name: `ModelRepository`, or in a front end the engine's models as it last described them."""
+    """Models by name: `ModelRepository`, or in a front end the engine's models as it last described them.
+
+    `notifications` notify, in any thread, whenever something begins or ceases to serve, or `ready` or the index changes.
+    """
 
     @property
-    def notifications(self) -> Notifications:
-        """Notified, in any thread, whenever something begins or ceases to serve, or `ready` or the index changes."""
-        ...
-
+    def notifications(self) -> Notifications: ...
     @property
-    def ready(self) -> bool:
-        """Every model was tried, at least one serves, and the server is not shutting down."""
-        ...
+    def ready(self) -> bool: ...
+    def use(self, name: str, version: str = "") -> AbstractContextManager[Model]: ...
+    def ready_models(self) -> list[Model]: ...
+    def get(self, name: str, version: str = "", *, early: bool = False) -> Model: ...
+    def versions(self, name: str) -> list[str]: ...
+    def index(self, *, ready_only: bool = False) -> list[dict[str, str]]: ...
+    async def load_model(self, name: str, config: str | None = None) -> None: ...
+    async def unload_model(self, name: str, *, dependents: bool = False) -> None: ...
+    async def statistics(self, models: Sequence[Model]) -> list[dict[str, Any]]: ...
+    async def live_stats(self, models: Sequence[Model]) -> list[dict[str, Any]]: ...
 
-    def use(self, name: str, version: str = "") -> AbstractContextManager[Model]:
-        """The model that `get` gives, which is not closed before the block ends, whatever is loaded or unloaded meanwhile."""
-        ...
 
-    async def load_model(self, name: str, config: str | None = None) -> None:
-        """Load or renew a model. Raises UnsupportedError unless control is explicit, InputError when it cannot be loaded."""
-        ...
-
-    async def unload_model(self, name: str, *, dependents: bool = False) -> None:
-        """Have a model serve no longer; raises as `load_model` does."""
-        ...
-
-    def ready_models(self) -> list[Model]:
-        """The models that serve."""
-        ...
-
-    def get(self, name: str, version: str = "", *, early: bool = False) -> Model:
-        """The model of that name, with `early` also one that answers though it is not ready yet.
-
-        Raises NotFoundError, or OverloadedError while it cannot serve yet.
-        """
-        ...
-
-    def versions(self, name: str) -> list[str]:
-        """The versions of a model that serve."""
-        ...
-
-    def index(self, *, ready_only: bool = False) -> list[dict[str, str]]:
-        """The repository extension's list."""
-        ...
-
-    async def statistics(self, models: Sequence[Model]) -> list[dict[str, Any]]:
-        """What each of the models has counted, in the form of the statistics extension."""
-        ...
-
-    async def live_stats(self, models: Sequence[Model]) -> list[dict[str, Any]]:
-        """What each of the models does right now; see `model_live_stats`."""
-        ...
+def lacking(name: str, version: str, serving: Mapping[str, Model], rows: Sequence[Mapping[str, str]]) -> RequestError:
+    """Why a name (in that version) is not found, by its versions that serve and its rows of the index."""
+    if any(row["state"] == "LOADING" and (not version or row["version"] in ("", version)) for row in rows):
+        return OverloadedError(f"model '{name}' is still loading; try again soon", retry_after=5)
+    if serving:
+        word = "version" if len(serving) == 1 else "versions"
+        return NotFoundError(f"model '{name}' has no version '{version[:20]}'; {word} {', '.join(serving)} is served")
+    if not rows:
+        return NotFoundError(f"unknown model '{name[:100]}'; POST /v2/repository/index lists what is served")
+    reasons = "; ".join(row["reason"] for row in rows if row["reason"])
+    return NotFoundError(f"model '{name}' is not served: {reasons or 'its folder is gone'}")

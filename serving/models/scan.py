@@ -30,10 +30,8 @@ def model_folders(root: Path) -> list[str]:
 
 
 def scan(root: Path) -> Mapping[str, Members]:
-    """The groups of a models folder by the name of their tensor model, which need not be there itself.
-
-    A folder whose config cannot be read counts as a tensor model: loading it says what is wrong.
-    """
+    """The groups of a models folder by the name of their tensor model, which need not be there itself. A folder whose config
+    cannot be read counts as a tensor model: loading it says what is wrong."""
     tensors: list[str] = []
     companions: dict[str, list[str]] = {}
     for name in model_folders(root):

@@ -38,10 +38,8 @@ class Members:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """`models` has each name's versions that serve, newest first; `entries` are the rows of the index.
-
-    `early` answers requests for a tensor model that is still being measured, and is not ready.
-    """
+    """`models` has each name's versions that serve, newest first; `entries` are the rows of the index. `early` answers requests
+    for a tensor model that is still being measured, and is not ready."""
 
     models: Mapping[str, Mapping[str, Model]] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()

@@ -48,9 +48,7 @@ class VersionPolicy:
 
 def version_signature(folder: Path, version: int, config: ModelConfig) -> str:
     """Differs when a file of the version or the model's labels was written or exchanged, or its config says something else.
-
-    Contents are not read: loading compares them with their digests. Which versions serve is no matter of one version.
-    """
+    Contents are not read: loading compares them with their digests. Which versions serve is no matter of one version."""
     declared = {name: value for name, value in config.message.items() if name != "version_policy"}
     total = hashlib.blake2b(json.dumps(declared, sort_keys=True).encode(), digest_size=16)
     beside = [path for path in sorted(folder.glob("*")) if path.name != FILE and not path.name.isdecimal()]

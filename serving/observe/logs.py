@@ -90,9 +90,7 @@ _FORMATS: dict[str, type[logging.Formatter]] = {"text": _Text, "json": _Json}
 
 class LogSettings(logging.Filter):
     """Which records are written, and how: the logging extension's settings, which clients may change where that is allowed.
-
-    `log_file` is not among what they may change: it would let them write files of the machine.
-    """
+    `log_file` is not among what they may change: it would let them write files of the machine."""
 
     def __init__(self, handler: logging.Handler, form: str) -> None:
         super().__init__()
@@ -141,11 +139,8 @@ class LogSettings(logging.Filter):
 
 @contextmanager
 def log_output(form: str) -> Iterator[LogSettings]:
-    """Write this process's log to stderr until the block ends.
-
-    Pillow and the reader of forms remark on every file and form that is odd, which anybody may send as many of as they like;
-    what is wrong stands in the answer.
-    """
+    """Write this process's log to stderr until the block ends. Pillow and the reader of forms remark on every file and form
+    that is odd, which anybody may send as many of as they like; what is wrong stands in the answer."""
     handler = logging.StreamHandler(sys.stderr)
     settings = LogSettings(handler, form)
     root, own, forms = (logging.getLogger(name) for name in (None, "headrace", "python_multipart"))

@@ -27,10 +27,8 @@ _SERVER_ERRORS = {"UNKNOWN": 2, "DEADLINE_EXCEEDED": 4, "UNIMPLEMENTED": 12, "IN
 
 
 class Telemetry:
-    """A tracer of this process and the thread that exports its spans to `endpoint`, the collector's address.
-
-    Raises MissingExtraError when the `telemetry` extra is not installed.
-    """
+    """A tracer of this process and the thread that exports its spans to `endpoint`, the collector's address. Raises
+    MissingExtraError when the `telemetry` extra is not installed."""
 
     def __init__(self, endpoint: str) -> None:
         require("headrace serve --trace-otlp", "telemetry")

@@ -136,10 +136,8 @@ class DataPlane:
         return await server_live_stats(self.repository, self.config)
 
     async def load_model(self, name: str, parameters: Mapping[str, Any]) -> None:
-        """Load or renew a model; `parameters` may hold "config", JSON to use instead of its `config.pbtxt`.
-
-        Returns once it serves. Raises as `ModelRepository.start_load` and its future do.
-        """
+        """Load or renew a model; `parameters` may hold "config", JSON to use instead of its `config.pbtxt`. Returns once it
+        serves. Raises as `ModelRepository.start_load` and its future do."""
         if files := [key for key in parameters if key.startswith("file:")]:
             raise UnsupportedError(
                 f"parameter '{files[0][:100]}': this server takes no files over the network; put them into the models folder"

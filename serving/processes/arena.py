@@ -24,10 +24,8 @@ ALIGNMENT = 64
 
 
 def create_memory(size: int) -> int:
-    """A file descriptor of that many bytes of anonymous shared memory, which nobody can shrink under another's feet.
-
-    Pages cost nothing before they are first written.
-    """
+    """A file descriptor of that many bytes of anonymous shared memory, which nobody can shrink under another's feet. Pages cost
+    nothing before they are first written."""
     descriptor = os.memfd_create("headrace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, size)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
@@ -43,10 +41,8 @@ def map_memory(descriptor: int) -> mmap.mmap:
 
 
 class Arena:
-    """Hands out blocks of a memory of `size` bytes, the lowest that fits first, so that few pages are ever touched.
-
-    Not thread-safe: its owner has a lock already.
-    """
+    """Hands out blocks of a memory of `size` bytes, the lowest that fits first, so that few pages are ever touched. Not
+    thread-safe: its owner has a lock already."""
 
     def __init__(self, size: int) -> None:
         self.size = size

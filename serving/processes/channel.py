@@ -17,10 +17,8 @@ _READ_BYTES = 1 << 16
 
 
 class Channel:
-    """Messages over `connected`, on the running event loop, which calls `on_message` for each and `on_end` once at the end.
-
-    The end is that of the other process, a message that none of ours sends, or `close`.
-    """
+    """Messages over `connected`, on the running event loop, which calls `on_message` for each and `on_end` once at the end. The
+    end is that of the other process, a message that none of ours sends, or `close`."""
 
     def __init__(
         self, connected: socket.socket, on_message: Callable[[Message], None], on_end: Callable[[], None] = lambda: None

@@ -120,10 +120,8 @@ class Connection:
             yield ticket.layout.inputs(self._memory, ticket.offset, ticket.rows) if wanted else None
 
     def submit(self, ticket: RemoteTicket, inputs: Sequence[np.ndarray]) -> None:
-        """Put the inputs into the ticket's block, unless they lie there, and notify the engine.
-
-        Arrays of another shape than the signature's reject the ticket with an InputError.
-        """
+        """Put the inputs into the ticket's block, unless they lie there, and notify the engine. Arrays of another shape than
+        the signature's reject the ticket with an InputError."""
         with self._writing(ticket) as wanted:
             if not wanted:
                 return

@@ -54,10 +54,8 @@ class ControlLink:
             raise
 
     def listen(self, on_message: Handler, on_end: Callable[[], None] = lambda: None) -> None:
-        """Call `on_message` on the running event loop for what arrives from now on, and `on_end` once at the end.
-
-        The end is that of the other process, or a message that none of ours sends.
-        """
+        """Call `on_message` on the running event loop for what arrives from now on, and `on_end` once at the end. The end is
+        that of the other process, or a message that none of ours sends."""
         loop = asyncio.get_running_loop()
         self._socket.setblocking(False)
 

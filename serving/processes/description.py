@@ -78,8 +78,6 @@ def model_of(
         decoding=statistics.decoded(),
         instances=described.instances,
         cache=cache.of_model() if cache is not None and described.cached else None,
-        input_names=tuple(spec.name for spec in signature.inputs),
-        output_names=tuple(spec.name for spec in signature.outputs),
         **common,
     )
 

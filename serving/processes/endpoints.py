@@ -40,9 +40,7 @@ App = Callable[[Scope, Callable[[], Awaitable[Message]], Callable[[Message], Awa
 
 def listen(host: str, port: int, name: str, *, shared: bool = False) -> socket.socket:
     """A listening socket; with `shared`, one of several of our processes, among which the kernel divides the connections.
-
-    Raises HeadraceError naming the flag when the port is taken.
-    """
+    Raises HeadraceError naming the flag when the port is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         bound = socket.create_server((host, port), family=family, backlog=2048, reuse_port=shared)
@@ -66,10 +64,8 @@ def refuse_connections(listening: socket.socket) -> None:
 
 
 class Endpoints:
-    """The servers of one process, on sockets that are bound already; all on the running event loop.
-
-    Tokens and certificates are read when this is made. Raises HeadraceError when a file of theirs cannot be used.
-    """
+    """The servers of one process, on sockets that are bound already; all on the running event loop. Tokens and certificates are
+    read when this is made. Raises HeadraceError when a file of theirs cannot be used."""
 
     def __init__(self, config: ServeConfig, *, telemetry: Telemetry | None = None) -> None:
         self._config = config
@@ -82,10 +78,8 @@ class Endpoints:
         self._serving: list[asyncio.Task[None]] = []
 
     def add_http(self, app: App, bound: socket.socket, *, log: bool = False) -> None:
-        """Serve an ASGI application on a listening socket, which is closed at the end.
-
-        With `log`, every request has its line in the access log.
-        """
+        """Serve an ASGI application on a listening socket, which is closed at the end. With `log`, every request has its line
+        in the access log."""
         settings = options(self._config, self._tls)
         edge: App = Edge(app, access=self._access, hosts=self._hosts, log=log)
         if self._telemetry is not None:

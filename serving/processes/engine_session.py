@@ -24,10 +24,8 @@ log = logging.getLogger("headrace.serving")
 
 
 class NumberedModel(NamedTuple):
-    """A model under the number by which front ends call it; companions have no batcher and no layout, they are only counted.
-
-    It is in use, by its `leases`, for as long as it has a number.
-    """
+    """A model under the number by which front ends call it; companions have no batcher and no layout, they are only counted. It
+    is in use, by its `leases`, for as long as it has a number."""
 
     model: Model
     batcher: Batcher | None = None

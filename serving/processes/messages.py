@@ -71,10 +71,8 @@ class AskStatistics(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The outputs lie in the request's block, which the engine does not touch again.
-
-    They were computed from `began` to `ended`, in seconds, in a batch of so many rows.
-    """
+    """The outputs lie in the request's block, which the engine does not touch again. They were computed from `began` to
+    `ended`, in seconds, in a batch of so many rows."""
 
     ticket: int
     began: float
@@ -104,9 +102,8 @@ class Released(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The answer to `LoadModel` or `UnloadModel`: done (status 0), as every front end has seen, or failed, with an HTTP
-    status and a text for the client.
-    """
+    """The answer to `LoadModel` or `UnloadModel`: done (status 0), as every front end has seen, or failed, with an HTTP status
+    and a text for the client."""
 
     question: int
     status: int
@@ -180,10 +177,8 @@ Description = Annotated[TensorDescription | DecodeDescription | ClassifyDescript
 
 @dataclass(frozen=True, kw_only=True)
 class Catalog:
-    """Which models there are; to be answered with `Seen`, and with `Released` for each that is not in it any more.
-
-    `index` is the list of the repository extension. `loaded` says that every model of the start has been tried.
-    """
+    """Which models there are; to be answered with `Seen`, and with `Released` for each that is not in it any more. `index` is
+    the list of the repository extension. `loaded` says that every model of the start has been tried."""
 
     serial: int
     loaded: bool

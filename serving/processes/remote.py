@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from ...errors import NotFoundError, OverloadedError
+from ...errors import OverloadedError
 from ..batching.statistics import ModelStatistics
 from ..config import ServeConfig
 from ..models.live_stats import model_live_stats
 from ..models.models import Model, TensorModel
 from ..models.notifications import Notifications
+from ..models.repository_protocol import lacking
 from ..models.response_cache import ResponseCache
 from . import messages
 from .connection import Connection, engine_gone, error_of
@@ -42,10 +43,8 @@ class _Known:
 
 
 class RemoteRepository:
-    """The engine's models, as it last described them; while there is no engine, a repository that asks to come back soon.
-
-    All is called on the event loop.
-    """
+    """The engine's models, as it last described them; while there is no engine, a repository that asks to come back soon. All
+    is called on the event loop."""
 
     def __init__(self, config: ServeConfig, on_change: Callable[[], None] = lambda: None) -> None:
         self._config = config
@@ -85,28 +84,17 @@ class RemoteRepository:
         return [model for versions in self._models.values() for model in versions.values()]
 
     def get(self, name: str, version: str = "", *, early: bool = False) -> Model:
-        """The model of that name, its newest version that serves unless one is named; the engine tells of none early.
-
-        Raises NotFoundError, or OverloadedError while it is still loading or there is no engine.
-        """
+        """The model of that name, its newest version that serves unless one is named; the engine tells of none early. Raises
+        NotFoundError, or OverloadedError while it is still loading or there is no engine."""
         if self._connection is None:
             raise engine_gone()
         versions = self._models.get(name, {})
         model = versions.get(version) if version else next(iter(versions.values()), None)
         if model is not None:
             return model
-        own = [entry for entry in self._index if entry["name"] == name]
-        if not self._described or any(
-            entry["state"] == "LOADING" and (not version or entry["version"] in ("", version)) for entry in own
-        ):
+        if not self._described:
             raise OverloadedError(f"model '{name[:100]}' is still loading; try again soon", retry_after=5)
-        if versions:
-            word = "version" if len(versions) == 1 else "versions"
-            raise NotFoundError(f"model '{name}' has no version '{version[:20]}'; {word} {', '.join(versions)} is served")
-        if not own:
-            raise NotFoundError(f"unknown model '{name[:100]}'; POST /v2/repository/index lists what is served")
-        reasons = "; ".join(entry["reason"] for entry in own if entry["reason"])
-        raise NotFoundError(f"model '{name}' is not served: {reasons}")
+        raise lacking(name, version, versions, [entry for entry in self._index if entry["name"] == name])
 
     @contextlib.contextmanager
     def use(self, name: str, version: str = "") -> Iterator[Model]:

@@ -43,17 +43,14 @@ class RemoteQueue:
         return self._connection.slot(ticket)
 
     def submit(self, ticket: Ticket, inputs: list[np.ndarray]) -> None:
-        """See `RequestQueue.submit`."""
         assert isinstance(ticket, RemoteTicket)
         self._connection.submit(ticket, inputs)
 
     def expire(self, ticket: Ticket) -> None:
-        """See `RequestQueue.expire`."""
         assert isinstance(ticket, RemoteTicket)
         self._connection.expire(ticket)
 
     def reject(self, ticket: Ticket, error: HeadraceError) -> None:
-        """See `RequestQueue.reject`."""
         assert isinstance(ticket, RemoteTicket)
         self._connection.reject(ticket, error)
 
@@ -74,19 +71,15 @@ class RemoteStatistics(ModelStatistics):
         return _RemoteDecoding(self._connection, self._number)
 
     def composed(self, rows: int, total_ns: int) -> None:
-        """See `ModelStatistics.composed`."""
         self._count(Counted.COMPOSED, total_ns, rows)
 
     def cached(self, lookup_ns: int) -> None:
-        """See `ModelStatistics.cached`."""
         self._count(Counted.CACHED, lookup_ns)
 
     def missed(self, lookup_ns: int) -> None:
-        """See `ModelStatistics.missed`."""
         self._count(Counted.MISSED, lookup_ns)
 
     def failed(self, total_ns: int, reason: str) -> None:
-        """See `ModelStatistics.failed`."""
         self._count(Counted.FAILED, total_ns, FAILURES.index(reason))
 
     def _count(self, what: int, ns: int, rows: int = 0) -> None:
@@ -95,5 +88,4 @@ class RemoteStatistics(ModelStatistics):
 
 class _RemoteDecoding(RemoteStatistics):
     def composed(self, rows: int, total_ns: int) -> None:
-        """See `ModelStatistics.composed`."""
         self._count(Counted.DECODED, total_ns, rows)

@@ -50,10 +50,8 @@ class _Process:
 
 
 class Supervisor:
-    """Binds the ports, keeps one engine and the front ends running, and connects each front end with the engine.
-
-    Raises HeadraceError when a port is taken, or a file of tokens or certificates cannot be used.
-    """
+    """Binds the ports, keeps one engine and the front ends running, and connects each front end with the engine. Raises
+    HeadraceError when a port is taken, or a file of tokens or certificates cannot be used."""
 
     def __init__(self, config: ServeConfig) -> None:
         if config.security.token_file is not None:
@@ -71,10 +69,8 @@ class Supervisor:
         self._front_ends = [f"front end {number + 1}" for number in range(config.front_ends)]
 
     async def run(self) -> None:
-        """Serve until a signal.
-
-        Raises ArtifactError when no model can be served, and HeadraceError when a process ends before all serve.
-        """
+        """Serve until a signal. Raises ArtifactError when no model can be served, and HeadraceError when a process ends before
+        all serve."""
         loop = asyncio.get_running_loop()
         self._failed = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -22,10 +22,8 @@ _KINDS = {"BOOL": "b", "FP32": "fiu", "FP64": "fiu"}
 
 
 def decode_request(body: bytes, header_length: int | None, *, max_depth: int = 32) -> InferenceRequest:
-    """Read an infer request's decompressed body; `header_length` is the header's value, None when it was absent.
-
-    Raises InputError naming the field that is wrong and what was expected there.
-    """
+    """Read an infer request's decompressed body; `header_length` is the header's value, None when it was absent. Raises
+    InputError naming the field that is wrong and what was expected there."""
     if header_length == 0:
         return InferenceRequest(inputs=[], raw=body, binary_output=True)
     if header_length is not None and header_length > len(body):

@@ -27,10 +27,8 @@ class SharedPlace:
 
 @dataclass(slots=True)
 class Tensor:
-    """One named tensor: `data` is C-contiguous and has the shape; BYTES have numpy dtype object.
-
-    An answer's tensor with a `place` was written there, and is not sent.
-    """
+    """One named tensor: `data` is C-contiguous and has the shape; BYTES have numpy dtype object. An answer's tensor with a
+    `place` was written there, and is not sent."""
 
     name: str
     datatype: str
@@ -54,10 +52,8 @@ class SharedInput:
 
 @dataclass(slots=True)
 class RequestedOutput:
-    """An output a request asks for: as it is, or (classification > 0) its so many largest entries as BYTES.
-
-    `binary` is how HTTP sends it; None leaves that to the request's default. With a `place` it goes into shared memory.
-    """
+    """An output a request asks for: as it is, or (classification > 0) its so many largest entries as BYTES. `binary` is how
+    HTTP sends it; None leaves that to the request's default. With a `place` it goes into shared memory."""
 
     name: str
     classification: int = 0
@@ -67,10 +63,8 @@ class RequestedOutput:
 
 @dataclass(slots=True)
 class InferenceRequest:
-    """One inference request. `raw` stands for a body that is the one input's bytes and nothing else.
-
-    `priority` 0 and `timeout` None mean that none was given; `timeout` is in seconds.
-    """
+    """One inference request. `raw` stands for a body that is the one input's bytes and nothing else. `priority` 0 and `timeout`
+    None mean that none was given; `timeout` is in seconds."""
 
     inputs: list[Tensor]
     outputs: list[RequestedOutput] | None = None

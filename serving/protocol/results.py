@@ -43,10 +43,7 @@ def classification(name: str, array: np.ndarray, count: int, labels: Sequence[st
 
 
 def top_labels(row: np.ndarray, count: int, labels: Sequence[str], *, probabilities: bool) -> list[dict[str, Any]]:
-    """The most probable classes of one row of scores.
-
-    Log-probabilities need no case of their own: the softmax of log p is p.
-    """
+    """The most probable classes of one row of scores. Log-probabilities need no case of their own: softmax(log p) is p."""
     row = row.reshape(-1).astype(np.float64)
     scores = row if probabilities else softmax(row)
     return [

@@ -38,7 +38,7 @@ class Route:
     """One HTTP route; its `template` may hold one optional part in brackets.
 
     `handler` names the method of `http.handlers.Handlers` that answers; without one the metrics port does. A route without a
-    `tag` is not in the OpenAPI document, where `body`, `query` and `answer` stand; it is called `name` or as its handler.
+    `tag` is not in the OpenAPI document, where `body`, `query` and `answer` stand; it is called as its handler there.
     """
 
     methods: str
@@ -49,7 +49,6 @@ class Route:
     tag: str = ""
     body: Schema | None = None
     answer: Schema | None = None
-    name: str = ""
     query: tuple[Schema, ...] = ()
 
     @cached_property
@@ -123,7 +122,7 @@ ROUTES = (
     # The console is a page without data; what it draws is read as whoever looks at it.
     Route("GET HEAD", "/", "page", _OPEN, Cost.PROBE),
     Route("GET HEAD", "/console/{name}", "page_file", _OPEN, Cost.PROBE),
-    Route("GET", "/v1/figures", "live_stats", _READ | _METRICS, Cost.PROBE, "server", name="figures"),
+    Route("GET", "/v1/figures", "live_stats", _READ | _METRICS, Cost.PROBE, "server"),
     Route("GET HEAD", "/docs", "documentation", _READ),
     Route("GET HEAD", "/openapi.json", "openapi", _READ),
     Route("GET HEAD", "/metrics", "", _METRICS, Cost.PROBE),
