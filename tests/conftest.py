@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.warm_python import TORCH, WarmPython
+
 # Tests of tuning must tune, here and in the processes they start; the cache's own tests turn it on.
 os.environ["HEADRACE_CACHE"] = "off"
 
@@ -37,13 +39,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def warm_python() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """warm_python(["-m", "headrace", ...], cwd=folder) runs Python as a fork of a process that has torch imported."""
-    from tests.warm_python import WarmPython
-
-    warm = WarmPython()
-    yield warm.python
+def warm_torch() -> Iterator[WarmPython]:
+    warm = WarmPython(TORCH)
+    yield warm
     warm.close()
+
+
+@pytest.fixture(scope="session")
+def warm_python(warm_torch: WarmPython) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """warm_python(["-m", "headrace", ...], cwd=folder) runs Python as a fork of a process that has torch imported."""
+    return warm_torch.python
 
 
 @pytest.fixture(scope="session")

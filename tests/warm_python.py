@@ -1,44 +1,111 @@
-"""Programs of Python run in forks of one process that has torch imported: to import it takes longer than most of them run.
+"""Programs of Python run in forks of one process that has imported what they need: to import it takes longer than most run.
 
-`python(arguments, cwd=...)` is `subprocess.run([sys.executable, *arguments])` but for that. Where a test is about what is
-imported, about the interpreter's own options or about the process itself, it starts one of its own.
+`WarmPython(TORCH).python(arguments, cwd=...)` is `subprocess.run([sys.executable, *arguments])` but for that, and `popen` is
+`subprocess.Popen`. Where a test is about what is imported, about the interpreter's own options or about the process itself, it
+starts one of its own.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
+import io
 import json
+import logging
 import os
+import queue
 import runpy
+import selectors
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import types
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-# What exporting and compiling load; nothing here starts threads, which forks would not have.
-PRELOADED = ("torch", "torch.export", "torch._dynamo", "torch.onnx._internal.exporter._core", "onnx", "onnxscript")
-STREAMS = ("stdin", "stdout", "stderr")
+# What exporting and compiling load, and what a server does; nothing here starts threads, which forks would not have.
+TORCH = ("torch", "torch.export", "torch._dynamo", "torch.onnx._internal.exporter._core", "onnx", "onnxscript")
+SERVING = (
+    "onnxruntime",
+    "uvloop",
+    "headrace.serving.server",
+    "headrace.serving.processes.single",
+    "headrace.serving.processes.supervisor",
+    "headrace.serving.http.app",
+)
 
 
 class WarmPython:
-    """One process that forks; `python` runs one program at a time."""
+    """A process that has imported `preloaded` and forks for every program."""
 
-    def __init__(self) -> None:
-        asking, self._asks = os.pipe()
-        self._answers, answering = os.pipe()
-        command = [sys.executable, "-P", str(Path(__file__)), str(asking), str(answering)]
-        self._process = subprocess.Popen(command, pass_fds=(asking, answering), stdin=subprocess.DEVNULL)
-        os.close(asking)
-        os.close(answering)
-        self._answer: IO[str] = os.fdopen(self._answers)
+    def __init__(self, preloaded: Sequence[str]) -> None:
+        self._control, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-P", str(Path(__file__)), str(theirs.fileno()), *preloaded]
+            self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
+        self._starting = threading.Lock()
+        self._started: queue.SimpleQueue[WarmProcess] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def popen(
+        self,
+        arguments: Sequence[str | Path],
+        *,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: Any = None,
+        stdout: Any = None,
+        stderr: Any = None,
+        pass_fds: Sequence[int] = (),
+        start_new_session: bool = False,
+        execs: bool = False,
+    ) -> WarmProcess:
+        """As `subprocess.Popen([sys.executable, *arguments], ...)`; streams are files, numbers, PIPE, DEVNULL or STDOUT.
+
+        With `execs`, the Python that the program becomes by `os.execvp` goes on in the same process too.
+        """
+        command = [str(argument) for argument in arguments]
+        request = {
+            "arguments": command,
+            "cwd": str(cwd or os.getcwd()),
+            "environment": dict(os.environ if env is None else env),
+            "session": start_new_session,
+            "execs": execs,
+            "numbers": [0, 1, 2, *pass_fds],
+        }
+        with contextlib.ExitStack() as opened:
+            streams: list[int] = []
+            pipes: dict[int, IO[bytes] | None] = {1: None, 2: None}
+            for number, stream in enumerate((stdin, stdout, stderr)):
+                if stream == subprocess.PIPE:
+                    assert number, "nothing is written to its standard input"
+                    read, write = os.pipe()
+                    opened.callback(os.close, write)
+                    streams.append(write)
+                    pipes[number] = os.fdopen(read, "rb")
+                elif stream == subprocess.DEVNULL:
+                    streams.append(os.open(os.devnull, os.O_RDWR))
+                    opened.callback(os.close, streams[-1])
+                elif stream == subprocess.STDOUT:
+                    streams.append(streams[1])
+                else:
+                    streams.append(number if stream is None else stream if isinstance(stream, int) else stream.fileno())
+            data = json.dumps(request).encode()
+            with self._starting:
+                self._control.sendall(len(data).to_bytes(4))
+                self._control.sendall(data)
+                socket.send_fds(self._control, [b"."], [*streams, *pass_fds])
+                process = self._started.get(timeout=60)
+        process.args, process.stdout, process.stderr = command, *[pipes[stream] for stream in (1, 2)]
+        return process
 
     def python(
         self,
@@ -49,61 +116,152 @@ class WarmPython:
         stdin: str = "",
         timeout: float = 240,
     ) -> subprocess.CompletedProcess[str]:
-        command = [str(argument) for argument in arguments]
-        with tempfile.TemporaryDirectory() as folder:
-            files = {name: Path(folder, name) for name in STREAMS}
-            for file in files.values():
-                file.write_text(stdin if file.name == "stdin" else "")
-            request = {
-                "arguments": command,
-                "cwd": str(cwd),
-                "environment": dict(os.environ if env is None else env),
-                "streams": [str(files[name]) for name in STREAMS],
-            }
-            os.write(self._asks, f"{json.dumps(request)}\n".encode())
-            pid = int(self._answer.readline())
-            late = threading.Timer(timeout, os.killpg, (pid, signal.SIGKILL))
-            late.start()
-            status = int(self._answer.readline())
-            late.cancel()
-            return subprocess.CompletedProcess(command, status, files["stdout"].read_text(), files["stderr"].read_text())
+        """As `subprocess.run` with the output captured, but that a program which takes too long just ends by SIGKILL."""
+        with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            given.write(stdin)
+            given.seek(0)
+            process = self.popen(arguments, cwd=cwd, env=env, stdin=given, stdout=out, stderr=err, start_new_session=True)
+            try:
+                process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+            status = process.wait(30)
+            out.seek(0)
+            err.seek(0)
+            return subprocess.CompletedProcess(process.args, status, out.read(), err.read())
 
     def close(self) -> None:
-        os.close(self._asks)
-        self._answer.close()
+        """End it; what runs yet goes on."""
+        self._control.shutdown(socket.SHUT_WR)
         self._process.wait(30)
 
+    def _listen(self) -> None:
+        """Hear what began and what ended."""
+        running: dict[int, WarmProcess] = {}
+        with self._control.makefile() as lines:
+            for line in lines:
+                word, *numbers = line.split()
+                if word == "started":
+                    pid = int(numbers[0])
+                    running[pid] = WarmProcess(pid)
+                    self._started.put(running[pid])
+                else:
+                    running.pop(int(numbers[0])).end(int(numbers[1]))
 
-def serve(asking: int, answering: int) -> None:
-    for name in PRELOADED:
+
+class WarmProcess:
+    """What `subprocess.Popen` is, of a process that another one has forked."""
+
+    args: list[str]
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._ended = threading.Event()
+
+    def end(self, status: int) -> None:
+        self.returncode = status
+        self._ended.set()
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self._ended.wait(timeout):
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
+    """Fork for each request, and tell what began and what ended; until the other end is closed."""
+    for name in preloaded:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    if "torch" in preloaded:
+        _export_once()
     gc.freeze()  # else the first collection in each fork would copy every page
-    with os.fdopen(asking) as requests, os.fdopen(answering, "w") as answers:
-        for line in requests:
-            child = os.fork()
-            if child == 0:
-                os.setsid()
-                _become(json.loads(line), (asking, answering))
-            answers.write(f"{child}\n")
-            answers.flush()
-            answers.write(f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\n")
-            answers.flush()
+    woken, waking = os.pipe()
+    for number in (woken, waking):
+        os.set_blocking(number, False)
+    signal.set_wakeup_fd(waking)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    with selectors.DefaultSelector() as selector:
+        for source in (control, woken):
+            selector.register(source, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is woken:
+                    os.read(woken, 4096)
+                    continue
+                size = control.recv(4, socket.MSG_WAITALL)
+                if not size:
+                    return
+                request = json.loads(control.recv(int.from_bytes(size), socket.MSG_WAITALL))
+                numbers = request["numbers"]
+                given = socket.recv_fds(control, 1, len(numbers))[1]
+                child = os.fork()
+                if child == 0:
+                    selector.close()
+                    for number in (woken, waking, control.detach()):
+                        os.close(number)
+                    _become(request, dict(zip(numbers, given, strict=True)))
+                for number in given:
+                    os.close(number)
+                control.sendall(f"started {child}\n".encode())
+            with contextlib.suppress(ChildProcessError):
+                while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                    control.sendall(f"ended {ended[0]} {os.waitstatus_to_exitcode(ended[1])}\n".encode())
 
 
-def _become(request: dict, control: tuple[int, int]) -> None:
+def _export_once() -> None:
+    """What torch prepares at the first export, its tables of operators above all, the forks then have."""
+    torch = sys.modules["torch"]
+    logging.disable()
+    with torch.random.fork_rng(), warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
+        torch.onnx.export(torch.nn.Linear(2, 2).eval(), (torch.zeros(1, 2),), dynamo=True)
+    logging.disable(logging.NOTSET)
+
+
+def _become(request: dict, descriptors: dict[int, int]) -> None:
     """Run a program as `python ARGUMENTS` would in the folder, the environment and the streams given, and end."""
-    for number, name in enumerate(request["streams"]):
-        os.dup2(os.open(name, os.O_RDONLY if number == 0 else os.O_WRONLY), number)
-    for number in control:
-        os.dup2(os.open(os.devnull, os.O_RDWR), number)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if request["session"]:
+        os.setsid()
+    aside = {number: fcntl.fcntl(given, fcntl.F_DUPFD, 500) for number, given in descriptors.items()}
+    for given in descriptors.values():
+        os.close(given)
+    for number, given in aside.items():
+        os.dup2(given, number)
+        os.close(given)
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     os.chdir(request["cwd"])
+    if request["execs"]:
+        execvp = os.execvp
+        os.execvp = lambda file, command: _execute(command[1:]) if file == sys.executable else execvp(file, command)
+    _execute(request["arguments"])
+
+
+def _execute(arguments: list[str]) -> None:
+    """What the interpreter does from its start to its end."""
     status = 0
     try:
-        _execute(list(request["arguments"]))
+        _run(list(arguments))
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         if isinstance(ended.code, str):
@@ -119,11 +277,18 @@ def _become(request: dict, control: tuple[int, int]) -> None:
         os._exit(status & 0xFF)
 
 
-def _execute(arguments: list[str]) -> None:
-    folder = True  # of the program on the search path
-    while arguments[0] in ("-P", "-B"):
-        flag = arguments.pop(0)
-        folder, sys.dont_write_bytecode = folder and flag != "-P", sys.dont_write_bytecode or flag == "-B"
+def _run(arguments: list[str]) -> None:
+    flags = ""
+    while arguments[0] in ("-P", "-B", "-I"):
+        flags += arguments.pop(0)
+    sys.dont_write_bytecode = "B" in flags or bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    tempfile.tempdir = None  # it may have been asked for in another environment
+    if os.environ.get("PYTHONUNBUFFERED"):
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(write_through=True)
+    if "I" not in flags:
+        sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    folder = "P" not in flags and "I" not in flags  # of the program on the search path
     first, *rest = arguments
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     if first == "-m":
@@ -142,4 +307,4 @@ def _execute(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]), int(sys.argv[2]))
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])

@@ -7,6 +7,8 @@ does to images, not how it is written. The user's code runs in the sandbox (`tra
 
 from __future__ import annotations
 
+import functools
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -216,22 +218,33 @@ def row_shape(made: Preprocessing, image: tuple[int, int] | None = None) -> tupl
 
 def write_probes(folder: Path, seed: int) -> list[Probe]:
     """PNG files of smooth shapes under noise; the last of those to prove with lie on their side, as their EXIF data say."""
+    probes = []
+    for probe, data in _probe_files(seed):
+        probes.append(replace(probe, path=folder / probe.path))
+        probes[-1].path.write_bytes(data)
+    return probes
+
+
+@functools.cache  # they take longer than a transform runs, and most repositories have several
+def _probe_files(seed: int) -> list[tuple[Probe, bytes]]:
     generator = np.random.default_rng(seed)
-    written = []
+    made = []
+
+    def make(name: str, mode: str, size: tuple[int, int], *, for_proof: bool, **options: Any) -> None:
+        file = io.BytesIO()
+        probe_image(generator, *size, mode).save(file, "PNG", **options)
+        path = Path(f"{'proof' if for_proof else 'fit'}_{mode}_{name}.png")
+        made.append((Probe(path=path, mode=mode, size=size[::-1], for_proof=for_proof), file.getvalue()))
+
     for for_proof, sizes in ((False, FIT_SIZES), (True, PROOF_SIZES)):
         for mode in (*MODES, *OTHER_MODES) if for_proof else MODES:
-            for width, height in sizes if mode in MODES else sizes[:2]:
-                path = folder / f"{'proof' if for_proof else 'fit'}_{mode}_{width}x{height}.png"
-                probe_image(generator, width, height, mode).save(path)
-                written.append(Probe(path=path, mode=mode, size=(height, width), for_proof=for_proof))
+            for size in sizes if mode in MODES else sizes[:2]:
+                make(f"{size[0]}x{size[1]}", mode, size, for_proof=for_proof)
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
     for mode in MODES:
-        width, height = PROOF_SIZES[0]
-        path = folder / f"proof_{mode}_{ON_ITS_SIDE}.png"
-        probe_image(generator, width, height, mode).save(path, exif=exif)
-        written.append(Probe(path=path, mode=mode, size=(height, width), for_proof=True))
-    return written
+        make(ON_ITS_SIDE, mode, PROOF_SIZES[0], for_proof=True, exif=exif)
+    return made
 
 
 def probe_image(generator: np.random.Generator, width: int, height: int, mode: str) -> Image.Image:

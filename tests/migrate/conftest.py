@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from headrace.migrate.proving import confined_run
 from headrace.migrate.reading.source import parse_source
 from headrace.migrate.rewriting.rewrite import Change
+from tests.warm_python import WarmProcess, WarmPython
 
 collect_ignore = ["corpus"]  # repositories to migrate, some with files called test.py
 _CONSTRUCTION = re.compile(r"([\w.]+) = headrace\.(?:compile|evaluation_step)\(([\w.]+)\)")
@@ -39,6 +41,23 @@ def run_in(folder: Path, *command: str) -> str:
     done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.fixture
+def warm_sandbox(warm_torch: WarmPython, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python in the sandbox is a fork of a process that has torch imported: for tests of what friendly code answers.
+
+    The namespaces and limits are there; the capabilities are not dropped, for only an exec does that.
+    """
+
+    class Subprocess:
+        PIPE, TimeoutExpired = subprocess.PIPE, subprocess.TimeoutExpired
+
+        @staticmethod
+        def Popen(command: list[str], **options: Any) -> WarmProcess:
+            return warm_torch.popen(command[1:], execs=True, **options)
+
+    monkeypatch.setattr(confined_run, "subprocess", Subprocess)
 
 
 @pytest.fixture(scope="session")

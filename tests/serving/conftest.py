@@ -1,12 +1,12 @@
 """A models folder with small ONNX models whose right answers are known, and real servers on free ports."""
 
 import contextlib
+import functools
 import io
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from PIL import Image
 from headrace.runtime.artifact.package import write_package
 from headrace.serving.images.fast_preprocessing import make_preprocessor
 from headrace.specs import CenterCrop, Preprocessing, Resize, Signature, TensorSpec
+from tests.warm_python import SERVING, WarmPython
 
 SIDE, CLASSES, BATCH = 16, 7, 8
 LABELS = [f"class {letter}" for letter in "abcdefg"]
@@ -154,6 +155,12 @@ def slow_models(tmp_path_factory) -> Path:
     return folder
 
 
+@functools.cache
+def _warm() -> WarmPython:
+    """Servers are forks of it; it ends with this process. `headrace serve` as it is started is in test_real_clients.py."""
+    return WarmPython(SERVING)
+
+
 class Server:
     """A `headrace serve` process with its ports; `stop` is a clean SIGTERM."""
 
@@ -177,8 +184,9 @@ class Server:
             "serve(ServeConfig.of(**{k: pathlib.Path(v) if v and k in paths else v for k, v in c.items()}))"
         )
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", code, json.dumps(settings, default=str)],
+            self.process = _warm().popen(
+                ["-c", code, json.dumps(settings, default=str)],
+                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},

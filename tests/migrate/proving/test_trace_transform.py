@@ -14,6 +14,8 @@ from headrace.migrate.proving.trace_transform import FIT_SIZES, PROOF_SIZES, Tra
 from headrace.migrate.reading.recipe import TransformRecipe
 from headrace.specs import CenterCrop, Geometry, Pad, Resize
 
+pytestmark = pytest.mark.usefixtures("warm_sandbox")
+
 COMPOSE = """
 import numpy as np, random, math
 from PIL import Image

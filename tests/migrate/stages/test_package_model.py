@@ -22,6 +22,8 @@ from headrace.migrate.stages.progress import Stages
 from headrace.migrate.stages.script_runs import Originals
 from headrace.migrate.stages.worker_client import model_name
 
+pytestmark = pytest.mark.usefixtures("warm_sandbox")
+
 NET = """
 import torch
 from torch import nn
@@ -149,7 +151,7 @@ def test_a_transform_of_another_size_is_not_served(migration: Migration) -> None
 def test_code_that_does_not_build_a_model_is_a_finding(migration: Migration, source: str, reason: str) -> None:
     bounded = replace(
         migration,
-        options=replace(migration.options, limits=Limits(timeout=20 if "while" in source else 100, memory_bytes=2 * 10**9)),
+        options=replace(migration.options, limits=Limits(timeout=4 if "while" in source else 100, memory_bytes=2 * 10**9)),
     )
     outcome = packaged(bounded, Resolved(name="Net", recipe=recipe(source)))
     assert not outcome.packaged
