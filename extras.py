@@ -18,6 +18,7 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "serve": (
         *(
             "cachetools",
+            "fastapi",
             "google.protobuf",
             "grpc_health",
             "grpc_reflection",
@@ -26,10 +27,10 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
             "numpy",
             "PIL",
         ),
-        *("prometheus_client", "psutil", "pydantic", "starlette", "uvicorn", "uvloop"),
+        *("prometheus_client", "psutil", "uvicorn", "uvloop"),
     ),
     "migrate": ("google.protobuf", "numpy", "onnx", "onnxscript", "PIL", "psutil", "torch"),
-    "bench": ("fastapi", "matplotlib"),
+    "bench": ("matplotlib",),
     "classify": ("pyarrow", "spdl"),
     "ray": ("fsspec", "pyarrow", "ray", "spdl"),
     "telemetry": ("opentelemetry.exporter", "opentelemetry.sdk"),

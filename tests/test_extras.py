@@ -79,14 +79,14 @@ def test_serving_needs_no_torch_and_no_compiler():
 @pytest.mark.parametrize(
     ("arguments", "modules", "extra"),
     [
-        (["serve", "models"], ["starlette"], "serve"),
+        (["serve", "models"], ["fastapi"], "serve"),
         (["serve", "models", "--trace-otlp", "http://localhost:4318"], ["uvicorn"], "serve"),
         (["migrate", "repository"], ["torch"], "migrate"),
         (["run", "script.py"], ["torch"], "migrate"),
         (["compile", "model.py:Net"], ["onnxscript"], "migrate"),
         (["tune", "models/net"], ["torch"], "migrate"),
         (["bench", "models"], ["matplotlib"], "bench"),
-        (["bench", "models"], ["fastapi"], "bench"),
+        (["bench", "models"], ["fastapi"], "serve"),
         (["bench", "models", "--baseline", "repository"], ["torch"], "migrate"),
         (["bench", "models", "--sweep"], ["torch"], "migrate"),
         (["bench", "repository"], ["torch"], "migrate"),

@@ -95,7 +95,7 @@ def site_packages_mib(python):
 
 def test_without_an_extra_it_helps_and_names_what_is_missing(environment, tmp_path):
     python = environment()
-    assert not {"numpy", "torch", "starlette"} & installed(python)
+    assert not {"numpy", "torch", "fastapi"} & installed(python)
     for arguments in (
         ["--help"],
         ["--version"],

@@ -68,9 +68,9 @@ migrate/resolving: evaluation input_size labels model_metadata opened resolved s
 migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names model_statements placement rule scalars
     selftest training_edits
 migrate/slicing: classes factories interprocedural liveness pretrained recipes side_effects
-migrate/stages: compile_model migration progress script_runs worker_client zero_edit_child
+migrate/stages: compile_model migration progress rehearse_model script_runs worker_client zero_edit_child
 migrate/survey: checkpoints loops transforms
-migrate/worker: packaging server stub_datasets
+migrate/worker: build packaging server stub_datasets
 runtime: cli
 runtime/artifact: decode_model manifest
 runtime/backends: eager inductor_autotuned onnxruntime openvino tensorrt
@@ -90,7 +90,7 @@ serving/bench/load: arrivals http_load load
 serving/bench/reporting: capacity_plot caveats plots result waterfall_report waterfall_result
 serving/grpc: codec methods
 serving/guard: byte_budget
-serving/http: body connection edge openapi
+serving/http: app body connection edge openapi openapi openapi
 serving/images: decode_pool
 serving/models: loading model_group models repository_protocol scan snapshots
 serving/observe: stages

@@ -23,7 +23,7 @@ _DISTRIBUTIONS = {
     "kernels": "triton",
 }  # whose version counts; else the one with the backend's own name
 _TOOLS = {
-    "starlette": "pip install 'headrace[serve]'",
+    "fastapi": "pip install 'headrace[serve]'",
     "uvicorn": "pip install 'headrace[serve]'",
     "onnxscript": "pip install 'headrace[migrate]'",
     "matplotlib": "pip install 'headrace[bench]'",

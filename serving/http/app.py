@@ -1,60 +1,78 @@
-"""The HTTP front end: the Open Inference Protocol with Triton's extensions, and a route for images.
-
-An application of its own rather than a framework's: the table of routes says it all, and its one look-up decides who may call,
-what is traced, and who answers. Routing, validating and wrapping a request took FastAPI several times as many steps as the rest
-of a small request.
-"""
+"""The HTTP front end: the Open Inference Protocol with Triton's extensions, and a route for images."""
 
 from __future__ import annotations
 
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import ClientDisconnect
 
+from ..._version import __version__
 from ...errors import RequestError
 from ..plane.data_plane import DataPlane
-from ..protocol.routes import ROUTES, Route, find_route
+from ..protocol.routes import ROUTES, Cost
 from .errors import error_response, response_of
 from .handlers import Handlers
+from .openapi import DescribedApp
 
 _CLIENT_GONE = 499  # nginx's status for it; nobody reads it
 
 
-def create_app(plane: DataPlane) -> ASGIApp:
-    """What serves one data plane. Every error is {"error": "..."}; unforeseen ones show nothing of the inside."""
+def create_app(plane: DataPlane) -> FastAPI:
+    """The application that serves one data plane."""
+    app = DescribedApp(
+        title="Headrace",
+        version=__version__,
+        description="Image classification over the Open Inference Protocol (KServe v2) with Triton's extensions.",
+        redirect_slashes=False,  # the redirect would name whatever host the request's header claims
+    )
+    _add_error_handlers(app)
     handlers = Handlers(plane)
-    by_route = {route: getattr(handlers, route.handler) for route in ROUTES if route.handler}
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            route = _route(scope["method"], scope["path"])
-            # What stands around, such as the access log, finds these in the scope.
-            scope["route"], scope["path_params"] = route, route.parameters(scope["path"])
-            response: Response = await by_route[route](Request(scope, receive, send), **scope["path_params"])
-        except RequestError as error:
-            response = response_of(error)
-        except HTTPException as error:
-            response = error_response(error.status_code, error.detail, dict(error.headers or {}))
-        except ClientDisconnect:
-            response = Response(status_code=_CLIENT_GONE)
-        except Exception:
-            await error_response(500, "internal error; the server's log says more")(scope, receive, send)
-            raise  # to the server, which logs it
-        await response(scope, receive, send)
-
+    for route in ROUTES:
+        for path in route.paths if route.handler else ():
+            app.add_api_route(
+                path,
+                getattr(handlers, route.handler),
+                methods=route.methods.split(),
+                name=route.name or route.handler,
+                tags=[route.tag] if route.tag else None,
+                include_in_schema=bool(route.tag),
+            )
+    hot = {path for route in ROUTES if route.cost is Cost.INFERENCE for path in route.paths}
+    app.serve_directly([route for route in app.routes if isinstance(route, APIRoute) and route.path in hot])
     return app
 
 
-def _route(method: str, path: str) -> Route:
-    """The row that answers. Raises HTTPException."""
-    route = find_route(path)
-    if route is not None and route.handler and method in route.allowed:
-        return route
-    rows = [row for row in ROUTES if row.handler and row.pattern.fullmatch(path)]
-    if not rows:
-        raise HTTPException(404, "this server has no such path; /docs lists its paths")
-    if (row := next((row for row in rows if method in row.allowed), None)) is not None:
-        return row
-    allowed = {"Allow": ", ".join(sorted({name for row in rows for name in row.allowed}))}
-    raise HTTPException(405, f"{method} is not allowed at this path; /docs lists the methods", allowed)
+def _add_error_handlers(app: FastAPI) -> None:
+    """Every error is {"error": "..."}; unforeseen ones show nothing of the inside."""
+
+    async def request_error(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestError)
+        return response_of(error)
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        known = {
+            404: "this server has no such path; /docs lists its paths",
+            405: f"{request.method} is not allowed at this path; /docs lists the methods",
+        }
+        return error_response(error.status_code, known.get(error.status_code, error.detail), dict(error.headers or {}))
+
+    async def validation_error(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        return error_response(400, f"{' '.join(str(part) for part in first['loc'])}: {first['msg']}")
+
+    async def client_gone(_: Request, __: Exception) -> Response:
+        return Response(status_code=_CLIENT_GONE)
+
+    async def unforeseen(_: Request, __: Exception) -> Response:
+        return error_response(500, "internal error; the server's log says more")
+
+    app.add_exception_handler(RequestError, request_error)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(RequestValidationError, validation_error)
+    app.add_exception_handler(ClientDisconnect, client_gone)
+    app.add_exception_handler(Exception, unforeseen)

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
+from fastapi import Request
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 
 from ...errors import InputError, TooLargeError, UnsupportedError
 from ..guard.byte_budget import ByteBudget

@@ -6,10 +6,10 @@ import asyncio
 import json
 import zlib
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from fastapi import Query, Request
+from fastapi.responses import JSONResponse, Response
 
 from ...errors import InputError
 from ..console.pages import ConsolePages
@@ -18,13 +18,11 @@ from ..plane.data_plane import DataPlane
 from ..protocol.codec import control_parameters, decode_request, encode_response
 from ..protocol.json_limits import parse_json
 from .body import BodyReader, decompress, header, header_length, image_of_form, while_connected
-from .openapi import document, page
 
 # Longer JSON is parsed beside the event loop; shorter is done before another thread would have begun.
 _LONG_JSON = 64 * 1024
 # Below this, packing an answer costs more than it saves.
 _WORTH_PACKING = 16 * 1024
-_LONGEST_MS = 3_600_000
 
 # json.dumps makes an encoder at every call that is not its default.
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -38,18 +36,16 @@ class Handlers:
         self._limits = plane.config.limits
         self._bodies = BodyReader(limit=self._limits.max_body_bytes, budget=plane.bytes)
         self._pages = ConsolePages()
-        described = document(type(self))
-        self._document, self._documentation = json.dumps(described).encode(), page(described)
 
-    async def server_metadata(self, _: Request) -> Response:
+    async def server_metadata(self) -> Response:
         """Name, version and protocol extensions."""
         return JSONResponse(self._plane.server_metadata())
 
-    async def live(self, _: Request) -> Response:
+    async def live(self) -> Response:
         """200 while the process answers."""
         return Response()
 
-    async def ready(self, _: Request) -> Response:
+    async def ready(self) -> Response:
         """200 once every model was tried and at least one serves; 503 before, and while shutting down."""
         return Response(status_code=200 if self._plane.repository.ready else 503)
 
@@ -69,24 +65,24 @@ class Handlers:
         await self._plane.unload_model(model, await self._control_parameters(request))
         return Response()
 
-    async def all_statistics(self, _: Request) -> Response:
+    async def all_statistics(self) -> Response:
         """Statistics of all models."""
         return JSONResponse(await self._plane.model_statistics())
 
-    async def model_metadata(self, _: Request, model: str, version: str = "") -> Response:
+    async def model_metadata(self, model: str, version: str = "") -> Response:
         """A model's versions and tensors."""
         return JSONResponse(self._plane.model_metadata(model, version))
 
-    async def model_ready(self, _: Request, model: str, version: str = "") -> Response:
+    async def model_ready(self, model: str, version: str = "") -> Response:
         """200 when the model serves; otherwise an error that says why not."""
         self._plane.repository.get(model, version)
         return Response()
 
-    async def model_config(self, _: Request, model: str, version: str = "") -> Response:
+    async def model_config(self, model: str, version: str = "") -> Response:
         """The model's configuration in Triton's form."""
         return JSONResponse(self._plane.model_config(model, version))
 
-    async def model_statistics(self, _: Request, model: str, version: str = "") -> Response:
+    async def model_statistics(self, model: str, version: str = "") -> Response:
         """The model's statistics."""
         return JSONResponse(await self._plane.model_statistics(model, version))
 
@@ -108,19 +104,25 @@ class Handlers:
             parts, json_length = encode_response(answer, message)
         return _packed(request, parts, json_length)
 
-    async def classify(self, request: Request, model: str) -> Response:
+    async def classify(
+        self,
+        request: Request,
+        model: str,
+        k: Annotated[int, Query(ge=1, le=1000, description="how many labels")] = 5,
+        timeout_ms: Annotated[float | None, Query(gt=0, le=3_600_000, description="answer within so many milliseconds")] = None,
+    ) -> Response:
         """The most probable labels of an image: its bytes as the body, or one file of a multipart form."""
         plane = self._plane
         plane.count_request(_client(request))
         plane.repository.get(model, early=True)
-        count, timeout = _classify_query(request)
         async with self._bodies.read(request) as body:
             form = header(request, b"content-type").lower().startswith(b"multipart/")
             image = await image_of_form(request, body) if form else body
-            answer = await while_connected(request, plane.classify(model, image, count=count, timeout=timeout))
+            timeout = None if timeout_ms is None else timeout_ms / 1000
+            answer = await while_connected(request, plane.classify(model, image, count=k, timeout=timeout))
             return Response(_to_json(answer), media_type="application/json")
 
-    async def status(self, _: Request, region: str = "") -> Response:
+    async def status(self, region: str = "") -> Response:
         """The registered regions, or one of them."""
         return JSONResponse(self._plane.shared_memory.status(region))
 
@@ -133,16 +135,16 @@ class Handlers:
         memory.register(region, asked.get("key"), asked.get("byte_size"), asked.get("offset", 0))
         return Response()
 
-    async def unregister(self, _: Request, region: str = "") -> Response:
+    async def unregister(self, region: str = "") -> Response:
         """Forget one region, or all."""
         self._plane.shared_memory.unregister(region)
         return Response()
 
-    async def cuda_shared_memory(self, _: Request, action: str, region: str = "") -> Response:
+    async def cuda_shared_memory(self, action: str, region: str = "") -> Response:
         """Not supported."""
         raise self._plane.no_cuda_shared_memory()
 
-    async def log_settings(self, _: Request) -> Response:
+    async def log_settings(self) -> Response:
         """The log settings."""
         return JSONResponse(self._plane.settings("logging").log.to_json())
 
@@ -151,7 +153,7 @@ class Handlers:
         settings = self._plane.settings("logging")
         return JSONResponse(settings.log.update(await self._json(request)))
 
-    async def trace_settings(self, _: Request, model: str = "") -> Response:
+    async def trace_settings(self, model: str = "") -> Response:
         """The trace settings: off."""
         return JSONResponse(self._plane.trace_settings(model).trace())
 
@@ -159,14 +161,6 @@ class Handlers:
         """Refused unless it changes nothing: this server writes no trace files."""
         settings = self._plane.trace_settings(model)
         return JSONResponse(settings.trace(await self._json(request)))
-
-    async def openapi(self, _: Request) -> Response:
-        """The OpenAPI document."""
-        return Response(self._document, media_type="application/json")
-
-    async def documentation(self, _: Request) -> Response:
-        """The same for people."""
-        return HTMLResponse(self._documentation)
 
     async def page(self, request: Request) -> Response:
         """The console."""
@@ -176,7 +170,7 @@ class Handlers:
         """A file of the console's page."""
         return await self._pages.answer(request, name)
 
-    async def live_stats(self, _: Request) -> Response:
+    async def live_stats(self) -> Response:
         """Counters, latency histograms and queues of all models, as the console draws them: rates are their changes."""
         return JSONResponse(await self._plane.live_stats())
 
@@ -187,23 +181,6 @@ class Handlers:
     async def _control_parameters(self, request: Request) -> dict[str, Any]:
         async with self._bodies.read(request) as body:
             return await asyncio.to_thread(control_parameters, body, max_depth=self._limits.max_json_depth)
-
-
-def _classify_query(request: Request) -> tuple[int, float | None]:
-    """How many labels, and within how many seconds. Raises InputError."""
-    count, milliseconds = 5, None
-    if request.scope["query_string"]:
-        given = request.query_params
-        try:
-            count = int(given.get("k", count))
-            milliseconds = float(given["timeout_ms"]) if "timeout_ms" in given else None
-        except ValueError:
-            raise InputError("'k' must be a whole number, and 'timeout_ms' a number") from None
-        if not 1 <= count <= 1000:
-            raise InputError(f"'k' must be from 1 to 1000, got {given['k'][:50]!r}")
-        if milliseconds is not None and not 0 < milliseconds <= _LONGEST_MS:
-            raise InputError(f"'timeout_ms' must be above 0 and at most {_LONGEST_MS}, got {given['timeout_ms'][:50]!r}")
-    return count, None if milliseconds is None else milliseconds / 1000
 
 
 def _client(request: Request) -> str:

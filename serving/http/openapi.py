@@ -1,16 +1,13 @@
-"""What /openapi.json and /docs say: each route with its parameters, bodies, answers, and every status with its meaning."""
+"""What /openapi.json says beyond what the handlers' signatures hold: bodies, answers, and every status with its meaning.
+
+Handlers read and write bodies themselves, so FastAPI knows nothing of them and would list 422, which is never sent.
+"""
 
 from __future__ import annotations
 
-import html
-import inspect
-import json
-import re
-from typing import Any
-
-from ..._version import __version__
 from ..protocol.routes import ROUTES, Cost, Route
 from ..protocol.schemas import SCHEMAS, Schema, component
+from .hot_routes import HotApp
 
 _MEANINGS = {
     400: "something in the request is wrong; the error says what was expected",
@@ -32,54 +29,27 @@ _OF_INFERENCE = (429, 500, 501)
 _OF_CONTROL = (404, 501)
 
 
-def document(handlers: type) -> Schema:
-    """The document of all routes with a tag; what they do is said by the docstrings of their handlers."""
-    paths: Schema = {}
-    for route in ROUTES:
-        for path in route.paths if route.tag else ():
-            about = inspect.getdoc(getattr(handlers, route.handler))
-            paths.setdefault(path, {})[route.methods.lower()] = _operation(route, path, about or "")
-    about = "Image classification over the Open Inference Protocol (KServe v2) with Triton's extensions."
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Headrace", "description": about, "version": __version__},
-        "paths": paths,
-        "components": {"schemas": SCHEMAS},
+class DescribedApp(HotApp):
+    """A `HotApp` of this server's routes that describes them fully."""
+
+    def openapi(self) -> Schema:
+        """The OpenAPI document."""
+        document: Schema = super().openapi()
+        if "Error" not in document.get("components", {}).get("schemas", {}):
+            document["components"] = {"schemas": SCHEMAS}
+            for route in ROUTES:
+                if route.tag:
+                    for path in route.paths:
+                        _complete(document["paths"][path][route.methods.lower()], route, path)
+        return document
+
+
+def _complete(operation: Schema, route: Route, path: str) -> None:
+    if route.body is not None:
+        operation["requestBody"] = route.body
+    operation["responses"] = {"200": route.answer or operation["responses"]["200"]} | {
+        str(status): _error(route, status) for status in _statuses(route, path)
     }
-
-
-def _operation(route: Route, path: str, about: str) -> Schema:
-    own = [{"name": one, "in": "path", "required": True, "schema": {"type": "string"}} for one in re.findall(r"{(\w+)}", path)]
-    return {
-        "tags": [route.tag],
-        "summary": route.handler.replace("_", " ").capitalize(),
-        "description": about,
-        "operationId": re.sub(r"\W", "_", f"{route.handler}{path}_{route.methods.lower()}"),
-        "parameters": [*own, *route.query],
-        **({} if route.body is None else {"requestBody": route.body}),
-        "responses": {"200": route.answer or {"description": "the answer", "content": {"application/json": {}}}}
-        | {str(status): _error(route, status) for status in _statuses(route, path)},
-    }
-
-
-def page(described: Schema) -> str:
-    """The document as a page for people, which needs no script and nothing from elsewhere."""
-    parts = [
-        f"<h2><code>{method.upper()} {path}</code></h2><p>{html.escape(operation['description'])}</p>"
-        + "".join(_listed(what, operation[what]) for what in ("parameters", "requestBody", "responses") if operation.get(what))
-        for path, operations in described["paths"].items()
-        for method, operation in operations.items()
-    ]
-    title = f"{described['info']['title']} {described['info']['version']}"
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
-        f"<h1>{title}</h1><p>{described['info']['description']} <a href='openapi.json'>openapi.json</a></p>{''.join(parts)}"
-        f"<h2>Schemas</h2>{''.join(_listed(*schema) for schema in described['components']['schemas'].items())}</html>"
-    )
-
-
-def _listed(what: str, value: Any) -> str:
-    return f"<details><summary>{what}</summary><pre>{html.escape(json.dumps(value, indent=2))}</pre></details>"
 
 
 def _statuses(route: Route, path: str) -> list[int]:

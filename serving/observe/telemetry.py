@@ -124,9 +124,8 @@ class TracedApplication:
                 await self._app(scope, receive, answer)
             finally:
                 if (route := scope.get("route")) is not None:
-                    path = route.path(scope["path_params"])
-                    span.update_name(f"{scope['method']} {path}")
-                    span.set_attribute("http.route", path)
+                    span.update_name(f"{scope['method']} {route.path}")
+                    span.set_attribute("http.route", route.path)
                 _describe(span, scope.get("path_params", {}).get("model", ""))
                 if status:
                     span.set_attribute("http.response.status_code", status)

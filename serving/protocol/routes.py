@@ -1,6 +1,6 @@
 """Every HTTP route and gRPC method of the server, each in one row: whom it is open to, what it costs, what its bodies hold.
 
-The HTTP application, access control, tracing, the OpenAPI document and the cluster's ingress all read these
+The router, the direct way of inference, access control, tracing, the OpenAPI document and the cluster's ingress all read these
 rows. What has none does not exist: a path in another spelling has none, since whole paths are compared.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -30,15 +29,16 @@ class Cost(enum.Enum):
     PROBE = enum.auto()  # next to nothing; machines and the console send it every few seconds, so that it is not traced
     READ = enum.auto()
     CONTROL = enum.auto()  # a change of what serves or of how the server is set up, or a look at the latter
-    INFERENCE = enum.auto()  # a run of a model: counted against the client's rate
+    INFERENCE = enum.auto()  # a run of a model: counted against the client's rate, and taken past the router
 
 
 @dataclass(frozen=True, eq=False)
 class Route:
     """One HTTP route; its `template` may hold one optional part in brackets.
 
-    `handler` names the method of `http.handlers.Handlers` that answers; without one the metrics port does. A route without a
-    `tag` is not in the OpenAPI document, where `body`, `query` and `answer` stand; it is called as its handler there.
+    `handler` names the method of `http.handlers.Handlers` that answers; without one FastAPI answers by itself, or the metrics
+    port. A route without a `tag` is not in the OpenAPI document, where `body` and `answer` stand; it is called `name` there,
+    or as its handler.
     """
 
     methods: str
@@ -49,12 +49,7 @@ class Route:
     tag: str = ""
     body: Schema | None = None
     answer: Schema | None = None
-    query: tuple[Schema, ...] = ()
-
-    @cached_property
-    def allowed(self) -> frozenset[str]:
-        """The methods."""
-        return frozenset(self.methods.split())
+    name: str = ""
 
     @property
     def paths(self) -> list[str]:
@@ -71,10 +66,6 @@ class Route:
         """The parameters that a path of this route has."""
         match = self.pattern.fullmatch(path)
         return {name: value for name, value in match.groupdict().items() if value is not None} if match else {}
-
-    def path(self, parameters: Mapping[str, str]) -> str:
-        """That of `paths` which has these parameters."""
-        return next(path for path in self.paths if path.count("{") == len(parameters))
 
 
 _MODEL = "/v2/models/{model}[/versions/{version}]"
@@ -98,17 +89,7 @@ ROUTES = (
     Route("GET", f"{_MODEL}/config", "model_config", _READ, Cost.READ, "models", answer=of.CONFIG),
     Route("GET", f"{_MODEL}/stats", "model_statistics", _READ, Cost.READ, "models", answer=of.STATISTICS),
     Route("POST", f"{_MODEL}/infer", "infer", _INFER, Cost.INFERENCE, "inference", of.INFERENCE_BODY, of.INFERENCE),
-    Route(
-        "POST",
-        "/v1/classify/{model}",
-        "classify",
-        _INFER,
-        Cost.INFERENCE,
-        "inference",
-        of.IMAGE_BODY,
-        of.PREDICTIONS,
-        query=of.CLASSIFY_QUERY,
-    ),
+    Route("POST", "/v1/classify/{model}", "classify", _INFER, Cost.INFERENCE, "inference", of.IMAGE_BODY, of.PREDICTIONS),
     Route("GET", f"{_SYSTEM_MEMORY}/status", "status", _ADMIN, Cost.CONTROL, _MEMORY, answer=of.REGIONS),
     Route("POST", _REGISTER, "register", _ADMIN, Cost.CONTROL, _MEMORY, of.REGISTER_BODY, of.DONE),
     Route("POST", f"{_SYSTEM_MEMORY}/unregister", "unregister", _ADMIN, Cost.CONTROL, _MEMORY, answer=of.DONE),
@@ -122,9 +103,11 @@ ROUTES = (
     # The console is a page without data; what it draws is read as whoever looks at it.
     Route("GET HEAD", "/", "page", _OPEN, Cost.PROBE),
     Route("GET HEAD", "/console/{name}", "page_file", _OPEN, Cost.PROBE),
-    Route("GET", "/v1/figures", "live_stats", _READ | _METRICS, Cost.PROBE, "server"),
-    Route("GET HEAD", "/docs", "documentation", _READ),
-    Route("GET HEAD", "/openapi.json", "openapi", _READ),
+    Route("GET", "/v1/figures", "live_stats", _READ | _METRICS, Cost.PROBE, "server", name="figures"),
+    Route("GET HEAD", "/docs", "", _READ),
+    Route("GET HEAD", "/docs/oauth2-redirect", "", _READ),
+    Route("GET HEAD", "/redoc", "", _READ),
+    Route("GET HEAD", "/openapi.json", "", _READ),
     Route("GET HEAD", "/metrics", "", _METRICS, Cost.PROBE),
 )
 

@@ -134,17 +134,6 @@ IMAGE_BODY: Schema = {
     "content": {"multipart/form-data": {"schema": _object({"file": _BINARY})}, "image/*": {"schema": _BINARY}},
 }
 
-CLASSIFY_QUERY: tuple[Schema, ...] = (
-    {
-        "name": "k", "in": "query", "description": "how many labels",
-        "schema": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 5},
-    },
-    {
-        "name": "timeout_ms", "in": "query", "description": "answer within so many milliseconds",
-        "schema": {"type": "number", "exclusiveMinimum": 0, "maximum": 3_600_000},
-    },
-)  # fmt: skip
-
 # Answers with status 200.
 DONE: Schema = {"description": "done"}
 SERVER, METADATA, CONFIG, STATISTICS, INDEX, PREDICTIONS, LOG_SETTINGS, TRACE_SETTINGS = (
