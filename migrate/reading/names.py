@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from .edits import Edit, Positions
 from .nodes import is_docstring, is_future_import
-from .scopes import Module, bound_names, import_module, local_names, root_of
+from .scopes import Module, bound_names, import_module, root_of
 from .statements import blocks
 
 _RESCUES = frozenset(["ImportError", "ModuleNotFoundError", "AttributeError", "NameError"])
@@ -20,34 +20,16 @@ def uses(module: Module, name: str) -> Iterator[ast.Name | ast.Attribute]:
     What only has the same name is left out: local variables, parameters, and packages that lie in the repository itself.
     """
     found = module.references.get(name, [])
-    if not found or module.repository.has_package(name, module.path):
-        return
-    for node in found:
-        root = root_of(node)
-        assert root is not None
-        if not is_shadowed(module, node, root):
-            yield node
+    if found and not module.repository.has_package(name, module.path):
+        yield from found
 
 
 def meaning(module: Module, node: ast.AST | None) -> str | None:
     """The imported thing that an expression stands for: "torch.nn.Linear" for `nn.Linear`; None for what is no import."""
     root = root_of(node) if isinstance(node, ast.Name | ast.Attribute) else None
-    if node is None or root is None or root not in module.imports or is_shadowed(module, node, root):
+    if node is None or root is None or module.imported_as(root, node) is None:
         return None
     return module.expand(node)
-
-
-def is_shadowed(module: Module, node: ast.AST, name: str) -> bool:
-    """Whether a definition of the file, a parameter or a local variable hides the import of that name at a node."""
-    if name in module.definitions:
-        return True
-    function = module.function_of(node)
-    while function is not None:
-        if name in local_names(function):
-            imported = (item for item in ast.walk(function) if isinstance(item, ast.Import | ast.ImportFrom))
-            return not any(name in bound_names(item) for item in imported)
-        function = module.function_of(function)
-    return False
 
 
 def has_fallback(module: Module, node: ast.AST) -> bool:

@@ -1,180 +1,44 @@
-"""Names in Python code: what a piece of it reads, binds and changes, and where an import leads inside a repository."""
+"""Files and what the names in them stand for: scope by scope, and where an import leads inside a repository."""
 
 from __future__ import annotations
 
 import ast
 import builtins
 import posixpath
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
+from .bindings import (
+    COMPREHENSIONS,
+    FUNCTIONS,
+    Function,
+    NameUse,
+    bound_names,
+    dotted,
+    last_name,
+    local_names,
+    parameters,
+    reads,
+    root_of,
+    targets_of,
+    use_of,
+)
 from .edits import Positions
 from .search_path import added_folders
 from .source import SourceFile
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+__all__ = [
+    "BUILTINS", "Definition", "Function", "Module", "NameUse", "Repository", "bound_names", "dotted", "import_module",
+    "last_name", "local_names", "parameters", "reads", "root_of", "targets_of", "use_of",
+]  # fmt: skip
+
 Definition = Function | ast.ClassDef
 _Node = TypeVar("_Node", bound=ast.AST)
-NameUse = tuple[str, str | None]
-"""A name in use, whole, or only one attribute of it: ("args", "arch")."""
+_SCOPES = (*FUNCTIONS, *COMPREHENSIONS, ast.ClassDef)
 
 BUILTINS = frozenset(dir(builtins))
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-
-
-def dotted(node: ast.AST | None) -> str | None:
-    """ "a.b.c" for a chain of attributes on a name, else None."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return None
-    return ".".join([node.id, *reversed(parts)])
-
-
-def root_of(node: ast.AST) -> str | None:
-    """The name at the bottom of a chain of attributes, subscripts and calls: `a` for `a.b[0].c()`."""
-    while True:
-        if isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
-            node = node.value
-        elif isinstance(node, ast.Call):
-            node = node.func
-        else:
-            return node.id if isinstance(node, ast.Name) else None
-
-
-def use_of(node: ast.AST) -> NameUse | None:
-    """What an expression that denotes a place uses: ("args", "arch") for `args.arch.x[0]`, ("a", None) for `a`."""
-    last: str | None = None
-    while True:
-        if isinstance(node, ast.Attribute):
-            last = node.attr
-            node = node.value
-        elif isinstance(node, ast.Subscript | ast.Starred):
-            last = None
-            node = node.value
-        else:
-            return (node.id, last) if isinstance(node, ast.Name) else None
-
-
-def last_name(node: ast.AST) -> str:
-    """The rightmost identifier of a callee: "load" for `torch.load`, "" when there is none."""
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def parameters(function: Function | ast.Lambda) -> list[ast.arg]:
-    """Every parameter, in order, with *args and **kwargs last."""
-    a = function.args
-    return [*a.posonlyargs, *a.args, *a.kwonlyargs, *([a.vararg] if a.vararg else []), *([a.kwarg] if a.kwarg else [])]
-
-
-def targets_of(node: ast.AST) -> Iterator[ast.expr]:
-    """The elementary targets of an assignment target: names, attributes and subscripts."""
-    if isinstance(node, ast.Tuple | ast.List):
-        for element in node.elts:
-            yield from targets_of(element)
-    elif isinstance(node, ast.Starred):
-        yield from targets_of(node.value)
-    elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
-        yield node
-
-
-def bound_names(node: ast.AST) -> set[str]:
-    """Names that a statement binds in its own scope, nested statements included, nested scopes not."""
-    names: set[str] = set()
-    stack: list[ast.AST] = [node]
-    while stack:
-        current = stack.pop()
-        if isinstance(current, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(current.name)
-            continue
-        if isinstance(current, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-            continue
-        if isinstance(current, ast.Name) and isinstance(current.ctx, ast.Store | ast.Del):
-            names.add(current.id)
-        elif isinstance(current, ast.alias):
-            names.add(current.asname or current.name.partition(".")[0])
-        elif isinstance(current, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and current.name:
-            names.add(current.name)
-        elif isinstance(current, ast.MatchMapping) and current.rest:
-            names.add(current.rest)
-        stack.extend(ast.iter_child_nodes(current))
-    return names
-
-
-def local_names(function: Function | ast.Lambda) -> set[str]:
-    """Names local to a function: parameters and what its body binds, without `global` and `nonlocal` ones."""
-    names = {argument.arg for argument in parameters(function)}
-    body = [function.body] if isinstance(function, ast.Lambda) else function.body
-    outer: set[str] = set()
-    for statement in body:
-        names |= bound_names(statement)
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Global | ast.Nonlocal):
-                outer.update(node.names)
-    return names - outer
-
-
-def reads(node: ast.AST | Iterable[ast.AST] | None, modules: Container[str] = ()) -> set[NameUse]:
-    """The names from outside that a piece of code reads, with nested functions, lambdas and comprehensions looked into.
-
-    Calling a method reads the whole object, unless its name is one of `modules`.
-    """
-    found: set[NameUse] = set()
-    for item in [node] if isinstance(node, ast.AST) else node or ():
-        _collect(item, found, frozenset())
-        for inner in ast.walk(item):
-            if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and isinstance(inner.func.value, ast.Name):
-                name = inner.func.value.id
-                if (
-                    name not in modules
-                    and (name, inner.func.attr) in found
-                    and not inner.func.attr.startswith(("parse_", "add_argument"))
-                ):
-                    found.add((name, None))
-    return found
-
-
-def _collect(node: ast.AST, found: set[NameUse], hidden: frozenset[str]) -> None:
-    if isinstance(node, ast.Name):
-        if isinstance(node.ctx, ast.Load) and node.id not in hidden:
-            found.add((node.id, None))
-        return
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        if node.value.id not in hidden:
-            found.add((node.value.id, None if node.attr == "__dict__" else node.attr))
-        return
-    if isinstance(node, _SCOPES):
-        inner = hidden | local_names(node)
-        for argument in parameters(node):
-            if argument.annotation:
-                _collect(argument.annotation, found, hidden)
-        for outside in [*node.args.defaults, *node.args.kw_defaults, *getattr(node, "decorator_list", [])]:
-            if outside is not None:
-                _collect(outside, found, hidden)
-        if getattr(node, "returns", None):
-            _collect(node.returns, found, hidden)  # type: ignore[union-attr, arg-type]
-        for inside in [node.body] if isinstance(node, ast.Lambda) else node.body:
-            _collect(inside, found, inner)
-        return
-    if isinstance(node, ast.ClassDef):
-        for outside in [*node.bases, *(keyword.value for keyword in node.keywords), *node.decorator_list]:
-            _collect(outside, found, hidden)
-        for inside in node.body:  # a class body's names are not seen by its methods, but reading one name too many is harmless
-            _collect(inside, found, hidden)
-        return
-    if isinstance(node, _COMPREHENSIONS):
-        hidden |= {
-            name for generator in node.generators for target in targets_of(generator.target) for name in bound_names(target)
-        }
-    for child in ast.iter_child_nodes(node):
-        _collect(child, found, hidden)
 
 
 def import_module(node: ast.ImportFrom, path: str) -> str:
@@ -188,6 +52,16 @@ def import_module(node: ast.ImportFrom, path: str) -> str:
     return ".".join(parts)
 
 
+def imported_names(node: ast.Import | ast.ImportFrom, path: str) -> dict[str, str]:
+    """What an import statement of the file at `path` binds: local name to dotted name, stars left out."""
+    if isinstance(node, ast.Import):
+        pairs = [(alias.name, alias.asname, alias.name.partition(".")[0]) for alias in node.names]
+        return {asname or root: name if asname else root for name, asname, root in pairs}
+    module = import_module(node, path)
+    named = [alias for alias in node.names if alias.name != "*"]
+    return {alias.asname or alias.name: f"{module}.{alias.name}" if module else alias.name for alias in named}
+
+
 @dataclass
 class Module:
     """One parsed file with the tables that analysis needs."""
@@ -196,6 +70,7 @@ class Module:
     tree: ast.Module
     repository: Repository = field(repr=False)
     _expanded: dict[str, str] = field(default_factory=dict, init=False, repr=False)
+    _bound: dict[ast.AST, set[str]] = field(default_factory=dict, init=False, repr=False)
     _found: dict[str, tuple[Module, Definition] | None] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -270,7 +145,7 @@ class Module:
         found: dict[str, list[ast.Name | ast.Attribute]] = {}
         for node in self.of_kind(ast.Name):
             current: ast.AST = node
-            name = self.imports.get(node.id)
+            name = self.imported_as(node.id, node)
             while name is not None and isinstance(current, ast.Name | ast.Attribute):
                 found.setdefault(name, []).append(current)
                 outer = self.parents.get(current)
@@ -294,19 +169,56 @@ class Module:
 
     @cached_property
     def imports(self) -> dict[str, str]:
-        """Local name to the dotted thing it stands for: {"nn": "torch.nn", "Net": "model.Net"}; anywhere in the file."""
-        found: dict[str, str] = {}
+        """Local name to the dotted thing it stands for: {"nn": "torch.nn", "Net": "model.Net"}; anywhere in the file.
+
+        Where the file's top and a function import different things by one name, it is the top's; see `imported_as`.
+        """
+        inner = {
+            name: value for scope, names in self._imported.items() if scope is not self.tree for name, value in names.items()
+        }
+        return inner | self._imported.get(self.tree, {})
+
+    @cached_property
+    def _imported(self) -> dict[ast.AST, dict[str, str]]:
+        """What each scope imports: the file, its functions and classes."""
+        found: dict[ast.AST, dict[str, str]] = {}
         for node in self.nodes:
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    root = alias.name.partition(".")[0]
-                    found[alias.asname or root] = alias.name if alias.asname else root
-            elif isinstance(node, ast.ImportFrom):
-                module = import_module(node, self.path)
-                for alias in node.names:
-                    if alias.name != "*":
-                        found[alias.asname or alias.name] = f"{module}.{alias.name}" if module else alias.name
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                scope = next(item for item in self.ancestors(node) if isinstance(item, Definition | ast.Module))
+                names = imported_names(node, self.path)
+                shared = {name for item in ast.walk(scope) if isinstance(item, ast.Global) for name in item.names}
+                for name, value in names.items():
+                    found.setdefault(self.tree if name in shared else scope, {})[name] = value
         return found
+
+    @cached_property
+    def _inner_names(self) -> set[str]:
+        """Every name that some function, class or comprehension binds for itself."""
+        return set().union(*(self._names_of(node) for node in self.nodes if isinstance(node, _SCOPES)))
+
+    def _names_of(self, scope: ast.AST) -> set[str]:
+        if scope not in self._bound:
+            names: set[str] = set()
+            if isinstance(scope, FUNCTIONS):
+                names = local_names(scope)
+            elif isinstance(scope, COMPREHENSIONS):
+                names = names.union(*(bound_names(item.target) for item in scope.generators))
+            elif isinstance(scope, ast.ClassDef):
+                names = names.union(*map(bound_names, scope.body))
+            self._bound[scope] = names
+        return self._bound[scope]
+
+    def imported_as(self, name: str, node: ast.AST) -> str | None:
+        """The dotted thing that an import makes of a name where a node stands; None where the name means something else."""
+        child, methods = node, False
+        for scope in self.ancestors(node) if name in self._inner_names else ():
+            if isinstance(scope, _SCOPES) and _holds(scope, child):
+                seen = not (isinstance(scope, ast.ClassDef) and methods)  # methods do not see the names of their class
+                if seen and name in self._names_of(scope):
+                    return self._imported.get(scope, {}).get(name)
+                methods |= isinstance(scope, FUNCTIONS)
+            child = scope
+        return None if name in self.definitions else self._imported.get(self.tree, {}).get(name)
 
     @cached_property
     def star_imports(self) -> list[str]:
@@ -322,6 +234,8 @@ class Module:
         if text is None:
             return None
         root, dot, rest = text.partition(".")
+        if root in self._inner_names and node in self.parents:
+            return (self.imported_as(root, node) or root) + dot + rest
         if root not in self._expanded:
             self._expanded[root] = self._import_of(root, set()) or root
         return self._expanded[root] + dot + rest
@@ -385,9 +299,8 @@ class Module:
         root, dot, rest = text.partition(".")
         if not dot:
             return self.find(root)
-        if root in self.imports:
-            return self.repository.lookup(f"{self.imports[root]}.{rest}", self.path, set())
-        return None
+        known = self.imported_as(root, node) if node in self.parents else self.imports.get(root)
+        return self.repository.lookup(f"{known}.{rest}", self.path, set()) if known is not None else None
 
 
 class Repository:
@@ -434,6 +347,12 @@ class Repository:
             return None
         module = self.module(prefix, importer)
         return module.find(attribute, seen) if module is not None else None
+
+
+def _holds(scope: ast.AST, child: ast.AST) -> bool:
+    """Whether a part of a scope sees its names: a function's body does, its decorators and default values do not."""
+    body = getattr(scope, "body", None)
+    return body is None or child is body or (isinstance(body, list) and child in body)
 
 
 def _upward(folder: str) -> Iterator[str]:

@@ -55,15 +55,14 @@ class Renames(Repair):
             if any(self._concerns(alias.name) for alias in plain.names):
                 yield from self._import(context, plain)
         for old in (*self.names, *self.modules):
-            if any(old == name or old.startswith(f"{name}.") for name in module.imports.values()):
-                for use in uses(module, old):
-                    if has_fallback(module, use):
-                        continue
-                    if isinstance(use, ast.Attribute):
-                        yield from self._use(context, use, old)
-                    elif use.id == old and old in self.modules and self._is_imported_plainly(module, old):
-                        new = self.modules[old]
-                        yield self.fix(context, use, self._message(old, new), [Edit(*context.positions.span(use), new)])
+            for use in uses(module, old):
+                if has_fallback(module, use):
+                    continue
+                if isinstance(use, ast.Attribute):
+                    yield from self._use(context, use, old)
+                elif use.id == old and old in self.modules and self._is_imported_plainly(module, old):
+                    new = self.modules[old]
+                    yield self.fix(context, use, self._message(old, new), [Edit(*context.positions.span(use), new)])
 
     def _concerns(self, name: str) -> bool:
         root = name.partition(".")[0]
@@ -128,7 +127,8 @@ class Renames(Repair):
         assert new is not None
         root = root_of(node)
         assert root is not None
-        known = module.imports[root]
+        known = module.imported_as(root, node)
+        assert known is not None
         start, end = context.positions.span(node)
         if self.target(known) is not None and known != old.partition(".")[0]:
             return  # the import itself changes

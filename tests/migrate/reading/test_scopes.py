@@ -1,0 +1,73 @@
+"""What names stand for, scope by scope."""
+
+import ast
+
+import pytest
+
+from headrace.migrate.reading.scopes import Repository
+from headrace.migrate.reading.source import parse_source
+
+
+def read(source, **others):
+    files = [parse_source("main.py", source.encode())]
+    files += [parse_source(f"{name}.py", text.encode()) for name, text in others.items()]
+    return Repository(files).modules["main.py"]
+
+
+SOURCE = """\
+import mine as F
+import torch as T
+
+
+@F.decorated
+def inner(x, T=F.default):
+    import torch.nn.functional as F
+    F.called(T.parameter)
+
+
+class Net:
+    import numpy as F
+    F.body
+
+    def method(self):
+        global late
+        import late
+        return F.from_top, [T.item for T in F.items], lambda F: F.of_lambda
+
+
+late.used
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("F.decorated", "mine.decorated"),
+        ("F.default", "mine.default"),
+        ("F.called", "torch.nn.functional.called"),
+        ("T.parameter", None),
+        ("F.body", "numpy.body"),
+        ("F.from_top", "mine.from_top"),
+        ("F.items", "mine.items"),
+        ("T.item", None),
+        ("F.of_lambda", None),
+        ("late.used", "late.used"),
+    ],
+)
+def test_an_import_is_that_of_the_scope(written, meant):
+    module = read(SOURCE)
+    (node,) = [item for item in module.of_kind(ast.Attribute) if ast.unparse(item) == written]
+    assert [name for name, found in module.references.items() if node in found] == ([meant] if meant else [])
+    assert module.expand(node) == (meant or written)
+
+
+def test_a_callee_of_the_repository_is_that_of_the_scope():
+    source = "import one as lib\n\n\ndef f():\n    import two as lib\n    lib.make()\n\n\nlib.make()\n"
+    module = read(source, one="def make(): pass\n", two="def make(): pass\n")
+    found = {call.lineno: module.find_callee(call.func)[0].path for call in module.calls}
+    assert found == {6: "two.py", 9: "one.py"}
+
+
+def test_places_are_in_characters():
+    module = read("é = '中𝒳'; call()\n")
+    assert [module.place(call) for call in module.calls] == [(1, 10)]
