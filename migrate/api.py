@@ -13,6 +13,7 @@ import psutil
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
 from .proving.confined_run import Limits
 from .proving.measurements import speeds
+from .proving.sandbox import trust_repository as may_run
 from .reading.facts import Factory, Survey
 from .reading.finding import Finding
 from .reporting.cell_locations import locate_in_cells
@@ -56,6 +57,7 @@ def migrate(
     verify: bool = True,
     check: bool = False,
     trust_checkpoint: bool = False,
+    trust_repository: bool = False,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
     unsafe: bool = False,
@@ -77,7 +79,7 @@ def migrate(
     240. `select` and `ignore` are rule codes or beginnings of them, `rules` files with rules of your own, which
     run in this process; `trust_rules` also runs those that the repository's pyproject.toml names. The repository's code only
     runs in subprocesses of at most `timeout` seconds and `memory_bytes` (three quarters of the machine's by default). `console`
-    shows progress.
+    shows progress. Where the machine cannot isolate them, only `trust_repository` has them run, with the caller's rights.
 
     What goes wrong inside the repository is a finding of the report; raises AmbiguousError where a choice is yours (with the
     report of the rewrite, when nothing was to be written), NothingToMigrateError where there is no PyTorch, MigrateError where
@@ -120,6 +122,7 @@ def migrate(
             _list_models(surveyed, [static] if isinstance(static, Resolved) else [], report, {})
             locate_in_cells(report, unrepaired)
             return report
+        trust_repository = may_run(trust_repository)
         with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch:
             options = Options(
                 input_size=input_size or settings.input_size,
@@ -131,6 +134,8 @@ def migrate(
                 tuning_seconds=tuning_seconds,
                 verify=verify,
                 trusted=trust_checkpoint,
+                trust_repository=trust_repository,
+                readable=tuple(Path(path).resolve() for path in (checkpoint, data) if path is not None),
                 limits=limits,
             )
             migration = Migration(

@@ -37,6 +37,9 @@ def migrate(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if anything would change.")] = False,
     no_verify: Annotated[bool, typer.Option("--no-verify", help="Do not run the scripts; the report says unproved.")] = False,
     trust_checkpoint: Annotated[bool, typer.Option(help="Let checkpoints execute code while they load.")] = False,
+    trust_repository: Annotated[
+        bool, typer.Option("--trust-repository", help="Run its code with your rights where it cannot be isolated.")
+    ] = False,
     select: Annotated[
         list[str] | None, typer.Option(help="Only rules with these codes or beginnings of codes, e.g. PS2.")
     ] = None,
@@ -98,6 +101,7 @@ def migrate(
         device=device,
         verify=not no_verify,
         trust_checkpoint=trust_checkpoint,
+        trust_repository=trust_repository,
         check=check,
         console=console,
     )

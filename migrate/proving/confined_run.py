@@ -22,6 +22,7 @@ import psutil
 
 from .disk_use import DiskUse
 from .silent_terminal import silent_terminal
+from .visible_files import stored_weights, visible_files
 
 GIBIBYTE = 2**30
 # Names that programs need and that carry no secret; everything else of the caller's environment stays out.
@@ -30,7 +31,7 @@ PASSED_ON = (
     "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 )  # fmt: skip
 CONFINE = Path(__file__).with_name("confine.py")
-Stopped = Literal["timeout", "memory", "processes", "output", "disk"]
+Stopped = Literal["timeout", "memory", "processes", "output", "disk", "isolation"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,7 @@ class Completed:
                 "processes": "stopped: it started more processes than the limit",
                 "output": "stopped: it printed without end",
                 "disk": "stopped: it wrote more to disk than the limit",
+                "isolation": f"not run, since it could not be isolated: {self.stderr}",
             }[self.stopped]
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
         return lines[-1][:500] if lines else f"ended with exit status {self.exit}"
@@ -91,6 +93,7 @@ def clean_environment(scratch: Path, *, trusted: bool = False, extra: Mapping[st
         (scratch / folder).mkdir(parents=True, exist_ok=True)
         environment[name] = str(scratch / folder)
     environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED": "0", "MPLBACKEND": "Agg"}
+    environment |= stored_weights()
     if not trusted:  # torch.load then refuses pickles that could run code, whatever the script asks for
         environment["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
     return environment | dict(extra or {})
@@ -102,14 +105,17 @@ def run(
     cwd: Path,
     environment: Mapping[str, str],
     writable: Iterable[Path],
+    readable: Iterable[Path] = (),
+    trusted: bool = False,
     limits: Limits | None = None,
     on_line: Callable[[str], None] | None = None,
     stop: threading.Event | None = None,
 ) -> Completed:
     """Run `argv` in `cwd` at a terminal where nobody types, and end all when it ends, breaks a limit, or `stop` is set.
 
-    Only the folders in `writable` can be written, and the network is cut off, where the platform allows;
-    `Completed.isolation` says whether it did. `on_line` sees each line of standard output, on another thread.
+    Of files it sees Python, its packages, the system's libraries and what is in `writable` and `readable`; it can write the
+    former alone; the network is cut off. Where the platform does not allow that, it is not run, unless it is `trusted`: then
+    it sees all files, and `Completed.isolation` says what holds. `on_line` sees each line of output, on another thread.
     """
     limits = limits or Limits()
     writable = [folder.resolve() for folder in writable]
@@ -124,7 +130,10 @@ def run(
         "processes": limits.processes,
         "shared_memory_bytes": limits.memory_bytes // 2,
         "network": False,
+        "trusted": trusted,
+        "home": environment.get("HOME", "/"),
         "writable": [str(folder) for folder in writable],
+        "readable": [str(path) for path in (*visible_files(environment), *readable)],
     }
     command = [sys.executable, "-I", str(CONFINE), json.dumps(settings), *argv]
     started = time.monotonic()
@@ -156,19 +165,23 @@ def run(
             for reader in readers:
                 reader.join()
             with open(status_read, encoding="utf-8") as file:
-                status, *events = file.read().splitlines() or [""]
+                status, *events = file.read().splitlines() or ["{}"]
+    held = json.loads(status)
+    refused = held.pop("refused", None)
     if events == ["processes"]:
         stopped = "processes"
     if stopped is None and disk.growth((), now=True) > limits.disk_bytes:  # it was done before it was counted
         stopped = "disk"
+    if refused is not None:
+        stopped = "isolation"
     return Completed(
         argv=tuple(argv),
         exit=process.returncode if process.returncode >= 0 else 128 - process.returncode,
         stdout=readers[0].text(),
-        stderr=readers[1].text(),
+        stderr=readers[1].text() if refused is None else refused,
         stopped=stopped,
         seconds=time.monotonic() - started,
-        isolation=json.loads(status) if status.strip() else {},
+        isolation=held,
     )
 
 

@@ -7,6 +7,7 @@ run gets a fresh folder of its own to write to, and everything else of the scrat
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import tempfile
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...errors import SandboxError
 from .confined_run import Completed, Limits, clean_environment, run
 
 Server = Callable[[Path, Path, Callable[[str], None]], str | None]
@@ -27,6 +29,11 @@ class Sandbox:
     scratch: Path
     limits: Limits = field(default_factory=Limits)
     trusted: bool = False
+    """Whether checkpoints may run code while they load."""
+    trust_repository: bool = False
+    """Whether the code may run where it cannot be isolated, and may then read all files."""
+    readable: tuple[Path, ...] = ()
+    """What it may read beside the scratch folder: a checkpoint, data."""
     results: Path | None = None
     """A folder of the caller's that the worker may write to directly, where there is one."""
     writable_in: Path | None = None
@@ -70,14 +77,30 @@ class Sandbox:
         folders = [folder for folder in (writable, shared, self.tree, self.results) if folder is not None and folder.is_dir()]
         return run(
             [sys.executable, *arguments], cwd=cwd or writable, environment=environment, writable=folders,
+            readable=[self.scratch, *self.readable], trusted=self.trust_repository,
             limits=limits or self.limits, on_line=on_line, stop=stop,
         )  # fmt: skip
 
 
+def trust_repository(asked: bool) -> bool:
+    """Whether the user's code is trusted: by the flag, or by HEADRACE_TRUST_REPOSITORY=1, as where a container is the wall.
+
+    Raises SandboxError where it is not, and this platform cannot isolate it.
+    """
+    if asked or os.environ.get("HEADRACE_TRUST_REPOSITORY") == "1":
+        return True
+    if (why := missing_isolation()) is not None:
+        raise SandboxError(
+            f"this machine cannot isolate code that is not trusted ({why}). To run the repository's code with your rights, on "
+            "your files, say --trust-repository (or set HEADRACE_TRUST_REPOSITORY=1)"
+        )
+    return False
+
+
 @functools.cache
-def isolates_files() -> bool:
-    """Whether this platform lets the sandbox make everything else read-only, tried once."""
+def missing_isolation() -> str | None:
+    """Why this platform cannot isolate the user's code, tried once; None where it can."""
     with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
         place = Path(folder)
         done = run([sys.executable, "-I", "-c", ""], cwd=place, environment=clean_environment(place), writable=[place])
-        return bool(done.isolation.get("filesystem"))
+        return None if done.isolation.get("filesystem") else done.why or "the platform has no such means"

@@ -13,7 +13,7 @@ import psutil
 
 from ...errors import AmbiguousError, MigrateError
 from ..proving.confined_run import Limits
-from ..proving.sandbox import Sandbox
+from ..proving.sandbox import Sandbox, trust_repository
 from ..proving.worker_protocol import Failed, Inspected, ModelPackaged, Package, Response, Row
 from ..reading.recipe import Recipe
 from .progress import Stages
@@ -78,7 +78,10 @@ def compile_model(reference: str, config: CompileConfig, *, console: Console | N
     out.mkdir(parents=True, exist_ok=True)
     limits = Limits(timeout=config.timeout, memory_bytes=psutil.virtual_memory().total * 3 // 4)
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch, Stages(console) as stages:
-        sandbox = Sandbox(scratch=Path(scratch), limits=limits, trusted=config.trust_checkpoint, results=out)
+        sandbox = Sandbox(
+            scratch=Path(scratch), limits=limits, trusted=config.trust_checkpoint, results=out,
+            trust_repository=trust_repository(False), readable=_readable(recipe, config.checkpoint),
+        )  # fmt: skip
         stages.start("Building the model")
         seen = inspect(recipe, config.input_size, sandbox)
         if isinstance(seen, Failed):
@@ -121,6 +124,15 @@ def recipe_of(reference: str, checkpoint: Path | None) -> Recipe:
     if checkpoint is not None:
         source += LOAD.format(path=os.fspath(checkpoint.resolve()))
     return Recipe(root=str(root), script=script, source=source, expression="model")
+
+
+def _readable(recipe: Recipe, checkpoint: Path | None) -> tuple[Path, ...]:
+    """The folder of the model's code, without the hidden files of a home folder, and the checkpoint."""
+    root, home = Path(recipe.root), Path.home().resolve()
+    shown = [root]
+    if home.is_relative_to(root):
+        shown = [path for path in root.iterdir() if not path.name.startswith(".") and path.resolve() != home]
+    return (*shown, *([checkpoint.resolve()] if checkpoint is not None else []))
 
 
 def _error(reference: str, answer: Response) -> MigrateError:

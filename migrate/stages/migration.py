@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..proving.confined_run import Limits
-from ..proving.sandbox import Sandbox, isolates_files
+from ..proving.sandbox import Sandbox
 from ..proving.trace_transform import Traced
 from ..proving.worker_pool import WorkerPool
 from ..reading.facts import Survey
@@ -37,6 +37,9 @@ class Options:
     tuning_seconds: float | None = None
     verify: bool = True
     trusted: bool = False
+    trust_repository: bool = False
+    readable: tuple[Path, ...] = ()
+    """What the user's code may read beside the copy of its repository."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -59,6 +62,8 @@ class Migration:
     """Script -> the rules that changed code which it is or calls; those that no rule touched are left out."""
     traced: dict[TransformRecipe, Traced] = field(default_factory=dict)
     """What transforms were found to do, once for all models of one repository."""
+    linked: list[Path] = field(default_factory=list)
+    """What of the repository was too big to copy, and is read where it lies."""
     findings: list[Finding] = field(default_factory=list)
     """What the stages remarked, for the report alone: what a stage did is in its outcome."""
 
@@ -71,7 +76,12 @@ class Migration:
         """Where the user's code runs."""
         if self.pool is not None:
             return self.pool.sandbox
-        return Sandbox(scratch=self.scratch, limits=self.options.limits, trusted=self.options.trusted)
+        options = self.options
+        readable = (*options.readable, *self.linked)
+        return Sandbox(
+            scratch=self.scratch, limits=options.limits, trusted=options.trusted,
+            trust_repository=options.trust_repository, readable=readable,
+        )  # fmt: skip
 
     def fresh_tree(self, title: str | None = None) -> None:
         """Copy the repository anew, whatever became of the copy before; always at the same path, which scripts may print."""
@@ -82,9 +92,10 @@ class Migration:
 
     def copy_to(self, place: Path, progress: Callable[[float, str], None] | None = None) -> None:
         """A copy of the repository as it came."""
-        huge = TRIAL_BYTES if isolates_files() else HUGE_BYTES
+        huge = HUGE_BYTES if self.options.trust_repository else TRIAL_BYTES
         root, leave_out = self.surveyed.root, self.leave_out
         copied = copy_tree(root, place, leave_out=leave_out, with_git=False, huge=huge, progress=progress)
+        self.linked[:] = [root / path for path in copied.linked]
         for path in copied.linked:
             self.remark("PS506", "too big to copy; the trial runs read the original", "note", path)
 

@@ -19,6 +19,7 @@ import psutil
 
 from ...errors import MigrateError, NothingToMigrateError
 from ..proving.confined_run import Limits
+from ..proving.sandbox import trust_repository
 from ..proving.verify import compare
 from ..proving.verify import run_script as run_recorded
 from ..reading.facts import Script, Survey
@@ -73,10 +74,14 @@ def verify_script(script: Path, arguments: Sequence[str], console: Console) -> i
     found = known.get(path) or Script(path=path, roles=(), loops=surveyed.loops if surveyed is not None else ())
     assert surveyed is not None
     with tempfile.TemporaryDirectory(prefix="headrace-", ignore_cleanup_errors=True) as scratch, Stages(console) as stages:
-        options = Options(limits=Limits(memory_bytes=psutil.virtual_memory().total * 3 // 4, timeout=1800.0))
+        here = Path.cwd().resolve()
+        options = Options(
+            limits=Limits(memory_bytes=psutil.virtual_memory().total * 3 // 4, timeout=1800.0),
+            trust_repository=trust_repository(False),
+            readable=() if Path.home().resolve().is_relative_to(here) else (here,),
+        )
         migration = Migration(scratch=Path(scratch), surveyed=surveyed, options=options, stages=stages)
         migration.fresh_tree("Copying the repository")
-        here = Path.cwd().resolve()
         cwd = migration.tree / here.relative_to(root) if here.is_relative_to(root) else here
         stages.start(f"Running {path}")
         original = run_recorded(found, arguments, migration.sandbox, cwd=cwd)

@@ -114,16 +114,29 @@ print('the parent ends')
     assert left == []
 
 
-def test_nothing_outside_the_scratch_folder_can_be_changed(tmp_path: Path) -> None:
-    precious = tmp_path / "precious.txt"
+@pytest.mark.parametrize("shown", [False, True])
+def test_nothing_outside_the_scratch_folder_can_be_changed_nor_read_unless_shown(tmp_path: Path, shown: bool) -> None:
+    precious = tmp_path / "shown/precious.txt"
+    precious.parent.mkdir()
     precious.write_text("keep me")
-    done = python(
-        tmp_path, f"import os; open('mine', 'w').write('x'); print(os.path.exists('mine')); os.remove({str(precious)!r})"
+    code = f"""
+import os
+open("mine", "w").write("x")
+print(os.path.exists("mine"), os.path.exists({str(precious)!r}))
+os.remove({str(precious)!r})
+"""
+    (tmp_path / "scratch").mkdir()
+    done = run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path / "scratch",
+        environment=clean_environment(tmp_path / "scratch"),
+        writable=[tmp_path / "scratch"],
+        readable=[precious.parent] if shown else [],
     )
-    if not done.isolation.get("filesystem"):
+    if done.stopped == "isolation":
         pytest.skip("this platform lets no process change its own view of the file system")
-    assert done.stdout == "True\n"
-    assert "Read-only file system" in (done.why or "")
+    assert done.stdout == f"True {shown}\n"
+    assert ("Read-only file system" if shown else "No such file") in (done.why or "")
     assert precious.read_text() == "keep me"
 
 

@@ -1,0 +1,51 @@
+"""What the user's code may read: Python and what it imports from; of the home folder only stored weights."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.migrate.proving.confined_run import clean_environment
+from headrace.migrate.proving.visible_files import stored_weights, visible_files
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("TORCH_HOME", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_python_is_there_and_the_home_folder_is_not(home: Path) -> None:
+    shown = [
+        Path(path) for path in visible_files({"PYTHONPATH": os.pathsep.join([str(home), str(home.parent), "/", "relative"])})
+    ]
+    assert any(Path(sys.executable).is_relative_to(path) for path in shown)
+    assert any(Path(os.__file__).resolve().is_relative_to(path.resolve()) for path in shown)
+    assert not [path for path in shown if home.is_relative_to(path.resolve())]
+    (home / "packages").mkdir()
+    assert str(home / "packages") in visible_files({"PYTHONPATH": str(home / "packages")})
+
+
+def test_stored_weights_are_named_and_shown_without_the_token_beside_them(home: Path, tmp_path: Path) -> None:
+    assert stored_weights() == {}
+    torch, hub = home / ".cache/torch/hub/checkpoints", home / ".cache/huggingface/hub"
+    torch.mkdir(parents=True)
+    hub.mkdir(parents=True)
+    (hub.parent / "token").write_text("secret")
+    assert stored_weights() == {"TORCH_HOME": str(home / ".cache/torch"), "HF_HUB_CACHE": str(hub)}
+    assert stored_weights().items() <= clean_environment(tmp_path / "scratch").items()
+    shown = visible_files({})
+    assert {str(torch.parent), str(hub)} <= set(shown)
+    assert not {str(hub.parent), str(home / ".cache"), str(home / ".cache/torch")} & set(shown)
+
+
+@pytest.mark.parametrize("name", ["TORCH_HOME", "HF_HOME"])
+def test_weights_stored_elsewhere(home: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (home / "store/hub/checkpoints").mkdir(parents=True)
+    monkeypatch.setenv(name, str(home / "store"))
+    assert str(home / "store/hub") in visible_files({})
