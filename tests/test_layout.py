@@ -83,7 +83,7 @@ runtime/inspect: operations plan_table
 runtime/passes: _affine
 runtime/training: options state step surroundings
 runtime/tuning: candidate
-serving: cli config ready_file server
+serving: cli config server
 serving/batching: collate latency_table request_queue
 serving/bench: config frameworks services steps subject
 serving/bench/load: arrivals http_load load

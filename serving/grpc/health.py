@@ -11,7 +11,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ...errors import RequestError
-from ..guard.access import Access
+from ..guard.access import Guard
 from ..plane.data_plane import DataPlane
 from ..protocol.routes import SERVICE
 from .methods import code_of, metadata_of
@@ -27,7 +27,7 @@ _Status = health_pb2.HealthCheckResponse
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """Health by service: "" and the protocol's own name are the whole server, any other is the model of that name."""
 
-    def __init__(self, plane: DataPlane, access: Access | None) -> None:
+    def __init__(self, plane: DataPlane, access: Guard | None) -> None:
         self._repository = plane.repository
         self._access = access
         self._watchers: set[asyncio.Event] = set()

@@ -18,7 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from ...errors import InputError, OverloadedError, RequestError
 from ...runtime.artifact.triton_messages import service as pb
-from ..guard.access import Access
+from ..guard.access import Guard
 from ..guard.rate_limit import client_of_peer
 from ..observe.logs import log_request, request_id, request_id_of
 from ..observe.telemetry import Telemetry
@@ -56,7 +56,7 @@ def code_of(error: RequestError) -> grpc.StatusCode:
 class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Lets a call through to its method when `access` does; nothing of a rejected call's message is read."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Guard) -> None:
         self._access = access
 
     async def intercept_service(

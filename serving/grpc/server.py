@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from ...runtime.artifact.triton_messages import POOL
-from ..guard.access import Access
+from ..guard.access import Guard
 from ..guard.tls import Tls
 from ..observe.telemetry import Telemetry
 from ..plane.data_plane import DataPlane
@@ -36,7 +36,7 @@ class GrpcServer:
         self,
         plane: DataPlane,
         *,
-        access: Access | None = None,
+        access: Guard | None = None,
         tls: Tls | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:

@@ -13,10 +13,12 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ...errors import ForbiddenError, HeadraceError, UnauthorizedError
-from ..protocol.routes import ADMIN, INFER, METHODS, METRICS, Method, Route, find_route
+from ..config import ServeConfig
+from ..protocol.routes import ADMIN, INFER, METHODS, METRICS, Cost, Method, Route, find_route
+from .hosts import is_loopback
 
 CATEGORIES = (INFER, ADMIN, METRICS)
 
@@ -24,6 +26,36 @@ CATEGORIES = (INFER, ADMIN, METRICS)
 _TOKEN = re.compile(r"[\x21-\x7e]{16,1024}")
 _HASHED = re.compile(r"sha256:([0-9a-f]{64})")
 _BEARER = re.compile(r"(?i:bearer) +([\x21-\x7e]{1,1024})")
+
+
+class Guard(Protocol):
+    """Who lets calls through, or raises UnauthorizedError or ForbiddenError. `authorization` are all values of that header."""
+
+    def check_path(self, path: str, authorization: Sequence[str]) -> None: ...
+    def check_method(self, method: str, authorization: Sequence[str]) -> None: ...
+
+
+class NoControl:
+    """Without tokens, on an address that other machines reach: what serves is open to all, and its setup to nobody."""
+
+    def check_path(self, path: str, _: Sequence[str]) -> None:
+        self._check(find_route(path))
+
+    def check_method(self, method: str, _: Sequence[str]) -> None:
+        self._check(METHODS.get(method))
+
+    def _check(self, called: Route | Method | None) -> None:
+        if called is not None and called.cost is Cost.CONTROL:
+            raise ForbiddenError(
+                "this server takes no control from other machines without a token; start it with --token-file, or on 127.0.0.1"
+            )
+
+
+def guard_of(config: ServeConfig) -> Guard | None:
+    """The guard of a server: by tokens, where there are any; none on an address of this machine alone. Raises HeadraceError."""
+    if config.security.token_file is not None:
+        return load_access(config.security.token_file)
+    return None if is_loopback(config.addresses.host) else NoControl()
 
 
 class Access:

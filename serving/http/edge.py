@@ -6,14 +6,13 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...errors import ForbiddenError, RequestError
-from ..guard.access import Access
-from ..guard.hosts import Hosts
+from ...errors import RequestError
+from ..guard.access import Guard
+from ..guard.hosts import Hosts, check_page
 from ..observe.logs import log_request, request_id, request_id_of
 from .errors import response_of
 
-# A page of any site that is open in a browser could use, or unload, what serves on the same machine. Browsers say so when it
-# does (W3C Fetch Metadata), and only they: other clients are nobody's page.
+# A page of any site that is open in a browser could use, or unload, what serves on the same machine.
 _HARMLESS = ("GET", "HEAD", "OPTIONS")
 
 
@@ -21,7 +20,7 @@ class Edge:
     """An ASGI application around another, which is only called for requests that `access` and `hosts` let through (None: all).
     Nothing of a rejected request's body is read."""
 
-    def __init__(self, app: ASGIApp, *, access: Access | None = None, hosts: Hosts | None = None, log: bool = False) -> None:
+    def __init__(self, app: ASGIApp, *, access: Guard | None = None, hosts: Hosts | None = None, log: bool = False) -> None:
         self._app = app
         self._access = access
         self._hosts = hosts
@@ -55,10 +54,8 @@ class Edge:
         try:
             if self._hosts is not None:
                 self._hosts.check([value for name, value in headers if name == b"host"])
-            if scope["method"] not in _HARMLESS and (b"sec-fetch-site", b"cross-site") in headers:
-                raise ForbiddenError(
-                    "a web page of another site may not send this; call from a page of this server or from another program"
-                )
+            if scope["method"] not in _HARMLESS:
+                check_page(headers)
             if self._access is not None:
                 tokens = [value.decode("latin-1") for name, value in headers if name == b"authorization"]
                 self._access.check_path(scope["path"], tokens)

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...errors import InputError, UnsupportedError
+from ..ready_file import LineWriter
 
 access = logging.getLogger("headrace.access")
 
@@ -88,6 +89,20 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
 _FORMATS: dict[str, type[logging.Formatter]] = {"text": _Text, "json": _Json}
 
 
+class _LineHandler(logging.Handler):
+    """Gives its lines to a writer, and waits for none."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._writer.write(self.format(record))
+        except Exception as error:  # noqa: BLE001 - a record that cannot be formatted must not end what it tells of
+            self._writer.write(f"a log record of {record.name} cannot be formatted: {error!r}")
+
+
 class LogSettings(logging.Filter):
     """Which records are written, and how: the logging extension's settings, which clients may change where that is allowed.
     `log_file` is not among what they may change: it would let them write files of the machine."""
@@ -141,7 +156,8 @@ class LogSettings(logging.Filter):
 def log_output(form: str) -> Iterator[LogSettings]:
     """Write this process's log to stderr until the block ends. Pillow and the reader of forms remark on every file and form
     that is odd, which anybody may send as many of as they like; what is wrong stands in the answer."""
-    handler = logging.StreamHandler(sys.stderr)
+    writer = LineWriter(sys.stderr)
+    handler = _LineHandler(writer)
     settings = LogSettings(handler, form)
     root, own, forms = (logging.getLogger(name) for name in (None, "headrace", "python_multipart"))
     levels = [(logger, logger.level) for logger in (own, forms)]
@@ -154,5 +170,6 @@ def log_output(form: str) -> Iterator[LogSettings]:
             yield settings
     finally:
         root.removeHandler(handler)
+        writer.close()
         for logger, level in levels:
             logger.setLevel(level)

@@ -16,7 +16,7 @@ import uvicorn
 from ...errors import HeadraceError
 from ..config import ServeConfig
 from ..grpc.server import GrpcServer
-from ..guard.access import load_access
+from ..guard.access import guard_of
 from ..guard.hosts import known_hosts
 from ..guard.tls import load_tls
 from ..http.connection import options
@@ -70,8 +70,10 @@ class Endpoints:
     def __init__(self, config: ServeConfig, *, telemetry: Telemetry | None = None) -> None:
         self._config = config
         self._telemetry = telemetry
-        self._access = load_access(config.security.token_file) if config.security.token_file else None
-        self._hosts = known_hosts(config.addresses.host, config.security.allowed_hosts, tokens=self._access is not None)
+        self._access = guard_of(config)
+        self._hosts = known_hosts(
+            config.addresses.host, config.security.allowed_hosts, tokens=config.security.token_file is not None
+        )
         self._tls = load_tls(config)
         self._listening: list[tuple[_Http, socket.socket]] = []
         self._grpc: GrpcServer | None = None

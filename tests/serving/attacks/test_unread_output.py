@@ -1,0 +1,73 @@
+"""Output that nobody takes: its reader is gone or stands still, or the disk is full. The server serves on, and ends."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+REQUESTS = 1500  # a pipe holds some 350 lines of them
+
+
+class _Server:
+    def __init__(self, models, folder, output, *options):
+        ready = folder / "ready.json"
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "headrace", "serve", str(models), "--access-log", "--ready-file", str(ready)),
+                *(
+                    "--http-port",
+                    "0",
+                    "--grpc-port",
+                    "0",
+                    "--metrics-port",
+                    "0",
+                    "--threads",
+                    "1",
+                    "--instances",
+                    "1",
+                    *options,
+                ),
+            ],
+            stdout=output,
+            stderr=output,
+        )
+        end = time.monotonic() + 120
+        while not ready.exists():
+            assert self.process.poll() is None, "the server did not start"
+            assert time.monotonic() < end, "the server did not become ready"
+            time.sleep(0.05)
+        self.port = json.loads(ready.read_text())["http"]
+
+    def ask(self, count: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        for _ in range(count):
+            connection.request("GET", "/v2/health/ready")
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()) == (200, b"")
+        connection.close()
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+
+@pytest.mark.parametrize("options", [(), ("--frontends", "1")], ids=["one process", "front ends"])
+@pytest.mark.parametrize("what", ["gone", "still", "full"])
+def test_the_server_serves_on_and_ends_when_told(models, tmp_path, what, options):
+    reader, writer = os.pipe()
+    output = os.open("/dev/full", os.O_WRONLY) if what == "full" else writer
+    server = _Server(models, tmp_path, output, *options)
+    try:
+        os.close(writer)
+        if what != "still":
+            os.close(reader)
+        server.ask(REQUESTS)
+        assert server.end() == 0
+    finally:
+        server.process.kill()
+        server.process.wait()
