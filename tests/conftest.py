@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.warm_python import TORCH, WarmPython
+from tests.warm_python import COMMANDS, TORCH, WarmPython
 
 # Tests of tuning must tune, here and in the processes they start; the cache's own tests turn it on.
 os.environ["HEADRACE_CACHE"] = "off"
@@ -49,6 +49,18 @@ def warm_torch() -> Iterator[WarmPython]:
 def warm_python(warm_torch: WarmPython) -> Callable[..., subprocess.CompletedProcess[str]]:
     """warm_python(["-m", "headrace", ...], cwd=folder) runs Python as a fork of a process that has torch imported."""
     return warm_torch.python
+
+
+@pytest.fixture(scope="session")
+def warm_headrace() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """warm_headrace("migrate", ..., cwd=folder) is `headrace migrate ...`, as a fork of a process that has imported it."""
+    warm = WarmPython(COMMANDS)
+
+    def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        return warm.python(["-m", "headrace", *map(str, arguments)], cwd=cwd or Path.cwd())
+
+    yield run
+    warm.close()
 
 
 @pytest.fixture(scope="session")

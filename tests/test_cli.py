@@ -41,10 +41,10 @@ def test_doctor_names_devices_backends_and_versions():
 
 
 @pytest.mark.parametrize("content", [None, "print('hello')\n"])
-def test_a_folder_without_pytorch_is_refused_with_what_was_looked_for(tmp_path, content):
+def test_a_folder_without_pytorch_is_refused_with_what_was_looked_for(warm_headrace, tmp_path, content):
     if content:
         (tmp_path / "hello.py").write_text(content)
-    done = headrace("migrate", tmp_path)
+    done = warm_headrace("migrate", tmp_path)
     assert done.returncode == 2
     assert "error:" in done.stderr
     assert "Traceback" not in done.stderr
@@ -63,8 +63,8 @@ def test_a_folder_without_pytorch_is_refused_with_what_was_looked_for(tmp_path, 
         (["tune", "models/tiny", "--device", "tpu"], "device must be one of auto, cpu, cuda"),
     ],
 )
-def test_mistakes_get_a_message_and_status_2(tmp_path, arguments, message):
-    done = headrace(*arguments, cwd=tmp_path)
+def test_mistakes_get_a_message_and_status_2(warm_headrace, tmp_path, arguments, message):
+    done = warm_headrace(*arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -90,7 +90,7 @@ def tiny(classes=5):
 """
 
 
-def test_compile_writes_a_model_that_loads_and_computes_the_same(tmp_path):
+def test_compile_writes_a_model_that_loads_and_computes_the_same(tmp_path, headrace_warm, warm_python):
     import torch
 
     import headrace as package
@@ -98,9 +98,20 @@ def test_compile_writes_a_model_that_loads_and_computes_the_same(tmp_path):
     (tmp_path / "tiny.py").write_text(MODEL)
     setup = "import torch, tiny; m = tiny.tiny(7); torch.save({'state_dict': m.state_dict()}, 'weights.pth')\n"
     setup += "x = torch.rand(3, 3, 20, 24); torch.save([x, m.eval()(x)], 'expected.pt')"
-    subprocess.run([sys.executable, "-c", setup], cwd=tmp_path, check=True)
-    options = ["--input-size", "3,20,24", "--checkpoint", "weights.pth", "--out", "models", "--name", "small"]
-    done = headrace("compile", "tiny.py:Tiny(classes=7)", *options, cwd=tmp_path)
+    assert warm_python(["-c", setup], cwd=tmp_path).returncode == 0
+    options = [
+        "--input-size",
+        "3,20,24",
+        "--checkpoint",
+        "weights.pth",
+        "--out",
+        "models",
+        "--name",
+        "small",
+        "--max-tuning-seconds",
+        "2",
+    ]
+    done = headrace_warm("compile", "tiny.py:Tiny(classes=7)", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     images, expected = torch.load(tmp_path / "expected.pt")
     torch.testing.assert_close(package.load(tmp_path / "models" / "small")(images), expected, rtol=1e-4, atol=1e-5)

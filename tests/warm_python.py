@@ -41,6 +41,7 @@ SERVING = (
     "headrace.serving.processes.supervisor",
     "headrace.serving.http.app",
 )
+COMMANDS = ("headrace.cli", "headrace.migrate.cli", "headrace.migrate.api", "headrace.serving.cli")
 
 
 class WarmPython:

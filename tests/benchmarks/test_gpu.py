@@ -100,6 +100,7 @@ def test_it_runs_where_only_torch_is_installed(tmp_path):
     assert best["images_per_second"] == max(line["plan"]["images_per_second"] for line in model["batches"].values())
 
 
+@pytest.mark.slow  # the kernels in the interpreter: tests/kernels/test_interpreted
 @pytest.mark.skipif(_launch.triton is None, reason="needs Triton: pip install triton")
 def test_kernels_are_held_to_float64_and_to_the_roofline(tmp_path):
     """In Triton's interpreter; what is slow in it is left to `make test-all`."""

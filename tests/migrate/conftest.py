@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,8 @@ def run_in(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-@pytest.fixture
-def warm_sandbox(warm_torch: WarmPython, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def warm_sandbox(warm_torch: WarmPython) -> Iterator[None]:
     """Python in the sandbox is a fork of a process that has torch imported: for tests of what friendly code answers.
 
     The namespaces and limits are there; the capabilities are not dropped, for only an exec does that.
@@ -57,7 +57,9 @@ def warm_sandbox(warm_torch: WarmPython, monkeypatch: pytest.MonkeyPatch) -> Non
         def Popen(command: list[str], **options: Any) -> WarmProcess:
             return warm_torch.popen(command[1:], execs=True, **options)
 
-    monkeypatch.setattr(confined_run, "subprocess", Subprocess)
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(confined_run, "subprocess", Subprocess)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -144,11 +144,11 @@ def test_hostile_scripts_are_stopped_and_harm_nothing(tmp_path: Path, case: str,
     home = Path("~/.bashrc").expanduser()
     at_home = home.read_bytes() if home.exists() else None
     before = {path.name: path.read_bytes() for path in root.iterdir()}
-    limit = 12.0 if "loops" in case else 60.0
+    limit = 5.0 if "loops" in case else 60.0
     surveyed = survey(root)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    options = Options(limits=Limits(timeout=limit, memory_bytes=3 * 10**9, file_bytes=10**8, disk_bytes=2 * 10**8))
+    options = Options(limits=Limits(timeout=limit, memory_bytes=15 * 10**8, file_bytes=10**8, disk_bytes=2 * 10**8))
     rewritten = {"evaluate.py": ["PS201"]}
     migration = Migration(scratch=scratch, surveyed=surveyed, options=options, stages=Stages(None), rewritten=rewritten)
     migration.fresh_tree("copy")

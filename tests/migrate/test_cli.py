@@ -56,9 +56,9 @@ if __name__ == "__main__":
 """
 
 
-def headrace(*arguments, cwd=None):
-    command = [sys.executable, "-m", "headrace", *map(str, arguments)]
-    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=240)
+@pytest.fixture
+def headrace(warm_headrace):
+    return warm_headrace
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def codes(done):
     return {finding["code"] for finding in json.loads(done.stdout)["findings"]}
 
 
-def test_check_exits_1_where_something_would_change_and_writes_nothing(root):
+def test_check_exits_1_where_something_would_change_and_writes_nothing(headrace, root):
     before = tree(root)
     done = headrace("migrate", root, "--check", "--entry", "evaluate.py")
     assert done.returncode == 1, done.stderr
@@ -86,7 +86,7 @@ def test_check_exits_1_where_something_would_change_and_writes_nothing(root):
     assert tree(root) == before
 
 
-def test_select_and_ignore_are_comma_separated_and_repeatable(root):
+def test_select_and_ignore_are_comma_separated_and_repeatable(headrace, root):
     base = ["migrate", root, "--check", "--entry", "evaluate.py", "--format", "json"]
     assert {"PS201", "PS202"} <= codes(headrace(*base))
     assert "PS202" not in codes(headrace(*base, "--select", "PS201"))
@@ -99,7 +99,7 @@ def test_select_and_ignore_are_comma_separated_and_repeatable(root):
     assert "PS202" not in codes(headrace(*base))
 
 
-def test_unsafe_makes_what_is_only_offered(root):
+def test_unsafe_makes_what_is_only_offered(headrace, root):
     (root / "evaluate.py").write_text(SCRIPT.replace("net.eval()\n", ""))
     base = ["migrate", root, "--check", "--entry", "evaluate.py", "--select", "PS201", "--format", "json"]
     assert [item["fix"] for item in json.loads(headrace(*base).stdout)["findings"] if item["code"] == "PS201"] == ["unsafe"]
@@ -107,7 +107,7 @@ def test_unsafe_makes_what_is_only_offered(root):
     assert [item["fix"] for item in unsafe["findings"] if item["code"] == "PS201"] == ["applied"]
 
 
-def test_exit_bits_add_up(root):
+def test_exit_bits_add_up(headrace, root):
     (root / "broken.py").write_text("def f(:\n")
     done = headrace("migrate", root, "--check", "--entry", "evaluate.py", "--format", "json")
     assert done.returncode == 3
@@ -115,7 +115,7 @@ def test_exit_bits_add_up(root):
 
 
 @pytest.mark.slow
-def test_parity_that_failed_is_bit_4_and_nothing_is_written_in_place(root):
+def test_parity_that_failed_is_bit_4_and_nothing_is_written_in_place(headrace, root):
     # This script prints something else as soon as a graph runs in it, which no rewriting could help.
     (root / "evaluate.py").write_text(SCRIPT + '\nimport sys\nprint("headrace" in sys.modules)\n')
     before = tree(root)
@@ -129,7 +129,7 @@ def test_parity_that_failed_is_bit_4_and_nothing_is_written_in_place(root):
 
 
 @pytest.mark.slow  # writing and undoing: stages/test_in_place and test_journal; the reports: reporting/
-def test_write_and_undo_with_every_report(root, tmp_path):
+def test_write_and_undo_with_every_report(headrace, root, tmp_path):
     before = tree(root)
     options = ["--entry", "evaluate.py", "--input-size", "3,2,2", "--precision", "fp32", "--select", "PS201"]
     done = headrace("migrate", root, "--write", *options, "--format", "sarif", "--report", tmp_path / "report.md")
@@ -155,7 +155,7 @@ def test_write_and_undo_with_every_report(root, tmp_path):
     assert tree(root) == before
 
 
-def test_killed_while_it_runs_the_tree_is_old_or_new(root):
+def test_killed_while_it_runs_the_tree_is_old_or_new(headrace, root):
     before = tree(root)
     after = None
     rng = random.Random(0)
@@ -193,20 +193,20 @@ def test_killed_while_it_runs_the_tree_is_old_or_new(root):
         ),
     ],
 )
-def test_mistakes_get_a_message_and_status_2(root, options, message):
+def test_mistakes_get_a_message_and_status_2(headrace, root, options, message):
     done = headrace("migrate", root, *options, cwd=root.parent)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_undo_where_nothing_was_written(root):
+def test_undo_where_nothing_was_written(headrace, root):
     done = headrace("undo", root)
     assert done.returncode == 2
     assert "nothing to undo" in done.stderr
 
 
-def test_help_names_every_flag():
+def test_help_names_every_flag(headrace):
     shown = headrace("migrate", "--help").stdout
     for flag in (
         "--out", "--write", "--check", "--select", "--ignore", "--unsafe", "--no-verify", "--format", "--report", "--entry",
@@ -217,7 +217,7 @@ def test_help_names_every_flag():
         assert words in " ".join(shown.split()), words
 
 
-def test_rules_are_listed_shown_and_tested(tmp_path):
+def test_rules_are_listed_shown_and_tested(headrace, tmp_path):
     listed = headrace("rules")
     assert listed.returncode == 0
     assert "PS201" in listed.stdout
@@ -236,7 +236,7 @@ def test_rules_are_listed_shown_and_tested(tmp_path):
 OTHER = SCRIPT.replace("import Net", "import Wide").replace("Net()", "Wide()")
 
 
-def test_a_preview_shows_what_does_not_depend_on_an_open_choice(root):
+def test_a_preview_shows_what_does_not_depend_on_an_open_choice(headrace, root):
     (root / "model.py").write_text(MODEL + MODEL.replace("Net", "Wide"))
     (root / "other.py").write_text(OTHER)
     done = headrace("migrate", root)
@@ -252,7 +252,7 @@ def test_a_preview_shows_what_does_not_depend_on_an_open_choice(root):
     assert not (root.parent / "out").exists()
 
 
-def test_the_printed_diff_is_a_patch(root):
+def test_the_printed_diff_is_a_patch(headrace, root):
     long = '    note = "' + "a line that no terminal is wide enough to show whole, " * 4 + '"   \n'
     (root / "evaluate.py").write_text(SCRIPT.replace("    for images", f"{long}    for images"))
     patch = headrace("migrate", root, "--check", "--entry", "evaluate.py").stdout.partition("How the model is built")[0]

@@ -17,6 +17,8 @@ from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.rewriting.rewrite import choose_rules, rewrite, rewrite_all
 from headrace.migrate.survey.survey import survey
 
+pytestmark = pytest.mark.usefixtures("warm_sandbox")
+
 NET = """\
 class Net(nn.Module):
     def __init__(self, width, num_classes):

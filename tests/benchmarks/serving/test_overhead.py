@@ -26,6 +26,7 @@ def processes():
     return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
+@pytest.mark.slow  # that services are started, loaded and compared: the next test, and tests/serving/bench
 def test_both_pairs_are_measured_in_turn(models, images, tmp_path, monkeypatch):
     before = processes()
     out = tmp_path / "out.json"

@@ -38,7 +38,7 @@ def photos(tmp_path, make_photo):
     return tuple(paths)
 
 
-@pytest.mark.parametrize(("protocol", "rows"), [("http", 1), ("grpc", 3)])
+@pytest.mark.parametrize(("protocol", "rows"), [pytest.param("http", 1, marks=pytest.mark.slow), ("grpc", 3)])
 def test_it_measures_tensors_and_images_without_an_error(binary, server, photos, protocol, rows):
     address = getattr(server, protocol)
     for model, images in (("tiny", ()), ("tiny_classify", photos), ("tiny_decode", photos)):

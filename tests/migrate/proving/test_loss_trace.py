@@ -15,6 +15,8 @@ from headrace.migrate.proving.verify import run_training
 from headrace.migrate.rewriting.rewrite import rewrite
 from headrace.migrate.survey.survey import survey
 
+pytestmark = pytest.mark.usefixtures("warm_sandbox")
+
 NET = """\
 import torch.nn as nn
 

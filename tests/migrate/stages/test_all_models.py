@@ -17,6 +17,8 @@ from headrace.migrate.survey.survey import survey
 
 pytestmark = pytest.mark.slow
 
+pytestmark = pytest.mark.usefixtures("warm_sandbox")
+
 MODELS = """
 import torch
 from torch import nn

@@ -12,6 +12,8 @@ from headrace.migrate.rewriting.rewrite import Change
 from headrace.migrate.stages.copy_tree import Copied
 from headrace.migrate.stages.migrated_copy import check_output, models_folder, write_output
 
+pytestmark = pytest.mark.usefixtures("warm_sandbox")
+
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:

@@ -13,6 +13,8 @@ from headrace.migrate.stages.repair_parity import compare_with_unrepaired
 from headrace.migrate.stages.script_runs import Originals
 from headrace.migrate.survey.survey import survey
 
+pytestmark = pytest.mark.usefixtures("warm_sandbox")
+
 SWIN = """
 import torch
 from torch import nn

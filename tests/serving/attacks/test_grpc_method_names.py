@@ -37,7 +37,7 @@ def _call(path: bytes) -> bytes:
 def _attack(server, path: bytes) -> None:
     with socket.create_connection(server.grpc.split(":"), timeout=20) as connection, contextlib.suppress(ConnectionResetError):
         connection.sendall(_call(path))
-        connection.settimeout(2)
+        connection.settimeout(0.5)
         with contextlib.suppress(TimeoutError):
             while connection.recv(65536):
                 pass

@@ -113,7 +113,7 @@ def measure(tmp_path, **options):
 def test_a_measurement_that_other_programs_disturb_is_repeated(tmp_path):
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     try:
-        result, text = measure(tmp_path, concurrency=(1,), rounds=1)
+        result, text = measure(tmp_path, concurrency=(1,), rounds=1, seconds=0.2)
     finally:
         for process in spinning:
             process.kill()
@@ -169,6 +169,7 @@ def test_grpc_needs_the_companion_that_takes_images(tmp_path):
         measure(tmp_path, concurrency=(2,), rounds=1, protocol="grpc")
 
 
+@pytest.mark.slow  # gRPC under load, and by several processes: bench/load/test_grpc_load and test_loadgen
 def test_grpc_is_measured_by_several_processes(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "write_artifact", write_package)  # the model with its companions
     result, _ = measure(tmp_path, concurrency=(2,), rounds=1, max_images=4, seconds=0.5, protocol="grpc", processes=2)
@@ -244,7 +245,8 @@ def test_images_that_no_service_can_read_end_it(tmp_path):
         measure(tmp_path, images=(tmp_path / "a.jpg",))
 
 
-@pytest.mark.parametrize("stop", ["SIGINT", "SIGTERM"])
+# SIGTERM unwinds the stack as SIGINT does by itself.
+@pytest.mark.parametrize("stop", [pytest.param("SIGINT", marks=pytest.mark.slow), "SIGTERM"])
 def test_an_interrupted_benchmark_leaves_no_process(tmp_path, stop):
     program = (
         "import sys; from pathlib import Path; from headrace.serving.bench.run import BenchConfig, bench;"
