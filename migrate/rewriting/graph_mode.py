@@ -6,9 +6,9 @@ from itertools import takewhile
 
 from ..reading.edits import Edit, Positions
 from ..reading.facts import Loop
-from ..reading.nodes import inside, is_docstring, is_future_import, text_of
-from ..reading.scopes import Function, Module, bound_names, dotted
-from ..survey.loops import CallSite
+from ..reading.nodes import arguments_of, inside, is_docstring, is_future_import, text_of
+from ..reading.scopes import Function, Module, bound_names, dotted, last_name
+from ..survey.loops import CallSite, always_gradless
 from .placement import Group, RejectedError, construction, main_statements, runs_once
 from .rule import Context, Fix, at_call
 
@@ -130,13 +130,20 @@ def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> No
     itself where it finds that it cannot."""
     for site in group.sites:
         if len(site.call.args) != 1 or site.call.keywords:
-            raise RejectedError("the model is called with more than one argument")
+            several = len(site.call.args) + len(site.call.keywords) > 1
+            raise RejectedError("the model is called with " + ("more than one argument" if several else "its input by name"))
         if any(isinstance(node, ast.JoinedStr) for node in module.ancestors(site.call)):
             raise RejectedError("the call stands inside an f-string, and strings are not edited")
         if _is_collection(module, site):
             raise RejectedError("the model takes a list of inputs instead of one batch")
         if not falls_back and _taken_by_name(module, site):
             raise RejectedError("the output is taken apart by name")
+        if not falls_back and _takes_gradient(module, site):
+            raise RejectedError("the code around the call takes gradients, which a graph does not give")
+        if not falls_back and _mode_before(module, site) == "train":
+            raise RejectedError(
+                "the code before the call puts layers in training mode, and a graph computes as in evaluation mode"
+            )
         if not falls_back and "." in group.model and not group.model.startswith("self."):
             raise RejectedError(f"{group.model} is reached through another object")
     for node in module.calls:
@@ -146,6 +153,45 @@ def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> No
             if not falls_back and node.func.attr == "half" and dotted(node.func.value) == group.model:
                 raise RejectedError("the script brings the model to half precision itself")
     check_name(module)
+
+
+def _takes_gradient(module: Module, site: CallSite) -> bool:
+    """Whether the function, or at module level the statement, around a call asks for gradients: of the inputs, for an attack or
+    a map of saliency, say."""
+    if always_gradless(module, site.call):
+        return False
+    scope = site.function or [site.call, *module.ancestors(site.call)][-2]
+    called = {last_name(call.func) for call in inside(scope, ast.Call)}
+    stored = {node.attr for node in inside(scope, ast.Attribute) if isinstance(node.ctx, ast.Store)}
+    expanded = {module.expand(call.func) for call in inside(scope, ast.Call)}
+    return (
+        bool({"requires_grad_", "retain_grad", "backward"} & called)
+        or "requires_grad" in stored
+        or ("torch.autograd.grad" in expanded)
+    )
+
+
+def _mode_before(module: Module, site: CallSite) -> str | None:
+    """Which of eval() and train() the function, or the file, calls last before a model's call, on whatever layers."""
+    scope: ast.AST = site.function or module.tree
+    calls = [
+        call for call in inside(scope, ast.Call) if call.lineno < site.call.lineno and module.function_of(call) is site.function
+    ]
+    modes = [mode for call in sorted(calls, key=lambda call: call.lineno) if (mode := _mode_set_by(module, call)) is not None]
+    return modes[-1] if modes else None
+
+
+def _mode_set_by(module: Module, call: ast.Call) -> str | None:
+    """The mode that a call sets: `m.train()`, or a function of the repository that ends in it, such as `enable_dropout(m)`."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("train", "eval"):
+        off = [item for item in arguments_of(call) if isinstance(item, ast.Constant) and not item.value]
+        return "eval" if call.func.attr == "eval" or off else "train"
+    found = module.find_callee(call.func)
+    if found is None or not isinstance(found[1], ast.FunctionDef):
+        return None
+    inner = [item for item in inside(found[1], ast.Call) if isinstance(item.func, ast.Attribute)]
+    modes = [item for item in sorted(inner, key=lambda item: item.lineno) if last_name(item.func) in ("train", "eval")]
+    return _mode_set_by(found[0], modes[-1]) if modes else None
 
 
 def _is_collection(module: Module, site: CallSite) -> bool:

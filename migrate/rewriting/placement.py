@@ -37,16 +37,26 @@ def construction(context: Context, group: Group) -> Place:
     root = group.model.partition(".")[0]
     if _bound_around(module, group, root):
         raise RejectedError("a loop, a with statement or the like binds the model's name")
+    if "streamlit" in {name.partition(".")[0] for name in module.imports.values()}:
+        raise RejectedError(
+            "Streamlit runs the script again at each interaction, and the graph would be compiled at each; make the model and its "
+            "graph in a function under @st.cache_resource"
+        )
     if root == "self":
         return _in_method(context, group)
     function = binder(module, group)
     if function is None:
         return _global(context, group)
     given = root in {argument.arg for argument in parameters(function)}
-    if given and all(item.loop is None for item in group.sites) and not runs_once(context, module, function):
+    if all(item.loop is None for item in group.sites) and not runs_once(context, module, function):
+        if given:
+            raise RejectedError(
+                "the model is a parameter of a function that classifies one input, and a graph made at each call would be "
+                "compiled at each call; make the graph where the model is made, and pass the graph instead"
+            )
         raise RejectedError(
-            "the model is a parameter of a function that classifies one input, and a graph made at each call would be compiled "
-            "at each call; make the graph where the model is made, and pass the graph instead"
+            "the function that classifies one input makes the model, and a graph made there would be compiled at each call; "
+            "make the model once, outside of the function"
         )
     if function is not site.function:  # a function nested in the one that binds the model
         nested = next(node for node in module.ancestors(site.call) if module.parents[node] is function)

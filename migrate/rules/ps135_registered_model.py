@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from ..reading.edits import Edit
-from ..reading.nodes import inside, text_of
+from ..reading.nodes import defaults_of, inside, text_of
 from ..reading.scopes import Module, last_name, parameters
 from ..rewriting.rule import Context, Fix, Repair, diff
 
@@ -84,12 +84,12 @@ class RegisteredModel(Repair):
     """What it does: lets a function registered with timm take, and not hand on, what timm's `create_model` gives to all.
 
     Why: since timm 0.8 `create_model` hands each registered function `pretrained_cfg`, `pretrained_cfg_overlay` and
-    `cache_dir`; with `**kwargs` they reach a class that does not know them, and no model can be built.
+    `cache_dir`. A function without `**kwargs` does not take them; with `**kwargs` they reach a class that does not know them.
 
     Example: `def net(pretrained=False, **kwargs)` becomes
     `def net(pretrained=False, pretrained_cfg=None, pretrained_cfg_overlay=None, cache_dir=None, **kwargs)`.
 
-    Fix safety: safe; a class that refuses these arguments cannot have used them.
+    Fix safety: safe; a function or class that refuses these arguments cannot have used them.
     """
 
     safety = "safe"
@@ -102,19 +102,28 @@ class RegisteredModel(Repair):
     def check(self, context: Context) -> Iterator[Fix]:
         module, positions = context.module, context.positions
         for node in module.of_kind(ast.FunctionDef):
-            if node.args.kwarg is None or not any(_DECORATOR.match(module.expand(d) or "") for d in node.decorator_list):
+            if not any(_DECORATOR.match(module.expand(d) or "") for d in node.decorator_list):
                 continue
-            named = {argument.arg for argument in parameters(node)} | {text_of(item) for item in inside(node, ast.Constant)}
+            named = {argument.arg for argument in parameters(node)}
+            if node.args.kwarg is not None:
+                named |= {text for item in inside(node, ast.Constant) if (text := text_of(item)) is not None}
+                handing = (call for call in inside(node, ast.Call) if _hands_on(module, call, node.args.kwarg.arg))
+                if set(_GIVEN) & named or not any(handing):
+                    continue
             missing = [name for name in _GIVEN if name not in named]
-            handing = (call for call in inside(node, ast.Call) if _hands_on(module, call, node.args.kwarg.arg))
-            if missing != list(_GIVEN) or not any(handing):
+            if not missing:
                 continue
-            start = positions.span(node.args.kwarg)[0]
-            at = positions.text.rindex("**", 0, start)
-            edit = Edit(at, at, "".join(f"{name}=None, " for name in missing))
-            message = (
-                f"timm passes {', '.join(missing)} to {node.name}, whose class does not take them; add them to {node.name}"
-            )
+            added = ", ".join(f"{name}=None" for name in missing)
+            if node.args.kwarg is not None:
+                at = positions.text.rindex("**", 0, positions.span(node.args.kwarg)[0])
+                edit = Edit(at, at, f"{added}, ")
+            else:
+                given = [*parameters(node), *defaults_of(node).values()]
+                start = positions.text.index("(", positions.offset(node.lineno, node.col_offset)) + 1
+                at = max((positions.span(item)[1] for item in given), default=start)
+                edit = Edit(at, at, f", {added}" if given else added)
+            whose = f"{node.name}, whose class" if node.args.kwarg is not None else f"{node.name}, which"
+            message = f"timm passes {', '.join(missing)} to {whose} does not take them; add them to {node.name}"
             yield self.fix(context, node, message, [edit])
 
 

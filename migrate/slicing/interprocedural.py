@@ -340,7 +340,8 @@ class ProgramSlicer:
         live = LiveNames()
         slicer.mark_live(live, reads(point.expression) | pending.live)
         if point.statement is None:
-            return slicer.block(module.tree.body, live), point.expression
+            started = [] if wrapped else [_started(item) for item in module.tree.body if _is_started(item)]
+            return slicer.block([*module.tree.body, *started], live), point.expression
         return slicer.path(module.tree.body, _trail(module, None, point.statement), live, after=point.after), point.expression
 
     def _unloaded(self, module: Module) -> dict[str, Definition]:
@@ -471,6 +472,19 @@ class _Renamed(ast.NodeTransformer):
 def _trail(module: Module, function: Function | None, statement: ast.stmt) -> list[ast.AST]:
     around = takewhile(lambda node: node is not function and not isinstance(node, ast.Module), module.ancestors(statement))
     return [statement, *around][::-1]
+
+
+def _is_started(item: ast.stmt) -> bool:
+    """Whether a web framework calls a function before the first request: `@app.on_event("startup")`."""
+    marks = item.decorator_list if isinstance(item, Function) and not parameters(item) else []
+    names = [last_name(mark.func) if isinstance(mark, ast.Call) else last_name(mark) for mark in marks]
+    return bool({"on_event", "on_startup", "before_first_request", "before_serving"} & set(names))
+
+
+def _started(function: ast.stmt) -> ast.stmt:
+    assert isinstance(function, Function)
+    text = f"{function.name}()" if isinstance(function, ast.FunctionDef) else f"__import__('asyncio').run({function.name}())"
+    return ast.fix_missing_locations(ast.copy_location(ast.parse(text).body[0], function))
 
 
 def _is_static(function: Function) -> bool:

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 
 from ..reading.arguments import destination, is_parse_call
+from ..reading.nodes import inside
 from ..reading.scopes import (
     BUILTINS,
     Definition,
@@ -176,6 +177,8 @@ class Slicer:
                 live.items = set()  # nothing runs after it on this way
                 self.mark_live(live, self.reads(statement.value))
                 return statement
+            case ast.Assert() if bound_names(statement) & live.roots():
+                pass  # what `:=` binds in it
             case ast.Return() | ast.Raise() | ast.Assert() | ast.Pass() | ast.Break() | ast.Continue():
                 return None
         return self._simple(statement, live)
@@ -265,17 +268,26 @@ class Slicer:
         return statement
 
     def _if(self, statement: ast.If, live: LiveNames) -> ast.stmt | None:
-        if is_main_guard(statement) or self.effects.trains(statement.test):
+        if is_main_guard(statement):  # what it prepares is there for handlers, in the file that is run
+            before = [item for item in statement.body if not _serves(item)] if self.top_level and not self.wrapped else []
+            body = self.block(before, live)
+            return with_fields(statement, test=ast.Constant(True), body=body, orelse=[]) if body else None
+        if self.effects.trains(statement.test):
             return None
         other = live.copy()
         body = self.block(statement.body, live)
         orelse = self.block(statement.orelse, other)
-        if not body and not orelse:
-            return None
         live.add(other.items)
+        bound = bound_names(statement.test) & live.roots()
+        if not body and not orelse and not bound:
+            return None
+        for name in bound:
+            live.kill(name)
         body = body or self._kept_raise(statement.body, live)
         orelse = orelse or self._kept_raise(statement.orelse, live)
         self.mark_live(live, self.reads(statement.test))
+        if not body and not orelse:
+            body = [ast.Pass()]
         if not body:
             test = statement.test
             negated = (
@@ -305,7 +317,8 @@ class Slicer:
             live.add(before)
             if live.items == before:
                 break
-        binds = not isinstance(statement, ast.While) and bool(bound_names(statement.target) & after.roots())
+        bound = bound_names(statement.test if isinstance(statement, ast.While) else statement.target)
+        binds = bool(bound & after.roots())
         if not body and not binds:
             live.items = after.items
             return None
@@ -338,14 +351,13 @@ class Slicer:
 
     def _with(self, statement: ast.With | ast.AsyncWith, live: LiveNames) -> ast.stmt | None:
         body = self.block(statement.body, live)
-        if not body:
+        bound = set().union(*map(bound_names, statement.items))
+        if not body and not bound & live.roots():
             return None
-        for item in statement.items:
-            if item.optional_vars is not None:
-                for name in bound_names(item.optional_vars):
-                    live.kill(name)
-            self.mark_live(live, self.reads(item.context_expr))
-        return with_fields(statement, body=body)
+        for name in bound:
+            live.kill(name)
+        self.mark_live(live, self.reads([item.context_expr for item in statement.items]))
+        return with_fields(statement, body=body or [ast.Pass()])
 
     def _try(self, statement: ast.Try | ast.TryStar, live: LiveNames) -> ast.stmt | None:
         final = self.block(statement.finalbody, live)
@@ -395,6 +407,7 @@ class Slicer:
         loads = False
         for call in calls:
             changed = self.effects.changes(call, statement=isinstance(statement, ast.Expr) and statement.value is call)
+            changed += [(name, None) for name in self._assigned_by(call)]
             if any(self._alias_touches(live, place) for place in changed) and not self._pruned_argument(call, live):
                 relevant = True
                 loads = loads or is_checkpoint_call(call)
@@ -429,6 +442,14 @@ class Slicer:
         read |= {(place[0], None) if place[1] is None else (place[0], "") for place in stored}
         self.mark_live(live, read)
         return rewritten
+
+    def _assigned_by(self, call: ast.Call) -> set[str]:
+        """The names of this scope, or of the file, that a called function assigns, which says so by `nonlocal` or `global`."""
+        name = call.func.id if isinstance(call.func, ast.Name) else ""
+        definition = self.definitions.get(name) or self.module.definitions.get(name)
+        shared = (item for item in ast.walk(definition or call) if isinstance(item, ast.Global | ast.Nonlocal))
+        names = {name for item in shared for name in item.names}
+        return names and {item.id for item in inside(definition, ast.Name) if not isinstance(item.ctx, ast.Load)} & names
 
     def _stored_place(self, target: ast.expr) -> NameUse | None:
         if isinstance(target, ast.Name):
@@ -473,6 +494,19 @@ class Slicer:
             if not self.options.checkpoints and loading and (loads or bound & given):
                 return True
         return False
+
+
+def _serves(statement: ast.stmt) -> bool:
+    """Whether a statement starts a server, which comes after all that it needs and does not return."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and last_name(call.func) in (
+        "run",
+        "run_app",
+        "run_server",
+        "serve",
+        "serve_forever",
+        "launch",
+    )
 
 
 def by_name(live: LiveNames) -> bool:

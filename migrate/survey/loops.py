@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from ..reading.facts import Loop, LoopKind
-from ..reading.nodes import inside, values_of
+from ..reading.nodes import arguments_of, inside, values_of
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, parameters
 from ..slicing.factories import ModelTable, is_zoo_constructor
 from ..slicing.side_effects import TRAINING_CALLS
@@ -28,6 +28,11 @@ _MODEL_METHODS = frozenset(
     ["eval", "train", "parameters", "named_parameters", "load_state_dict", "state_dict", "modules", "named_modules", "half"]
 )
 _NOT_MODELS = ("headrace.", "torch.optim", "torch.utils", "torchvision.transforms", "numpy")
+_FOREIGN = frozenset(["mxnet", "gluoncv", "tensorflow", "keras", "jax", "flax", "paddle", "mindspore", "chainer", "tinygrad"])
+"""Frameworks whose networks and loops read like torch's."""
+_TORCHES = frozenset(["torch", "torchvision", "timm", "transformers", "lightning", "pytorch_lightning"])
+_INPUTS = re.compile(r"^(x|pixel_values|imgs?|images?|inputs?|samples?|batch)$")
+_INPUTS_BY_NAME = re.compile(r"input|batch|encod|pixel|image|sample|feature", re.I)
 _OTHER_RUNTIMES = frozenset(["compile_model", "InferenceSession", "read_model", "read_network", "load_network", "Interpreter"])
 _NO_GRAD = frozenset(["no_grad", "inference_mode"])
 TRAINING_STEP = "headrace.training_step"
@@ -80,9 +85,23 @@ def find_calls(module: Module, table: ModelTable) -> list[CallSite]:
     evidence = _ModelNames(module, table)
     found = []
     for node, function in _calls(module, skipped):
-        if (site := _read(module, node, function, evidence)) is not None:
+        if not _is_foreign(module, function) and (site := _read(module, node, function, evidence)) is not None:
             found.append(site)
     return sorted(found, key=lambda site: (site.fact.call_line, site.fact.call_column))
+
+
+def _root(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _is_foreign(module: Module, function: Function | None) -> bool:
+    """Whether code is another framework's: a function that uses one and not torch, or that uses neither in a file of such."""
+    if not _FOREIGN & set(map(_root, module.imports.values())):
+        return False
+    used = {_root(module.imported_as(node.id, node) or "") for node in inside(function, ast.Name)}
+    of_file = set(map(_root, module.imports.values()))
+    roots = used if used & (_FOREIGN | _TORCHES) else of_file
+    return bool(_FOREIGN & roots) and not _TORCHES & roots
 
 
 def _is_network(module: Module, node: ast.ClassDef, table: ModelTable, depth: int = 0) -> bool:
@@ -153,7 +172,9 @@ class _ModelNames:
                 self.built |= names
         elif is_zoo_constructor(expanded):
             self.built |= names
-        elif leaf.endswith("Loss") or leaf in _OTHER_RUNTIMES or expanded.startswith(_NOT_MODELS):
+        elif (
+            leaf.endswith("Loss") or leaf in _OTHER_RUNTIMES or expanded.startswith(_NOT_MODELS) or _root(expanded) in _FOREIGN
+        ):
             self.other |= names
 
     def is_model(self, name: str) -> bool:
@@ -173,7 +194,8 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         callee = callee.value if callee.attr != "module" else callee
     name = dotted(callee)
     captured = name is not None and name in evidence.steps
-    if name is None or not call.args or isinstance(call.args[0], ast.Starred) or not (captured or evidence.is_model(name)):
+    given = _input_of(call)
+    if name is None or given is None or not (captured or evidence.is_model(name)):
         return None
     root = name.partition(".")[0]
     if root not in _assigned(module, function) and not _imported_value(module, name, evidence):
@@ -190,7 +212,7 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         and root not in _assigned(module, None) | _assigned(module, function)
     ):
         return None  # a class that a star import brought
-    if isinstance(call.args[0], ast.Constant) or _is_synthetic(module, call.args[0], function):
+    if isinstance(given, ast.Constant) or _is_synthetic(module, given, function):
         return None
     loop = _enclosing_loop(module, call, function)
     statement = module.statement_of(call)
@@ -208,7 +230,7 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         end_line=getattr(outer, "end_lineno", None) or 1,
         kind=kind,
         model=evidence.steps.get(name, name),
-        inputs=ast.unparse(call.args[0]),
+        inputs=ast.unparse(given),
         outputs=outputs,
         targets=targets,
         iterator=ast.unparse(loop.iter) if loop is not None else None,
@@ -216,6 +238,16 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         call_column=module.place(call)[1],
     )
     return CallSite(fact, module, call, function, loop, trained, captured)
+
+
+def _input_of(call: ast.Call) -> ast.expr | None:
+    """What a call would hand to a model: `model(x)`, `model(pixel_values=x)` or `model(**inputs)`."""
+    if call.args:
+        return None if isinstance(call.args[0], ast.Starred) else call.args[0]
+    for item in call.keywords:
+        if _INPUTS.match(item.arg) if item.arg else _INPUTS_BY_NAME.search(dotted(item.value) or ""):
+            return item.value
+    return None
 
 
 def _imported_value(module: Module, name: str, evidence: _ModelNames) -> bool:
@@ -271,7 +303,7 @@ def _enclosing_loop(module: Module, call: ast.Call, function: Function | None) -
         for node in (node for statement in loop.body for node in inside(statement, ast.Assign)):
             if _mentions(node.value, carried):
                 carried = carried.union(*map(bound_names, node.targets))
-        if any(_mentions(argument, carried) for argument in call.args):
+        if any(_mentions(argument, carried) for argument in arguments_of(call)):
             return loop
     return None
 
@@ -286,9 +318,9 @@ def _kind(
     trained = _back_propagates(loop if loop is not None else function)
     targets = _targets(loop, call) if loop is not None else None
     if loop is None:
-        trains = trained and not _always_gradless(module, call)
+        trains = trained and not always_gradless(module, call)
         return ("train" if trains else "predict"), None, trained or _trains_anywhere(module)
-    if trained and not _always_gradless(module, call):
+    if trained and not always_gradless(module, call):
         return "train", targets, True
     return ("evaluate" if targets is not None else "predict"), targets, _trains_anywhere(module)
 
@@ -307,7 +339,8 @@ def _trains_anywhere(module: Module) -> bool:
     return any(last_name(node.func) in TRAINING_CALLS for node in module.calls)
 
 
-def _always_gradless(module: Module, call: ast.AST) -> bool:
+def always_gradless(module: Module, call: ast.AST) -> bool:
+    """Whether a call stands under `torch.no_grad()` or the like."""
     for node in module.ancestors(call):
         if isinstance(node, ast.With) and any(_is_no_grad(item.context_expr) for item in node.items):
             return True
@@ -333,7 +366,7 @@ def _targets(loop: ast.For | ast.AsyncFor, call: ast.Call) -> str | None:
     wrapped = isinstance(loop.iter, ast.Call) and last_name(loop.iter.func) == "enumerate"
     if wrapped and isinstance(batch, ast.Tuple) and len(batch.elts) == 2:
         batch = batch.elts[1]
-    used = {node.id for argument in call.args for node in inside(argument, ast.Name)}
+    used = {node.id for argument in arguments_of(call) for node in inside(argument, ast.Name)}
     made = [node for statement in loop.body for node in inside(statement, ast.Assign)]
     for node in sorted(made, key=lambda item: -item.lineno):
         names_made = [target.id for target in node.targets if isinstance(target, ast.Name)]

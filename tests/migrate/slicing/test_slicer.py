@@ -46,6 +46,43 @@ def sliced(source, name="model", *, checkpoints=True, others=()):
             ["if a:", "    model = f()", "else:", "    raise ValueError(a)"],
             id="branches",
         ),
+        pytest.param(
+            "if (model := f()) is None:\n    raise E\nHERE", ["if (model := f()) is None:", "    raise E"], id="bound by a test"
+        ),
+        pytest.param(
+            "log([model := make(name) for name in names])\nHERE",
+            ["log([(model := make(name)) for name in names])"],
+            id="bound in a comprehension",
+        ),
+        pytest.param(
+            "while (model := f()) is None:\n    log()\nHERE", ["while (model := f()) is None:", "    pass"], id="while"
+        ),
+        pytest.param("assert (model := f())\nHERE", ["assert (model := f())"], id="bound by an assertion"),
+        pytest.param(
+            "with (model := f()).lock:\n    log()\nHERE", ["with (model := f()).lock:", "    pass"], id="bound by with"
+        ),
+        pytest.param("with f() as model:\n    log()\nHERE", ["with f() as model:", "    pass"], id="as"),
+        pytest.param(
+            "model = None\ndef load():\n    global model\n    model = f()\nload()\nHERE",
+            ["model = None", "", "def load():", "    global model", "    model = f()", "load()"],
+            id="global",
+        ),
+        pytest.param(
+            "def main():\n    model = None\n    def load():\n        nonlocal model\n        model = f()\n"
+            "    load()\n    HERE\nmain()",
+            [
+                "def main():",
+                "    model = None",
+                "",
+                "    def load():",
+                "        nonlocal model",
+                "        model = f()",
+                "    load()",
+                "    return model",
+                "result = main()",
+            ],
+            id="nonlocal",
+        ),
         pytest.param("model = f()\nif a:\n    log()\n    x = 2\nHERE", ["model = f()"], id="idle branch"),
         pytest.param(
             "with open(p) as f:\n    c = load(f)\n    d = 1\nmodel = g(c)\nHERE",
@@ -94,6 +131,40 @@ def sliced(source, name="model", *, checkpoints=True, others=()):
 )
 def test_statements(source, expected):
     assert sliced(source) == expected
+
+
+SERVICE = """\
+model = None
+
+
+{mark}{kind}def load():
+    global model
+    model = f()
+
+
+@app.route("/")
+def predict():
+    HERE
+
+
+if __name__ == "__main__":
+    {guarded}
+    app.run()
+"""
+LOAD = ["model = None", "", "{}def load():", "    global model", "    model = f()"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "kind", "guarded", "last"),
+    [
+        ("", "", "load()", ["if True:", "    load()"]),
+        ("@app.before_first_request\n", "", "pass", ["load()"]),
+        ('@app.on_event("startup")\n', "async ", "pass", ["__import__('asyncio').run(load())"]),
+    ],
+)
+def test_a_service_has_what_is_made_before_its_first_request(mark, kind, guarded, last):
+    found = sliced(SERVICE.format(mark=mark, kind=kind, guarded=guarded))
+    assert [line for line in found if not line.startswith("@")] == [line.format(kind) for line in LOAD] + last
 
 
 def test_attributes_are_needed_one_by_one():
