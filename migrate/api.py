@@ -119,7 +119,8 @@ def migrate(
             if isinstance(static, AmbiguousError | NothingToMigrateError) and not (all_models and surveyed.factories):
                 raise static
             _note_resolved(report, static)
-            _list_models(surveyed, [static] if isinstance(static, Resolved) else [], report, {})
+            named = [resolve(surveyed, entry=entry, model=name, checkpoint=weights) for name in more]
+            _list_models(surveyed, [*([static] if isinstance(static, Resolved) else []), *named], report, {})
             locate_in_cells(report, unrepaired)
             return report
         trust_repository = may_run(trust_repository)
@@ -269,6 +270,10 @@ def _taken_or_read(
 ) -> Resolved | MigrateError:
     """The model that a script calls when it is run; where none comes to that, what its sources state."""
     taken = rehearse_model(migration, static, entry=entry, model=model)
+    stopped = [finding for finding in migration.findings if finding.code == "PS516"]
+    if taken is None and isinstance(static, NothingToMigrateError) and stopped:
+        reasons = "; ".join(f"{finding.where}: {finding.message}" for finding in stopped)
+        return MigrateError(f"no model was found in the sources, nor by running them: {reasons}")
     return taken if taken is not None else static
 
 

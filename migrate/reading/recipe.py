@@ -68,8 +68,8 @@ class Recipe:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        live = data.get("live")
-        return cls(**{**data, "argv": tuple(data.get("argv", ())), "live": LiveModel.from_json(live) if live else None})
+        made = cls(**data)
+        return replace(made, argv=tuple(made.argv), live=LiveModel.from_json(data["live"]) if made.live is not None else None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,6 +53,8 @@ def rehearse_model(
     static = found if isinstance(found, Resolved) else None
     if static is not None and static.script is None and model is not None:
         return None  # a model that is built as no script does it
+    if isinstance(found, AmbiguousError) and entry is None and _are_equal(migration, found):
+        return None
     runs: list[Run] = []
     for script, given in _candidates(migration, entry, static)[:_MOST_SCRIPTS]:
         run = _run(migration, script, given, static, model)
@@ -89,6 +91,16 @@ def _candidates(migration: Migration, entry: str | None, static: Resolved | None
     if static is not None and static.script is not None:  # reading the sources found the others to be no better
         scripts.sort(key=lambda script: script.path != static.script.path if static.script is not None else False)
     return [(script, []) for script in scripts if not _is_test(script.path)] or [(script, []) for script in scripts]
+
+
+def _are_equal(migration: Migration, choice: AmbiguousError) -> bool:
+    """Whether a choice between scripts is one between equals, which only the user can make."""
+    if choice.flag != "--entry":
+        return False
+    readme = _readme(migration.surveyed.root)
+    known = {script.path: script for script in migration.surveyed.scripts}
+    ranks = sorted(_rank(known[path], readme)[:4] if path in known else () for path in choice.candidates)
+    return not all(ranks) or ranks[:1] == ranks[1:2]
 
 
 def _rank(script: Script, readme: str) -> tuple[object, ...]:
@@ -212,7 +224,7 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
     return Resolved(
         name=same.name if same is not None else live.class_name,
         recipe=replace(run.recipe, root=str(migration.surveyed.root), live=live),
-        factory=best.factory or (same.factory if same is not None else None),
+        factory=(same.factory if same is not None else None) or best.factory,
         factory_name=live.class_name,
         chain=(*(same.chain if same is not None else ()), ChainStep("call", path, int(line or 1), text)),
         script=run.script,

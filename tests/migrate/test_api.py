@@ -83,7 +83,7 @@ def test_an_empty_folder_a_missing_one_and_one_without_pytorch(tmp_path: Path) -
 def test_a_syntax_error_in_one_file_stops_nothing_else(tmp_path: Path) -> None:
     root = repository(tmp_path, broken="def f(:\n    pass\n", old="print 'python 2'\n")
     out = tmp_path / "out"
-    report = headrace.migrate(root, out=out, input_size=(3, 16, 16), precision="fp32", tuning_seconds=1)
+    report = headrace.migrate(root, out=out, input_size=(3, 16, 16), random_weights=True, precision="fp32", tuning_seconds=1)
     assert {finding.path for finding in report.findings if finding.severity == "error"} == {"broken.py", "old.py"}
     assert report.exit_status & 2
     assert [script.executed for script in report.scripts] == ["passed"]
@@ -240,7 +240,13 @@ def test_scripts_run_with_the_chosen_model_where_they_know_it(tmp_path: Path) ->
     (root / "evaluate.py").write_text(CHOOSING.format(first="Net", default="Net"))
     (root / "other.py").write_text(CHOOSING.format(first="w", default="wide"))
     report = headrace.migrate(
-        root, entry="evaluate.py", model="Net2", input_size=(3, 16, 16), precision="fp32", tuning_seconds=1
+        root,
+        out=tmp_path / "out",
+        entry="evaluate.py",
+        model="Net2",
+        input_size=(3, 16, 16),
+        precision="fp32",
+        tuning_seconds=1,
     )
     assert {script.path: (script.executed, script.why) for script in report.scripts} == {
         "evaluate.py": ("passed", None),
@@ -250,7 +256,7 @@ def test_scripts_run_with_the_chosen_model_where_they_know_it(tmp_path: Path) ->
 
 @pytest.mark.skipif(visible_gpus() > 0, reason="this machine has a GPU")
 def test_a_plan_for_a_device_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
-    options = {"input_size": (3, 16, 16), "precision": "fp32", "tuning_seconds": 1, "verify": False}
+    options = {"input_size": (3, 16, 16), "precision": "fp32", "tuning_seconds": 1, "verify": False, "random_weights": True}
     report = headrace.migrate(repository(tmp_path), out=tmp_path / "out", device="cuda", **options)
     (finding,) = [one for one in report.findings if "CUDA" in one.message]
     assert "torch finds no usable CUDA device on this machine" in finding.message

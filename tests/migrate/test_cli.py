@@ -120,6 +120,7 @@ def test_parity_that_failed_is_bit_4_and_nothing_is_written_in_place(headrace, r
     (root / "evaluate.py").write_text(SCRIPT + '\nimport sys\nprint("headrace" in sys.modules)\n')
     before = tree(root)
     options = ["--entry", "evaluate.py", "--input-size", "3,2,2", "--precision", "fp32", "--select", "PS201"]
+    options += ["--random-weights"]
     done = headrace("migrate", root, "--write", *options, "--report", root.parent / "r.md")
     assert done.returncode & 4, done.stdout + done.stderr
     assert done.returncode & 2
@@ -132,6 +133,7 @@ def test_parity_that_failed_is_bit_4_and_nothing_is_written_in_place(headrace, r
 def test_write_and_undo_with_every_report(headrace, root, tmp_path):
     before = tree(root)
     options = ["--entry", "evaluate.py", "--input-size", "3,2,2", "--precision", "fp32", "--select", "PS201"]
+    options += ["--random-weights"]
     done = headrace("migrate", root, "--write", *options, "--format", "sarif", "--report", tmp_path / "report.md")
     assert done.returncode in (0, 1), done.stderr
     assert json.loads(done.stdout)["version"] == "2.1.0"
@@ -210,7 +212,8 @@ def test_help_names_every_flag(headrace):
     shown = headrace("migrate", "--help").stdout
     for flag in (
         "--out", "--write", "--check", "--select", "--ignore", "--unsafe", "--no-verify", "--format", "--report", "--entry",
-        "--model", "--input-size", "--checkpoint", "--data", "--trust-checkpoint", "--rules", "--trust-rules",
+        "--model", "--input-size", "--checkpoint", "--random-weights", "--data", "--trust-checkpoint", "--rules",
+        "--trust-rules",
     ):  # fmt: skip
         assert flag in shown, flag
     for words in ("sarif", "1 findings", "2 errors", "4 parity failed", "pyproject.toml"):

@@ -190,7 +190,7 @@ def test_without_data_and_weights_the_report_says_what_is_missing(digits: Path, 
     bare = copytree(digits, tmp_path / "bare", ignore=ignore_patterns("data", "checkpoints"))
     report = headrace.migrate(bare, out=tmp_path / "out", precision="fp32", tuning_seconds=2)
     model = report.models[0]
-    assert (model.built, model.parity.status, model.served) == (True, "passed", True), report.findings
+    assert (model.built, model.parity.status, model.artifact, model.served) == (True, "not-run", None, False), report.findings
     codes = {finding.code for finding in report.findings}
     assert {"PS402", "PS503"} <= codes
     scripts = {script.path: script for script in report.scripts}
@@ -198,5 +198,5 @@ def test_without_data_and_weights_the_report_says_what_is_missing(digits: Path, 
     assert "data/test not found, run prepare.py first" in (scripts["evaluate.py"].why or "")
     own = next(checkpoint for checkpoint in report.checkpoints if checkpoint.source.startswith("evaluate.py"))
     assert (own.path, own.loaded, own.why) == ("checkpoints/best.pth", False, "file not in the repository")
-    assert report.exit_status == 1
+    assert report.exit_status == 3
     assert "headrace-" not in json.dumps(report.to_json()["findings"])  # the scratch folder means nothing to anybody

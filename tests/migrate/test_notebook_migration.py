@@ -90,7 +90,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path, Pa
     root = tmp_path_factory.mktemp("repository")
     write(root / "evaluate.ipynb", CELLS)
     out = tmp_path_factory.mktemp("place") / "out"
-    report = headrace.migrate(root, out=out, precision="fp32", tuning_seconds=1)
+    report = headrace.migrate(root, out=out, random_weights=True, precision="fp32", tuning_seconds=1)
     return report, root, out
 
 
@@ -101,7 +101,7 @@ def test_a_notebook_is_rewritten_run_proved_and_served(migrated: tuple[Report, P
     assert (model.parity.status, model.served) == ("passed", True), report.findings
     (script,) = report.scripts
     assert (script.path, script.rewritten, script.executed, script.why) == ("evaluate.ipynb", True, "passed", None)
-    assert [(step.path, step.line) for step in report.chain][-1] == ("evaluate.ipynb:cell 4", 1)
+    assert [(step.path, step.line) for step in report.chain][-2] == ("evaluate.ipynb:cell 4", 1)
     (applied,) = [finding for finding in report.findings if finding.code == "PS201"]
     assert str(applied).startswith("evaluate.ipynb:cell 7:5:18: PS201 ")
     assert applied.to_json()["cell"] == 7

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...proving.rehearsal_protocol import Rehearsal, RehearsalReport
+from ...reading.source import NOTEBOOK, read_source
 from . import edges
 from .imports import watched_imports
 from .places import failed_at
@@ -119,7 +120,12 @@ def _run(stage: Stage, request: Rehearsal) -> None:
     path = os.path.join(stage.root, request.script)
     module = sys.modules["__main__"] = types.ModuleType("__main__")
     vars(module).update(__file__=path, __builtins__=__builtins__, __cached__=None)
-    code = compiler(stage)(Path(path).read_bytes(), path)
+    if path.endswith(NOTEBOOK):
+        data = (read_source(Path(stage.root), request.script).text or "").encode()
+        vars(module)["display"] = lambda *values, **options: None
+    else:
+        data = Path(path).read_bytes()
+    code = compiler(stage)(data, path)
     exec(code, vars(module))  # noqa: S102 - what the user asked to run
 
 

@@ -159,11 +159,11 @@ def test_no_line_moves(repository: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_report_says_that_random_numbers_cannot_be_compared(repository: Path) -> None:
+def test_the_report_says_that_random_numbers_cannot_be_compared(repository: Path, tmp_path: Path) -> None:
     """A script that seeds itself from the clock proves nothing either way."""
     text = TRAIN.replace("    net = Net()\n", "    torch.manual_seed(__import__('time').time_ns() % 2**31)\n    net = Net()\n")
     (repository / "train.py").write_text(text)
-    report = headrace.migrate(repository, input_size=(3, 8, 8), precision="fp32", tuning_seconds=1)
+    report = headrace.migrate(repository, out=tmp_path / "migrated", input_size=(3, 8, 8), precision="fp32", tuning_seconds=1)
     (script,) = report.scripts
     assert (script.rules, script.executed, script.loss_trace) == (["PS301"], "not-run", None)
     assert "two runs of the original" in (script.why or "")

@@ -17,19 +17,26 @@ from headrace.migrate.proving.worker_protocol import (
     OutputsComputed,
     Package,
     ParityResult,
+    Rehearse,
+    Rehearsed,
+    SeenModel,
     Timing,
     VariantsWritten,
     WriteVariants,
     decode,
     encode,
 )
-from headrace.migrate.reading.recipe import Recipe
+from headrace.migrate.reading.recipe import LiveModel, Recipe
 from headrace.specs import CenterCrop, Preprocessing, Resize
 
 RECIPE = Recipe(root="/r", script="evaluate.py", source="model = 1\n", expression="model", argv=("--width", "7"))
+LIVE = LiveModel(
+    class_name="Net", ordinal=1, evaluating=True, row=(3, 4, 5), slot=(1, "x", 0), output=("logits",), weights=(("w", "ab"),)
+)
 MESSAGES = [
     Inspect(recipe=RECIPE),
     Inspect(recipe=RECIPE, input=(3, 4, 5)),
+    Rehearse(recipe=Recipe(root="/r", script="evaluate.py", live=LIVE)),
     ComputeOutputs(recipe=RECIPE, input=(1, 2, 3), out="/out"),
     Package(
         recipe=RECIPE, name="net", out="/out", input=(3, 4, 5), labels=("ä", "b"), buckets=(1, 4), max_tuning_seconds=2.0,
@@ -39,6 +46,16 @@ MESSAGES = [
     Inspected(
         class_name="Net", factory="net.py:3", parameters=7, input=None, candidates=((3, 4, 5), (3, 8, 8)), classes=2,
         output="logits", notes=("a note",), weights_from=("net.pth",),
+    ),
+    Rehearsed(
+        models=(
+            SeenModel(
+                live=LIVE, factory=None, parameters=7, site="evaluate.py:3", calls=2, dtype="float32", low=0.0, high=1.0,
+                classes=2, output="[4, 2]", task="labels", trained=True, feeds=("Linear",), labels=("a", "b"),
+                dataset="Animals",
+            ),
+        ),
+        why="OSError", where=None, weights_from=("net.pth",), standins=("data: made",), seconds=1.5,
     ),
     OutputsComputed(),
     ModelPackaged(

@@ -51,7 +51,7 @@ def migration(tmp_path: Path) -> Migration:
     (root / "evaluate.py").write_text("import net\n")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    options = Options(limits=Limits(timeout=200), tuning_seconds=2)
+    options = Options(limits=Limits(timeout=200), tuning_seconds=2, random_weights=True)
     made = Migration(scratch=scratch, surveyed=Survey(root=root), options=options, stages=Stages(None))
     made.fresh_tree("copy")
     return made
@@ -99,7 +99,7 @@ def test_a_model_with_transform_and_names_is_packaged_without_findings(migration
     assert outcome.preprocessing.source == "net.py:14"
 
 
-def test_without_its_checkpoint_the_model_is_packaged_with_fresh_weights_and_a_warning(migration: Migration) -> None:
+def test_a_model_without_weights_of_the_users_is_an_error_unless_random_ones_are_asked_for(migration: Migration) -> None:
     load = "from net import Net\nimport torch\nmodel = Net(pooled=False)\nmodel.load_state_dict(torch.load('gone.pth'))\n"
     site = CheckpointSite(path="evaluate.py", line=7, expression="'gone.pth'")
     migration = replace(migration, surveyed=replace(migration.surveyed, checkpoints=(site,)))
@@ -107,8 +107,14 @@ def test_without_its_checkpoint_the_model_is_packaged_with_fresh_weights_and_a_w
         name="Net", recipe=recipe(load), fallback_recipe=recipe("from net import Net\nmodel = Net(False)\n"),
         checkpoints=(site,), input_size=(3, 4, 4),
     )  # fmt: skip
+    strict = replace(migration, options=replace(migration.options, random_weights=False), findings=[])
+    outcome = packaged(strict, resolved)
+    assert (outcome.packaged, outcome.model.served, outcome.model.parity.status) == (False, False, "not-run")
+    assert "'gone.pth' (evaluate.py:7)" in codes(strict)["PS503"]
+    assert Report(repository="/r", models=[outcome.model], findings=strict.findings).exit_status & 2
     outcome = packaged(migration, resolved)
     assert outcome.packaged, migration.findings
+    assert outcome.model.random_weights
     assert "gone.pth" in codes(migration)["PS503"]
     assert "no evaluation transform" in codes(migration)["PS504"]
     assert "class names found: none" in codes(migration)["PS505"]

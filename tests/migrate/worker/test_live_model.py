@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -206,6 +207,14 @@ def test_a_script_that_stops_says_where_and_what_was_seen_before(tmp_path: Path)
     assert "no disk" in found.why
     assert found.where == "run.py:38"
     assert len(found.models) == 1
+
+
+def test_a_notebook_is_run_cell_by_cell(tmp_path: Path) -> None:
+    cells = [NET, DATA, "%matplotlib inline\nmodel = Net()\n", EVALUATE, "display(correct)\n"]
+    made = [{"cell_type": "code", "source": text, "metadata": {}, "outputs": [], "execution_count": None} for text in cells]
+    data = {"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 2}
+    (tmp_path / "look.ipynb").write_text(json.dumps(data))
+    assert seen(Recipe(root=str(tmp_path), script="look.ipynb")).classes == 3
 
 
 def test_a_call_that_is_not_made_again_is_an_error(tmp_path: Path) -> None:

@@ -1,0 +1,155 @@
+"""The model of a repository, taken from a run of its scripts: found where reading does not lead, with its own weights."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+
+import headrace
+from headrace.errors import AmbiguousError
+from headrace.migrate.proving.worker_protocol import SeenModel
+from headrace.migrate.reading.facts import Script
+from headrace.migrate.reading.recipe import LiveModel
+from headrace.migrate.stages.rehearse_model import _best, _rank, label
+
+# The model lives in a global that a function sets, its class is made from a table of settings, and it is called by keyword.
+NET = """
+import json
+from torch import nn
+
+
+class Blocks(nn.Module):
+    def __init__(self, widths, n):
+        super().__init__()
+        self.parts = nn.Sequential(nn.Conv2d(3, widths[0], 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.top = nn.Sequential(nn.Linear(widths[0], n))
+
+    def forward(self, *, pixels, wanted=None):
+        return {"loss": None, "scores": self.top(self.parts(pixels))}
+
+
+TABLE = {"small": (Blocks, {"widths": [4], "n": 3})}
+
+
+def make(settings):
+    kind, options = TABLE[json.loads(settings)["kind"]]
+    return kind(**options)
+"""
+SERVICE = """
+import torch
+from net import make
+
+LABELS = ["ant", "bee", "cat"]
+CURRENT = {}
+
+
+def start():
+    CURRENT["net"] = make('{"kind": "small"}')
+    CURRENT["net"].load_state_dict(torch.load("weights/best.pt", map_location="cpu"))
+    CURRENT["net"].eval()
+
+
+def answer(images):
+    with torch.inference_mode():
+        scores = CURRENT["net"](pixels=images, wanted=None)["scores"]
+    return [LABELS[int(i)] for i in scores.argmax(-1)]
+
+
+start()
+print(answer(torch.linspace(0, 1, 2 * 3 * 12 * 12).reshape(2, 3, 12, 12)))
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Path:
+    root = tmp_path / "service"
+    (root / "weights").mkdir(parents=True)
+    (root / "net.py").write_text(NET)
+    (root / "service.py").write_text(SERVICE)
+    weights = {
+        "parts.0.weight": torch.rand(4, 3, 3, 3), "parts.0.bias": torch.rand(4),
+        "top.0.weight": torch.rand(3, 4), "top.0.bias": torch.rand(3),
+    }  # fmt: skip
+    torch.save(weights, root / "weights/best.pt")
+    os.utime(root / "weights/best.pt", (1e9, 1e9))
+    return root
+
+
+def test_a_preview_says_what_runs_in_seconds_and_packages_nothing(service: Path) -> None:
+    report = headrace.migrate(service)
+    model = report.models[0]
+    assert (model.name, model.factory, model.input, model.classes) == ("Blocks", "net.py:6", [3, 12, 12], 3), report.findings
+    assert (model.built, model.artifact, model.parity.status) == (True, None, "not-run")
+    assert report.chain[-1].kind == "call"
+    assert (report.chain[-1].path, report.chain[-1].line) == ("service.py", 17)
+    assert "PS503" not in {finding.code for finding in report.findings}
+    (service / "weights/best.pt").unlink()
+    report = headrace.migrate(service)
+    assert report.exit_status & 2
+    assert any("best.pt" in finding.message for finding in report.findings), report.findings
+
+
+def test_the_packaged_weights_are_the_users_tensor_by_tensor(service: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    report = headrace.migrate(service, out=out, precision="fp32", tuning_seconds=1, verify=False)
+    model = report.models[0]
+    assert (model.parity.status, model.served, model.random_weights) == ("passed", True, False), report.findings
+    weights = torch.load(service / "weights/best.pt")
+    graph = onnx.load(str(out / "models/Blocks/1/model.onnx")).graph
+    packaged = [numpy_helper.to_array(item) for item in graph.initializer]
+    for name, value in weights.items():
+        forms = (value.numpy(), value.numpy().T)
+        assert any(np.array_equal(one, form) for one in packaged for form in forms), name
+    assert (out / "models/Blocks/labels.txt").read_text().split() == ["ant", "bee", "cat"]
+
+
+def script(path: str, *roles: str) -> Script:
+    return Script(path=path, roles=roles, loops=())  # type: ignore[arg-type]
+
+
+def test_an_evaluation_beats_a_demo_and_what_the_readme_names_beats_others() -> None:
+    readme = "Run python tools/check.py to see the accuracy"
+    scripts = [
+        script("look.ipynb", "evaluate"), script("train.py", "train", "evaluate"), script("demo.py", "predict"),
+        script("eval.py", "evaluate"), script("tools/check.py", "evaluate"),
+    ]  # fmt: skip
+    ranked = sorted(scripts, key=lambda item: _rank(item, readme))
+    assert [item.path for item in ranked] == ["tools/check.py", "eval.py", "demo.py", "train.py", "look.ipynb"]
+
+
+SEEN = SeenModel(
+    live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory="net.py:1", parameters=7,
+    site="run.py:5", calls=2, dtype="float32", low=0.0, high=1.0, classes=3, output="[4, 3]", task="labels", trained=False,
+    feeds=(), labels=None, dataset=None,
+)  # fmt: skip
+
+
+def other(**changed: object) -> SeenModel:
+    live = {name: changed.pop(name) for name in ("class_name", "ordinal", "evaluating") if name in changed}
+    return replace(SEEN, live=replace(SEEN.live, **live), **changed)  # type: ignore[arg-type]
+
+
+def test_the_model_that_is_evaluated_and_judged_is_taken() -> None:
+    teacher = other(ordinal=1, task="unknown", calls=9)
+    trained = other(ordinal=2, evaluating=False, calls=9)
+    body = other(ordinal=3, class_name="Body", calls=9, feeds=("Linear",))
+    generator = other(ordinal=4, class_name="Generator", classes=None, calls=9)
+    assert _best(script("run.py"), [teacher, trained, body, generator, SEEN], None) is SEEN
+    assert _best(script("run.py"), [teacher, SEEN], "Net#1") is teacher
+    assert _best(script("run.py"), [generator, body], None) is None
+
+
+def test_only_equals_are_asked_for() -> None:
+    fold = other(ordinal=1, site="run.py:6")
+    with pytest.raises(AmbiguousError, match="evaluates 2 models alike: Net#1 at run.py:5, Net#2 at run.py:6") as caught:
+        _best(script("run.py"), [SEEN, fold], None)
+    assert caught.value.flag == "--model"
+    assert [label(one, [SEEN, fold]) for one in (SEEN, fold)] == list(caught.value.candidates)
+    assert _best(script("run.py"), [SEEN, fold], "run.py:6") is fold
