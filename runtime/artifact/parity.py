@@ -21,8 +21,9 @@ _STATUSES = ("passed", "failed", "not-run")
 class ParityRecord:
     """The outcome of one comparison. `max_abs` is in the outputs' units, `tolerance` is what it was held to.
 
-    `top1_agreement` is the share of rows whose largest output is the same class. `why` explains any status but "passed",
-    and for a passed lossy check says which gate was applied.
+    `top1_agreement` is the share of rows whose largest output is the same class, `top5_agreement` the share of the five largest
+    that are among the candidate's. `rms` is the root mean square of the error over that of what tells rows apart. `why`
+    explains any status but "passed", and for a passed lossy check says which gate was applied.
     """
 
     status: str
@@ -30,6 +31,8 @@ class ParityRecord:
     top1_agreement: float | None = None
     tolerance: float | None = None
     accuracy_drop: float | None = None
+    rms: float | None = None
+    top5_agreement: float | None = None
     rows: int = 0
     batches: tuple[int, ...] = ()
     why: str | None = None
@@ -55,8 +58,9 @@ class Gate:
     """What a candidate is held to.
 
     `tolerance` is the largest accepted |difference| / max |reference|, or None: then `noise` (one value per output, the model's
-    own eager noise in the outputs' units) sets it. For a lossy precision: least top-1 agreement, and most points of
-    accuracy that may be lost where labels are given. The numbers are the project's gate for "auto".
+    own eager noise in the outputs' units) sets it. For a lossy precision: least top-1 agreement, most points of accuracy
+    that may be lost where labels are given, and what bounds the scores themselves, whose order alone would let pass scores
+    of another scale: most `rms`, which is -12 dB, and least top-5 agreement. The numbers are the project's gate for "auto".
     """
 
     tolerance: float | None = None
@@ -66,12 +70,15 @@ class Gate:
     accuracy_points: float = 0.1
     least_images: int = 64
     relative_error: float = 0.05
+    rms: float = 0.25
+    top5: float = 0.8
 
 
 # A lossless candidate may differ by this many times the noise, and always by this share of what tells rows apart.
 _NOISE_FACTOR = 8.0
 _SIGNAL_SHARE = 1e-4
 _ROUNDING = 4e-6
+_LEAST_EQUAL, _LEAST_EQUAL_LOSSY = 0.99, 0.9  # of the values of outputs that are whole numbers
 _FAINT = 1e-3  # of the output's scale: rows that differ by more do depend on the input, whatever the noise
 
 
@@ -87,24 +94,49 @@ def compare(
     if why := _shape_mismatch(reference, candidate):
         return ParityRecord(status="failed", why=why, **facts)
     floats = [index for index, value in enumerate(reference) if value.dtype.kind == "f"]
-    differences = {index: _largest(reference[index], candidate[index]) for index in floats}
-    tolerances = {index: _tolerance(reference[index], gate, _noise(gate, index)) for index in floats}
+    limits = tolerances(reference, gate)
     facts |= {
-        "max_abs": max(differences.values(), default=0.0),
+        "max_abs": max((_largest(reference[index], candidate[index]) for index in floats), default=0.0),
         "top1_agreement": top1_agreement(reference[primary], candidate[primary]),
-        "tolerance": tolerances.get(primary),
+        "tolerance": limits[primary],
     }
     if why := unusable_reference(reference[primary], _noise(gate, primary) if primary in floats else 0.0):
         return ParityRecord(status="failed", why=why, **facts)
-    for index in floats:
-        if not differences[index] <= tolerances[index]:
-            why = f"output {index} differs by {differences[index]:.2e}, more than the tolerance {tolerances[index]:.2e}"
-            return ParityRecord(status="failed", why=why, **facts)
-    for index in set(range(len(reference))) - set(floats):
-        share = float(np.mean(reference[index] == candidate[index]))
-        if share < gate.agreement_with_labels:
-            return ParityRecord(status="failed", why=f"output {index} agrees in {share:.1%} of its values", **facts)
-    return ParityRecord(status="passed", **facts)
+    why = beyond(reference, candidate, limits)
+    return ParityRecord(status="failed" if why else "passed", why=why, **facts)
+
+
+def tolerances(reference: Sequence[Array], gate: Gate) -> list[float | None]:
+    """How far each output may be off, in its units; None for those that are no floats."""
+    floats = [value.dtype.kind == "f" for value in reference]
+    return [_tolerance(value, gate, _noise(gate, index)) if floats[index] else None for index, value in enumerate(reference)]
+
+
+def beyond(reference: Sequence[Array], candidate: Sequence[Array], limits: Sequence[float | None]) -> str | None:
+    """Which output is off by more than its limit, or agrees in too few of its values; None where none is."""
+    if why := _shape_mismatch(reference, candidate):
+        return why
+    for index, (wanted, given, limit) in enumerate(zip(reference, candidate, limits, strict=True)):
+        if limit is not None and not (difference := _largest(wanted, given)) <= limit:
+            return f"output {index} differs by {difference:.2e}, more than the tolerance {limit:.2e}"
+        if limit is None and (share := float(np.mean(wanted == given))) < _LEAST_EQUAL:
+            return f"output {index} agrees in {share:.1%} of its values"
+    return None
+
+
+def beyond_lossy(reference: Sequence[Array], candidate: Sequence[Array], gate: Gate) -> str | None:
+    """The same for a lossy candidate: finite where the reference is, the error bounded, whole numbers alike."""
+    if why := _shape_mismatch(reference, candidate):
+        return why
+    for index, (wanted, given) in enumerate(zip(reference, candidate, strict=True)):
+        if wanted.dtype.kind != "f":
+            if (share := float(np.mean(wanted == given))) < _LEAST_EQUAL_LOSSY:
+                return f"output {index} agrees in {share:.1%} of its values"
+        elif why := _not_finite(wanted, given):
+            return f"output {index}: {why}"
+        elif not (error := relative_rms(wanted, given)) <= gate.rms:
+            return f"output {index} is off by {error:.0%} of what tells rows apart (root mean square), more than {gate.rms:.0%}"
+    return None
 
 
 def compare_lossy(
@@ -116,8 +148,14 @@ def compare_lossy(
     facts: dict[str, Any] = {"rows": rows, "batches": tuple(batches)}
     if why := _shape_mismatch([reference], [candidate]):
         return ParityRecord(status="failed", why=why, **facts)
-    agreement = top1_agreement(reference, candidate)
-    facts |= {"max_abs": _largest(reference, candidate), "top1_agreement": agreement}
+    agreement, error, ranks = (
+        top1_agreement(reference, candidate),
+        relative_rms(reference, candidate),
+        _top5(reference, candidate),
+    )
+    facts |= {"max_abs": _largest(reference, candidate), "top1_agreement": agreement, "rms": error, "top5_agreement": ranks}
+    if why := _not_finite(reference, candidate):
+        return ParityRecord(status="failed", why=why, **facts)
     if agreement is None:
         return ParityRecord(status="failed", why="top-1 agreement needs at least two class scores per row", **facts)
     if rows < gate.least_images:
@@ -131,6 +169,12 @@ def compare_lossy(
     least = gate.agreement if labels is None else gate.agreement_with_labels
     if agreement < least:
         why = f"top-1 agrees on {agreement:.2%} of {rows} images, less than {least:.1%}"
+        return ParityRecord(status="failed", why=why, **facts)
+    if not error <= gate.rms:
+        why = f"scores are off by {error:.0%} of what tells images apart (root mean square), more than {gate.rms:.0%}"
+        return ParityRecord(status="failed", why=why, **facts)
+    if ranks is not None and ranks < gate.top5:
+        why = f"of the five best classes {ranks:.0%} are the same, less than {gate.top5:.0%}"
         return ParityRecord(status="failed", why=why, **facts)
     if labels is None:
         return ParityRecord(status="passed", why=f"top-1 agreement of at least {least:.1%} on {rows} images", **facts)
@@ -158,6 +202,35 @@ def top1_agreement(reference: Array, candidate: Array) -> float | None:
     if reference.ndim != 2 or reference.shape[1] < 2 or reference.dtype.kind != "f":
         return None
     return float(np.mean(reference.argmax(axis=1) == candidate.argmax(axis=1)))
+
+
+def relative_rms(reference: Array, candidate: Array) -> float:
+    """The root mean square of the error as a share of that of the reference's variation between rows; NaN is infinite."""
+    wanted: Array = reference.astype(np.float64)
+    given: Array = candidate.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = float(np.sqrt(np.mean(np.square(given - wanted))))
+    signal = float(np.sqrt(np.mean(np.square(wanted - wanted.mean(axis=0, keepdims=True)))))
+    size = float(np.sqrt(np.mean(np.square(wanted))))
+    signal = signal if signal > _FAINT * size else size  # of an output that does not depend on the input, the output itself
+    if error == 0:
+        return 0.0
+    return error / signal if np.isfinite(error) and signal > 0 else float("inf")
+
+
+def _top5(reference: Array, candidate: Array) -> float | None:
+    """The share of the best classes, five or half of all, that are among the candidate's; None for fewer than four classes."""
+    if reference.ndim != 2 or reference.shape[1] < 4:
+        return None
+    count = min(5, reference.shape[1] // 2)
+    wanted, given = (np.argsort(-value, axis=1)[:, :count] for value in (reference, candidate))
+    return float(np.mean([len(set(a) & set(b)) / count for a, b in zip(wanted, given, strict=True)]))
+
+
+def _not_finite(reference: Array, candidate: Array) -> str | None:
+    broken = np.isfinite(reference) & ~np.isfinite(candidate)
+    rows = int(broken.reshape(len(broken), -1).any(axis=1).sum())
+    return f"{rows} of {len(broken)} rows are NaN or infinite where the model's own are not" if rows else None
 
 
 def flat_scores(output: Array) -> Array:
@@ -197,7 +270,11 @@ def _signal(reference: Array) -> float:
 
 
 def _largest(reference: Array, candidate: Array) -> float:
-    difference = np.abs(reference.astype(np.float64) - candidate.astype(np.float64))
+    wanted: Array = reference.astype(np.float64)
+    given: Array = candidate.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        same = (wanted == given) | (np.isnan(wanted) & np.isnan(given))  # also where both are the same infinity
+        difference = np.where(same, 0.0, np.abs(wanted - given))
     return float("inf") if np.isnan(difference).any() else float(difference.max(initial=0.0))
 
 

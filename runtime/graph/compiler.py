@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -14,16 +15,21 @@ import torch
 
 from ...errors import BackendError, ParityError
 from ...specs import Preprocessing
+from ..artifact.parity import Gate
 from ..artifact.plan import Plan
 from ..base.config import GraphConfig
 from ..base.lock import locked
 from ..base.passes import PassRecord
+from ..base.session import Target
 from ..capture.capture import CapturedGraph, capture, input_names
 from ..inspect.journal import Journal, measurements_text, operations_text, passes_text, plan_text
 from ..lowering.uint8_input import as_rows, with_preprocessing
 from ..tuning.autotuner import Progress, tune
-from ..tuning.cache import Cached, cache_key, look_up, store
+from ..tuning.cache import Cached, cache_key, drop, look_up, store
+from ..tuning.candidate import PARITY_BATCHES
 from ..tuning.judging_data import JudgingData
+from ..tuning.proof import wrong_at
+from ..tuning.reference import make_reference
 from ..tuning.source import CapturedSource
 from .runner import Runner
 from .watch import Watch
@@ -121,28 +127,56 @@ class Compiler:
         begin = time.perf_counter()
         device = self.config.device if self.config.device != "auto" else captured.device
         config = self.config if ahead else self._for_a_call(self.config.buckets or (own_bucket(rows, device),), device)
-        folder = tempfile.TemporaryDirectory(prefix="headrace-")
-        directory = Path(folder.name)
         # A call may use what an earlier process measured; whoever compiles ahead asks for a measurement.
-        key = cache_key(captured, config) if not ahead and stale is None and not self.judging.images else None
-        try:
-            cached = look_up(key, directory) if key is not None else None
-            if cached is not None and (self.config.buckets is None or set(self.config.buckets) <= set(cached.plan.choices)):
-                plan, records, how = cached.plan, cached.passes, "as an earlier process measured"
-            else:
+        key = (
+            cache_key(captured, config)
+            if not ahead and stale is None and not (self.judging.images or self.judging.calibration)
+            else None
+        )
+        found = None if key is None else self._from_cache(captured, config, key, device)
+        if found is not None:
+            folder, plan, records, runner = found
+            how = "as an earlier process measured"
+        else:
+            folder = tempfile.TemporaryDirectory(prefix="headrace-")
+            directory = Path(folder.name)
+            try:
                 with locked(captured.example):
                     source = CapturedSource.of(captured)
                 self.journal.report(1, f"passes: {passes_text(source.passes)}")
-                keep = stale.plan if stale else None
-                plan, how = self._tuned(source, config, directory, device, progress, keep)
+                plan, how = self._tuned(source, config, directory, device, progress, stale.plan if stale else None)
                 records = source.records(plan)
                 if key is not None:
                     store(key, Cached(plan, records), directory)
-        except BaseException:
-            folder.cleanup()
-            raise
+            except BaseException:
+                folder.cleanup()
+                raise
+            runner = Runner(captured.signature, plan, directory)
         self._report(plan, plan.buckets, how, begin)
-        return Compiled(captured, records, plan, Runner(captured.signature, plan, directory), folder, watch, key)
+        return Compiled(captured, records, plan, runner, folder, watch, key)
+
+    def _from_cache(
+        self, captured: CapturedGraph, config: GraphConfig, key: str, device: str
+    ) -> tuple[tempfile.TemporaryDirectory[str], Plan, tuple[PassRecord, ...], Runner] | None:
+        """What an earlier process measured, held against eager on rows that nobody has seen; None where there is nothing."""
+        folder = tempfile.TemporaryDirectory(prefix="headrace-")
+        cached = look_up(key, Path(folder.name))
+        if cached is None or not set(self.config.buckets or ()) <= set(cached.plan.choices):
+            folder.cleanup()
+            return None
+        runner = Runner(captured.signature, cached.plan, Path(folder.name))
+        try:
+            with locked(captured.example):
+                why = _wrong(captured, cached.plan, runner, config, device)
+        except BackendError as error:
+            why = str(error)
+        if why:
+            runner.close()
+            folder.cleanup()
+            drop(key)
+            self.journal.warn(f"the cached plan is removed and made anew, because it is not this model's: {why}")
+            return None
+        return folder, cached.plan, cached.passes, runner
 
     def extend_for_call(self, compiled: Compiled, rows: int) -> None:
         """Measure for a call's batch size too, when the plan has none near it; unless the user chose the buckets."""
@@ -205,6 +239,18 @@ class Compiler:
                 return run(keep), "the choices as before, held to parity again"
             except (BackendError, ParityError) as error:
                 return run(None), f"measured anew, because the choices before do not suit the new weights ({error})"
+
+
+def _wrong(captured: CapturedGraph, plan: Plan, runner: Runner, config: GraphConfig, device: str) -> str | None:
+    """What a plan from elsewhere does not compute as eager does, on rows drawn for this."""
+    target = Target(device=device, threads=config.threads)
+    reference = make_reference(captured, target, rows=max(PARITY_BATCHES), seed=secrets.randbelow(1 << 31))
+    for bucket, choice in plan.choices.items():
+        lossy = choice.precision.lossy
+        gate = Gate(tolerance=Gate().relative_error if lossy else config.tolerance, noise=reference.noise)
+        if why := wrong_at(runner.session(bucket), reference, bucket, gate, lossy=lossy, thorough=False):
+            return f"{choice} {why}"
+    return None
 
 
 def own_bucket(rows: int, device: str) -> int:

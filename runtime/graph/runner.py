@@ -45,7 +45,7 @@ class Runner:
         self._sessions.clear()
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        session: Any = self._session(inputs[0].shape[0])
+        session: Any = self.session(inputs[0].shape[0])
         device = inputs[0].device
         detached = [value.detach() for value in inputs]
         # Tensors stay on a GPU only if the session takes them; on the CPU an array is the same memory.
@@ -54,7 +54,8 @@ class Runner:
         arrays = [value.cpu().contiguous().numpy() for value in detached]
         return [torch.from_numpy(value).to(device) for value in session.run(arrays)]
 
-    def _session(self, rows: int) -> Session:
+    def session(self, rows: int) -> Session:
+        """The one that runs so many rows, opened when it is first asked for."""
         choice = self.plan.choice(rows)
         if choice not in self._sessions:
             if missing := [name for name in choice.files if not (self.directory / name).exists()]:

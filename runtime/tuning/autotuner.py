@@ -77,7 +77,7 @@ def tune(
         if not any(candidate.session is not None and not candidate.status for candidate in candidates):
             raise _nothing_left(candidates, config)
         if keep is not None:
-            return _kept(keep, candidates, reference)
+            return _kept(keep, candidates, reference, config)
         return Autotuner(source, config, directory, device, reference, candidates, deadline, report).run()
     finally:
         for candidate in candidates:
@@ -186,19 +186,15 @@ class Autotuner:
             self.report(0.6 + 0.4 * index / len(order), f"measuring batch {bucket}")
             self._measure(self._able(bucket), bucket, max(0.0, left) / (len(order) - index) / 2)
             self._try_fixed(bucket)
-            winner = self._winner(bucket)
-            if winner is None:
-                raise _nothing_left(self.candidates, self.config)
-            winners[bucket] = winner
+            if (winner := self._winner(bucket)) is not None:
+                winners[bucket] = winner
+        if not winners:
+            raise _nothing_left(self.candidates, self.config)
         self.report(1.0, "planned")
         return self._plan(winners)
 
     def _able(self, bucket: int) -> list[Candidate]:
-        return [
-            candidate
-            for candidate in self.candidates
-            if candidate.session is not None and not candidate.status and candidate.target.batch in (None, bucket)
-        ]
+        return [candidate for candidate in self.candidates if candidate.able_at(bucket)]
 
     def _measure(self, candidates: Sequence[Candidate], bucket: int, seconds: float) -> None:
         rows = self.reference.inputs
@@ -206,7 +202,11 @@ class Autotuner:
         inputs = [np.concatenate([value] * repeated)[:bucket] for value in rows]
         sessions = [candidate.session for candidate in candidates if candidate.session is not None]
         for candidate, samples in zip(candidates, measure(sessions, inputs, seconds=seconds), strict=True):
-            candidate.samples[bucket] = samples
+            if samples.failed:
+                candidate.lost[bucket] = ("failed", samples.failed)
+                candidate.samples.pop(bucket, None)
+            else:
+                candidate.samples[bucket] = samples
 
     def _join(self, candidates: Sequence[Candidate], bucket: int) -> None:
         """Prepare candidates that come up late, and measure them beside the fastest so far."""
@@ -223,7 +223,7 @@ class Autotuner:
 
     def _try_fixed(self, bucket: int) -> None:
         able = [candidate for candidate in self._able(bucket) if bucket in candidate.samples]
-        best = min(candidate.samples[bucket].median_ms for candidate in able)
+        best = min((candidate.samples[bucket].median_ms for candidate in able), default=0.0)
         hopeful = [
             candidate
             for candidate in able
@@ -248,10 +248,10 @@ class Autotuner:
             self._join([candidate.fixed(bucket, streams) for candidate in hopeful], bucket)
 
     def _winner(self, bucket: int) -> Candidate | None:
-        """The fastest that may be used, with handicaps; None when none may."""
+        """The fastest that may be used and is right at that batch size, with handicaps; None when none is."""
         while able := [candidate for candidate in self._able(bucket) if bucket in candidate.samples]:
             first = min(able, key=lambda candidate: _handicapped_ms(candidate, bucket))
-            if first.passes_gate(self.reference):
+            if first.passes_gate(self.reference) and first.right_at(bucket, self.reference, self.config):
                 return first
             if first.status == "refused":
                 self._reject_siblings(first)
@@ -262,7 +262,8 @@ class Autotuner:
         """Compiled for another batch size, the same arithmetic is no more accurate; only a pass must be shown by each."""
         for candidate in self.candidates:
             if not candidate.status and candidate.arithmetic == rejected.arithmetic:
-                candidate.status, candidate.why, candidate.parity = rejected.status, rejected.why, rejected.parity
+                candidate.parity = rejected.parity
+                candidate.end(rejected.status, rejected.why)
 
     def _try_in_floats(self, rejected: Candidate, bucket: int) -> None:
         """Let int8 try again with more layers in floats while that has its time; beyond it only where int8 was asked for and
@@ -277,6 +278,14 @@ class Autotuner:
             self._join([other, *([other.fixed(bucket, rejected.target.streams)] if rejected.target.batch else [])], bucket)
             self.seconds_in_floats += time.monotonic() - begin
 
+    def _proved(self, bucket: int, measured: int) -> Candidate | None:
+        """For a batch size that nobody had time to measure: the fastest at another that takes any and is right at this one."""
+        able = [item for item in self._able(bucket) if item.target.batch is None and measured in item.samples]
+        for candidate in sorted(able, key=lambda item: _handicapped_ms(item, measured)):
+            if candidate.passes_gate(self.reference) and candidate.right_at(bucket, self.reference, self.config):
+                return candidate
+        return None
+
     def _plan(self, winners: dict[int, Candidate]) -> Plan:
         measured = sorted(winners)
         measurements = [
@@ -288,9 +297,9 @@ class Autotuner:
         choices = {bucket: candidate.choice for bucket, candidate in winners.items()}
         for bucket in set(self.config.planned(self.device)) - set(measured):
             nearest = min(measured, key=lambda known: abs(known - bucket))
-            choice = winners[nearest].choice
-            streams = choice.streams if bucket % choice.streams == 0 else 1
-            choices[bucket] = replace(choice, batch=bucket if choice.batch else None, streams=streams)
+            if (chosen := self._proved(bucket, nearest)) is None:
+                continue  # the next larger batch size runs it, or the largest in parts
+            choices[bucket] = chosen.choice
             why = f"max_tuning_seconds={self.config.seconds(self.device):g} was used up; batch {nearest} decides"
             measurements += [
                 candidate.unmeasured(bucket, candidate.why or why, candidate.status or "skipped")
@@ -316,19 +325,24 @@ def _handicapped_ms(candidate: Candidate, bucket: int) -> float:
     return candidate.samples[bucket].median_ms * handicap
 
 
-def _kept(keep: Plan, candidates: list[Candidate], reference: Reference) -> Plan:
+def _kept(keep: Plan, candidates: list[Candidate], reference: Reference, config: GraphConfig) -> Plan:
     """The plan with fresh files and parity; a choice that no longer passes is an error, for the caller to tune anew."""
     if [candidate for candidate in candidates if not candidate.passes_gate(reference)]:
         raise ParityError("; ".join(f"{candidate.choice}: {candidate.why}" for candidate in candidates if candidate.status))
     fresh = {replace(candidate.choice, files=()): candidate for candidate in candidates}
-    choices = {bucket: fresh[replace(choice, files=())].choice for bucket, choice in keep.choices.items()}
+    chosen = {bucket: fresh[replace(choice, files=())] for bucket, choice in keep.choices.items()}
+    if wrong := [(item, bucket) for bucket, item in chosen.items() if not item.right_at(bucket, reference, config)]:
+        raise ParityError("; ".join(f"{item.choice}: {item.lost[bucket][1]}" for item, bucket in wrong))
+    choices = {bucket: item.choice for bucket, item in chosen.items()}
     parity = {str(candidate.choice): candidate.parity for candidate in candidates}
     records = [replace(item, parity=parity[item.candidate]) if item.candidate in parity else item for item in keep.measurements]
     return replace(keep, choices=choices, measurements=tuple(records))
 
 
 def _nothing_left(candidates: list[Candidate], config: GraphConfig) -> BackendError | ParityError:
-    reasons = "\n".join(f"  {candidate.choice}: {candidate.why}" for candidate in candidates)
-    if any(candidate.status == "refused" for candidate in candidates):
+    whys = [(item, item.status, item.why) for item in candidates if item.status]
+    whys += [(item, status, f"at batch {bucket} {why}") for item in candidates for bucket, (status, why) in item.lost.items()]
+    reasons = "\n".join(f"  {candidate.choice}: {why}" for candidate, _, why in whys)
+    if any(status == "refused" for _, status, _ in whys):
         return ParityError(f"no candidate for precision={config.precision!r} agrees with eager:\n{reasons}")
     return BackendError(f"no candidate could be built:\n{reasons}")

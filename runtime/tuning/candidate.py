@@ -15,6 +15,7 @@ from ..artifact.parity import (
     Array,
     Gate,
     ParityRecord,
+    beyond_lossy,
     compare,
     compare_lossy,
     compare_relative,
@@ -28,6 +29,7 @@ from ..base.config import GraphConfig
 from ..base.session import Session, Target
 from .judging_data import JudgingData
 from .measure import Samples
+from .proof import wrong_at
 from .reference import Reference
 from .source import Source
 
@@ -50,6 +52,7 @@ class Candidate:
     why: str = ""
     memory_mb: float | None = None
     samples: dict[int, Samples] = field(default_factory=dict)
+    lost: dict[int, tuple[str, str]] = field(default_factory=dict)  # status and why, of batch sizes at which it may not be used
 
     @property
     def lossy(self) -> bool:
@@ -72,7 +75,7 @@ class Candidate:
             self.choice = source.prepare(self.choice, self.target, directory, self.calibration)
             self.session = self.backend.open(directory, self.target, self.choice.files)
         except (BackendError, OSError) as error:  # a full disk, too: what another candidate writes may fit
-            self.status, self.why = "failed", str(error)
+            self.end("failed", str(error))
             return
         self._judge(reference, config)
         self.memory_mb = max(0.0, (psutil.Process().memory_info().rss - before) / _MEGABYTE)
@@ -101,17 +104,47 @@ class Candidate:
         try:
             actual = [self.session.run([value[:batch] for value in reference.inputs]) for batch in batches]
         except BackendError as error:
-            self.status, self.why = "failed", str(error)
+            self.end("failed", str(error))
             return
         if self.lossy and reference.images is not None:
             return
         expected = [[value[:batch] for value in reference.outputs] for batch in batches]
         wanted, given = ([np.concatenate(parts) for parts in zip(*runs, strict=True)] for runs in (expected, actual))
         check = compare_relative if self.lossy else compare
-        gate = Gate(tolerance=config.tolerance, noise=reference.noise)
-        self.parity = check(wanted, given, gate, primary=reference.primary, batches=batches)
+        self.parity = check(wanted, given, self._gate(reference, config), primary=reference.primary, batches=batches)
         if not self.parity.passed and not self.is_reference:
-            self.status, self.why = "refused", self.parity.why or "parity failed"
+            self._refuse(self.parity)
+
+    def _gate(self, reference: Reference, config: GraphConfig) -> Gate:
+        return Gate(tolerance=config.tolerance, noise=reference.noise)
+
+    def end(self, status: str, why: str) -> None:
+        """It may not be used; its memory is the others'."""
+        self.status, self.why = status, why
+        self.close()
+
+    def _refuse(self, parity: ParityRecord) -> None:
+        self.parity = parity
+        self.end("refused", parity.why or "parity failed")
+
+    def able_at(self, bucket: int) -> bool:
+        """Whether it may still be used at that batch size."""
+        return self.session is not None and not self.status and bucket not in self.lost and self.target.batch in (None, bucket)
+
+    def right_at(self, bucket: int, reference: Reference, config: GraphConfig) -> bool:
+        """Whether it computes what it should with so many rows; where it does not, it is lost for that batch size."""
+        assert self.session is not None
+        gate = self._gate(reference, config)
+        if self.lossy:
+            gate = Gate() if reference.images is not None else replace(gate, tolerance=Gate().relative_error)
+        try:
+            why = None if self.is_reference else wrong_at(self.session, reference, bucket, gate, lossy=self.lossy)
+        except BackendError as error:
+            self.lost[bucket] = ("failed", str(error))
+        else:
+            if why:
+                self.lost[bucket] = ("refused", why)
+        return bucket not in self.lost
 
     def passes_gate(self, reference: Reference) -> bool:
         """Whether it may be used: a lossy one is judged on the real images, once."""
@@ -119,28 +152,31 @@ class Candidate:
             images, expected, batches = reference.images, reference.images.scores, (*PARITY_BATCHES, PARITY_ROWS)
             assert expected is not None, "the reference computed them"
             if why := unusable_reference(expected, 0.0):
-                self.parity = ParityRecord(status="failed", why=why, rows=len(expected), batches=batches)
-            else:
-                try:
-                    scores = self._scores(images, reference.primary)
-                    lost = self._lost(reference)
-                except BackendError as error:
-                    self.status, self.why = "failed", str(error)
-                    return False
-                self.parity = compare_lossy(expected, scores, Gate(), labels=images.labels, batches=batches)
-                if self.parity.passed and lost > Gate().accuracy_points:
-                    why = f"accuracy falls by {lost:.2f} points on the images that set its ranges"
-                    self.parity = replace(self.parity, status="failed", why=why)
+                self._refuse(ParityRecord(status="failed", why=why, rows=len(expected), batches=batches))
+                return False
+            try:
+                scores = self._scores(images, reference.primary)
+                lost = self._lost(reference)
+                assert self.session is not None
+                others = beyond_lossy(reference.outputs, self.session.run(reference.inputs), Gate())
+            except BackendError as error:
+                self.end("failed", str(error))
+                return False
+            self.parity = compare_lossy(expected, scores, Gate(), labels=images.labels, batches=batches)
+            if self.parity.passed and lost > Gate().accuracy_points:
+                why = f"accuracy falls by {lost:.2f} points on the images that set its ranges"
+                self.parity = replace(self.parity, status="failed", why=why)
+            if self.parity.passed and others:
+                self.parity = replace(self.parity, status="failed", why=others)
             if not self.parity.passed:
-                self.status, self.why = "refused", self.parity.why or "parity failed"
+                self._refuse(self.parity)
         return not self.status
 
     def _scores(self, images: JudgingData, primary: int) -> Array:
         assert self.session is not None
-        starts = range(0, len(images.images[0]), PARITY_ROWS)
-        return np.concatenate(
-            [self.session.run([value[at : at + PARITY_ROWS] for value in images.images])[primary] for at in starts]
-        )
+        rows = self.target.batch or PARITY_ROWS
+        starts = range(0, len(images.images[0]), rows)
+        return np.concatenate([self.session.run([value[at : at + rows] for value in images.images])[primary] for at in starts])
 
     def _lost(self, reference: Reference) -> float:
         """Points of accuracy that int8 loses on the images that set its ranges; they count only where they speak against it."""
@@ -160,16 +196,16 @@ class Candidate:
     def outcome(self, bucket: int, winner: Candidate) -> Measurement:
         """Its line in the plan for a bucket that was measured."""
         samples = self.samples.get(bucket)
+        status, why = self.lost.get(bucket, (self.status, self.why))
         if samples is None:
-            return self.unmeasured(bucket, self.why or f"batch {bucket} was not measured", self.status or "skipped")
+            return self.unmeasured(bucket, why or f"batch {bucket} was not measured", status or "skipped")
         best = winner.samples[bucket].median_ms
-        why = self.why
-        if self is not winner and not self.status:
+        if self is not winner and not status:
             faster = samples.median_ms < best
             slower = f"takes {samples.median_ms / best:.2f} times as long as {winner.choice}"
             why = f"no clear gain over {winner.choice}" if faster else slower
         return replace(
-            self.unmeasured(bucket, why, "won" if self is winner else self.status or "lost"),
+            self.unmeasured(bucket, why, "won" if self is winner else status or "lost"),
             median_ms=samples.median_ms,
             spread_ms=samples.spread_ms,
             repetitions=len(samples.seconds),

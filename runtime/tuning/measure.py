@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...errors import BackendError
 from ..artifact.parity import Array
 from ..base.session import Session
 
@@ -27,6 +28,7 @@ class Samples:
     """Seconds per call of one session at one batch size."""
 
     seconds: list[float] = field(default_factory=list)
+    failed: str = ""  # what its library said where it could not go on, such as that there is no memory
 
     @property
     def median_ms(self) -> float:
@@ -45,19 +47,31 @@ def measure(
 
     At least three rounds (one, for a long call that takes half as long again as `patience` times the best); then until the
     fastest is told from the next, or `seconds` are over, or 25 rounds. What takes `patience` times the best is not
-    measured further.
+    measured further, nor what `failed`.
     """
     deadline = time.monotonic() + seconds
-    lengths = [max(_timed(session, inputs, 1, settle=False), 1e-9) for session in sessions]
+    samples = [Samples() for _ in sessions]
+
+    def timed(index: int, calls: int, *, settle: bool) -> float:
+        try:
+            return _timed(sessions[index], inputs, calls, settle=settle)
+        except BackendError as error:
+            samples[index].failed = str(error)
+            return float("inf")
+
+    lengths = [max(timed(index, 1, settle=False), 1e-9) for index in range(len(sessions))]
     calls = [max(1, math.ceil(_SAMPLE_SECONDS / length)) for length in lengths]
     settle = [length < _SETTLE_SECONDS for length in lengths]
-    samples = [Samples() for _ in sessions]
-    running = list(range(len(sessions)))
+    running = [index for index in range(len(sessions)) if not samples[index].failed]
     for round_number in range(_MOST_ROUNDS):
         # The order turns, so that no session always runs after the same other one.
         for offset in range(len(running)):
             index = running[(offset + round_number) % len(running)]
-            samples[index].seconds.append(_timed(sessions[index], inputs, calls[index], settle=settle[index]))
+            if not samples[index].failed:
+                samples[index].seconds.append(timed(index, calls[index], settle=settle[index]))
+        running = [index for index in running if not samples[index].failed]
+        if not running:
+            break
         best = min(samples[index].median_ms for index in running)
         running = [index for index in running if not _hopeless(samples[index].median_ms, best, round_number + 1, patience)]
         if round_number + 1 < _LEAST_ROUNDS:

@@ -42,7 +42,13 @@ class Reference:
 
 
 def make_reference(
-    captured: CapturedGraph, target: Target, *, rows: int, judging: JudgingData = NO_IMAGES, seconds: float = 10.0
+    captured: CapturedGraph,
+    target: Target,
+    *,
+    rows: int,
+    judging: JudgingData = NO_IMAGES,
+    seconds: float = 10.0,
+    seed: int = 0,
 ) -> Reference:
     """Run the program eagerly in fp32 on `rows` rows, real ones where there are any, and on the images while `seconds` last.
 
@@ -53,7 +59,7 @@ def make_reference(
     eager = TorchSession(runnable(captured.program), target)
     inputs = some_rows(judging, rows)
     if inputs is None:
-        inputs = [fresh_rows(value, rows, seed=index).numpy(force=True) for index, value in enumerate(captured.example)]
+        inputs = [fresh_rows(value, rows, seed=seed + index).numpy(force=True) for index, value in enumerate(captured.example)]
     outputs = eager.run(inputs)
     primary = primary_output(captured.signature)
     few = [value[:NOISE_ROWS] for value in (*inputs, *outputs)]

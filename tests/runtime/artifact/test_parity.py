@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 
-from headrace.runtime.artifact.parity import Gate, ParityRecord, compare, compare_lossy, compare_relative, unusable_reference
+from headrace.runtime.artifact.parity import (
+    Gate,
+    ParityRecord,
+    beyond,
+    beyond_lossy,
+    compare,
+    compare_lossy,
+    compare_relative,
+    unusable_reference,
+)
 
 GATE = Gate(noise=(1e-6,))
 
@@ -128,3 +137,78 @@ def test_a_noisy_model_is_not_called_constant():
     assert "amplifies rounding" in unusable_reference(reference, noise=0.4)
     assert "does not depend on its input" in unusable_reference(np.array([[1.0, 0.2], [1.0, 0.2001]]), noise=1e-3)
     assert unusable_reference(reference, noise=1e-6) is None
+
+
+@pytest.fixture
+def lossy():
+    """Scores of a hundred images and what a lossy candidate makes of them: an error of one per cent."""
+    random = np.random.default_rng(4)
+    reference = (3 * random.normal(size=(100, 20))).astype(np.float32)
+    return reference, (reference + 0.03 * random.normal(size=reference.shape)).astype(np.float32)
+
+
+def test_the_error_of_lossy_scores_is_in_the_record(lossy):
+    record = compare_lossy(*lossy, Gate(agreement=0.9))
+    assert record.passed
+    assert 0.005 < record.rms < 0.02
+    assert record.top5_agreement > 0.9
+    assert ParityRecord.from_json(record.to_json()) == record
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (lambda scores: scores * 1e-6, "root mean square"),
+        (lambda scores: np.eye(scores.shape[1], dtype=np.float32)[scores.argmax(1)], "root mean square"),
+        (lambda scores: np.exp(scores) / np.exp(scores).sum(1, keepdims=True), "root mean square"),
+        (lambda scores: scores + np.float32(5), "root mean square"),
+    ],
+    ids=["scaled", "one-hot", "softmax", "shifted"],
+)
+def test_scores_of_another_scale_fail_though_the_best_class_is_the_same(lossy, fault, why):
+    reference, candidate = lossy
+    record = compare_lossy(reference, fault(candidate).astype(np.float32), Gate(agreement=0.9))
+    assert not record.passed
+    assert why in record.why
+
+
+def test_one_row_that_is_not_finite_fails(lossy):
+    reference, candidate = lossy
+    for broken in (np.nan, np.inf):
+        candidate[17] = broken
+        record = compare_lossy(reference, candidate, Gate(agreement=0.9))
+        assert not record.passed
+        assert "1 of 100 rows" in record.why
+
+
+def test_ranks_below_the_best_class_count(lossy):
+    reference, _ = lossy
+    best = np.take_along_axis(reference, reference.argmax(1)[:, None], 1)
+    shuffled = np.take_along_axis(reference, np.random.default_rng(0).permuted(np.tile(np.arange(20), (100, 1)), axis=1), 1)
+    candidate = np.where(reference == best, reference, np.minimum(shuffled, best - 1)).astype(np.float32)
+    record = compare_lossy(reference, candidate, Gate(rms=10.0))
+    assert record.top1_agreement == 1
+    assert not record.passed
+    assert "five best classes" in record.why
+
+
+def test_every_output_is_gated(lossy):
+    reference, candidate = lossy
+    labels = reference.argmax(1)
+    assert beyond_lossy([reference, reference, labels], [candidate, candidate, labels], Gate()) is None
+    faults = {
+        "output 1: 100 of 100 rows": [candidate, np.full_like(candidate, np.nan), labels],
+        "output 1 is off": [candidate, np.zeros_like(candidate), labels],
+        "output 2 agrees": [candidate, candidate, labels[::-1]],
+        "outputs are": [candidate, candidate[:, :-1], labels],
+    }
+    for why, outputs in faults.items():
+        assert why in beyond_lossy([reference, reference, labels], outputs, Gate())
+
+
+def test_the_same_infinity_is_agreement_and_another_is_not(scores):
+    masked, other = scores.copy(), scores.copy()
+    masked[:, 2], other[:, 2] = -np.inf, np.inf
+    assert beyond([masked], [masked.copy()], [1e-3]) is None
+    for wrong in (other, scores, np.full_like(scores, np.nan)):
+        assert "differs by inf" in beyond([masked], [wrong], [1e-3])

@@ -1,3 +1,4 @@
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -163,6 +164,113 @@ def test_a_candidate_that_is_right_at_batch_one_only_is_refused(conv_net, tuned,
     plan = tuned(conv_net, max_tuning_seconds=5)
     assert statuses(plan)["wrong", "fp32"] == "refused"
     assert {choice.backend for choice in plan.choices.values()} == {"eager"}
+
+
+class FaultyBackend(EagerBackend):
+    """Fast, and does to rows what `fault(rows, outputs)` does."""
+
+    fault: object = None
+    delay: float = 0.0
+
+    def open(self, directory, target, files):
+        inner, fault, delay = super().open(directory, target, files), type(self).fault, type(self).delay
+
+        class Session:
+            def run(self, inputs):
+                time.sleep(delay)
+                return fault(inputs[0], [value.copy() for value in inner.run(inputs)])
+
+            def close(self):
+                inner.close()
+
+        return Session()
+
+
+def with_fault(monkeypatch, fault, slower_eager=0.005):
+    """The plan's own eager, slowed down, and a fast one with a fault."""
+    faulty = type("Faulty", (FaultyBackend,), {"fault": staticmethod(fault)})(name="faulty")
+    slow = type("Slow", (FaultyBackend,), {"fault": staticmethod(lambda rows, outputs: outputs), "delay": slower_eager})()
+    monkeypatch.setattr(backends, "discover", lambda: {"eager": slow, "faulty": faulty})
+
+
+def test_rows_beyond_those_that_are_usually_tried_are_proved(conv_net, tuned, monkeypatch):
+    """Zero from the seventeenth row on: right at every batch that candidates are prepared with."""
+
+    def fault(rows, outputs):
+        for value in outputs:
+            value[16:] = 0
+        return outputs
+
+    with_fault(monkeypatch, fault)
+    plan = tuned(conv_net, buckets=(1, 32), max_tuning_seconds=20)
+    assert {bucket: choice.backend for bucket, choice in plan.choices.items()} == {1: "faulty", 32: "eager"}
+    (item,) = (item for item in plan.measurements if item.bucket == 32 and item.choice.backend == "faulty")
+    assert item.status == "refused"
+    assert "with 32 rows in another order: output 0 differs" in item.why
+
+
+def test_what_fails_at_one_size_loses_that_size(conv_net, tuned, monkeypatch):
+    def fault(rows, outputs):
+        if len(rows) > 16:
+            raise BackendError("out of memory")
+        return outputs
+
+    with_fault(monkeypatch, fault)
+    plan = tuned(conv_net, buckets=(1, 32), max_tuning_seconds=20)
+    assert {bucket: choice.backend for bucket, choice in plan.choices.items()} == {1: "faulty", 32: "eager"}
+    (item,) = (item for item in plan.measurements if item.bucket == 32 and item.choice.backend == "faulty")
+    assert (item.status, item.why) == ("failed", "out of memory")
+
+
+def test_a_size_that_nothing_can_run_is_left_out(conv_net, tuned, monkeypatch):
+    def fault(rows, outputs):
+        if len(rows) > 16:
+            raise BackendError("out of memory")
+        return outputs
+
+    faulty = type("Faulty", (FaultyBackend,), {"fault": staticmethod(fault)})()
+    monkeypatch.setattr(backends, "discover", lambda: {"eager": faulty})
+    assert tuned(conv_net, buckets=(1, 8, 32), max_tuning_seconds=20).buckets == (1, 8)
+    with pytest.raises(BackendError, match="at batch 32 out of memory"):
+        tuned(conv_net, buckets=(32,), max_tuning_seconds=20)
+
+
+def test_a_size_that_nobody_had_time_for_is_proved_all_the_same(conv_net, tuned, monkeypatch):
+    def fault(rows, outputs):
+        if len(rows) == 4:
+            outputs[0][:] = 0
+        return outputs
+
+    with_fault(monkeypatch, fault)
+    original, now = tune.time.monotonic, [0.0]
+    monkeypatch.setattr(tune, "time", SimpleNamespace(monotonic=lambda: original() + now[0]))
+    report = tune.Autotuner._winner
+
+    def winner(self, bucket):
+        now[0] = 1000.0  # after the first batch size the time is over
+        return report(self, bucket)
+
+    monkeypatch.setattr(tune.Autotuner, "_winner", winner)
+    plan = tuned(conv_net, buckets=(1, 4, 6), max_tuning_seconds=20)
+    assert {bucket: choice.backend for bucket, choice in plan.choices.items()} == {1: "faulty", 4: "eager", 6: "faulty"}
+    assert any("was used up" in item.why for item in plan.measurements if item.bucket == 6)
+
+
+class TwoHeads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.color, self.other = NearestColor(), nn.Conv2d(3, 2, 3)
+
+    def forward(self, x):
+        return self.color(x), self.other(x).mean((2, 3))
+
+
+@pytest.mark.parametrize("fault", [np.nan, 0.0], ids=["NaN", "dead"])
+def test_the_second_head_of_a_lossy_candidate_is_judged_too(tuned, colored, monkeypatch, fault):
+    faulty = type("Faulty", (FaultyBackend,), {"fault": staticmethod(lambda rows, out: [out[0], out[1] * fault])})()
+    monkeypatch.setattr(backends, "discover", lambda: {"eager": faulty})
+    with pytest.raises(ParityError, match="output 1"):
+        tuned(TwoHeads(), images=colored, precision="bf16", backend="eager", buckets=(2,))
 
 
 @pytest.mark.skipif(not HAVE_BF16, reason="this CPU has no bf16 instructions")

@@ -1,7 +1,8 @@
 """A second process finds what the first one tuned, and nothing that does not fit."""
 
 import os
-from dataclasses import replace
+import shutil
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -30,19 +31,19 @@ def call(module, rows, config=FAST):
 
 
 def entries(cache):
-    return sorted(path.name for path in cache.iterdir()) if cache.exists() else []
+    return sorted(path.name for path in (cache / "plans").iterdir()) if (cache / "plans").exists() else []
 
 
 def test_the_second_graph_takes_the_plan_of_the_first(conv_net, cache):
     rows = torch.randn(3, 3, 16, 16)
     first = call(conv_net, rows)
     (entry,) = entries(cache)
-    before = (cache / entry / "headrace.json").read_bytes()
+    before = (cache / "plans" / entry / "headrace.json").read_bytes()
     second = call(conv_net, rows)
     assert second.plan == first.plan
     assert second.passes == first.passes
     assert entries(cache) == [entry]
-    assert (cache / entry / "headrace.json").read_bytes() == before
+    assert (cache / "plans" / entry / "headrace.json").read_bytes() == before
 
 
 def test_a_new_batch_size_joins_the_entry(conv_net, cache):
@@ -71,8 +72,8 @@ def test_a_damaged_entry_is_dropped_and_made_again(conv_net, cache):
     rows = torch.randn(2, 3, 16, 16)
     call(conv_net, rows)
     (entry,) = entries(cache)
-    for name in os.listdir(cache / entry):
-        path = cache / entry / name
+    for name in os.listdir(cache / "plans" / entry):
+        path = cache / "plans" / entry / name
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
@@ -117,3 +118,73 @@ def test_it_works_across_processes(cache, tmp_path, warm_python):
     assert [run.returncode for run in runs] == [0, 0], runs
     assert runs[0].stdout == runs[1].stdout != ""
     assert len(entries(cache)) == 1
+
+
+class Nested(torch.nn.Module):
+    """A factor in an autocast block, or in a branch: both are graph modules inside of the graph module."""
+
+    def __init__(self, factor, branch=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.factor, self.branch = torch.nn.Linear(4, 3), factor, branch
+        self.register_buffer("flag", torch.tensor(True))
+
+    def forward(self, x):
+        x = self.linear(x)
+        if self.branch:
+            return torch.cond(self.flag, lambda value: value * self.factor, lambda value: value + 1, (x,))
+        with torch.autocast("cpu", enabled=False):
+            return x * self.factor
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_programs_that_differ_inside_of_a_block_do_not_share_an_entry(branch):
+    rows = torch.randn(3, 4)
+    for factor in (2.0, 3.0):  # the second would be answered with the first one's numbers
+        call(Nested(factor, branch), rows, GraphConfig(backend="eager", threads=1))
+    keys = {cache_key(capture(Nested(factor, branch), rows), FAST) for factor in (2.0, 3.0)}
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize("field", [item.name for item in fields(GraphConfig) if item.name not in ("buckets", "max_captures")])
+def test_every_setting_is_part_of_the_key(conv_net, field):
+    other = {
+        "precision": "fp32", "backend": "eager", "device": "cpu", "max_tuning_seconds": 5.0, "tolerance": 0.5,
+        "threads": 2, "disable_passes": ("fold_scale",),
+    }  # fmt: skip
+    captured = capture(conv_net, torch.randn(2, 3, 16, 16))
+    assert cache_key(captured, FAST) != cache_key(captured, replace(FAST, **{field: other[field]}))
+
+
+def test_other_code_makes_other_plans(conv_net, monkeypatch):
+    captured = capture(conv_net, torch.randn(2, 3, 16, 16))
+    key = cache_key(captured, FAST)
+    monkeypatch.setattr("headrace.runtime.tuning.cache.source_digest", lambda: "of another commit")
+    assert cache_key(captured, FAST) != key
+
+
+def test_a_wrong_model_in_the_cache_is_found_before_its_first_use(cache, caplog):
+    rows, config = torch.randn(3, 4), GraphConfig(backend="eager", threads=1)
+    call(Nested(2.0), rows, config)
+    (of_two,) = entries(cache)
+    call(Nested(3.0), rows, config)
+    (of_three,) = set(entries(cache)) - {of_two}
+    shutil.rmtree(cache / "plans" / of_three)
+    shutil.copytree(cache / "plans" / of_two, cache / "plans" / of_three)  # every digest is right, and the model is not
+    call(Nested(3.0), rows, config)
+    assert "it is not this model's" in caplog.text
+    caplog.clear()
+    call(Nested(3.0), rows, config)
+    assert "made anew" not in caplog.text
+
+
+def test_only_entries_are_pruned(conv_net, cache, monkeypatch):
+    monkeypatch.setattr("headrace.runtime.tuning.cache._MOST_ENTRIES", 1)
+    others = [cache / "tensorrt" / "engine", cache / "data", cache / "plans" / "notes", cache / "plans" / ("a" * 64)]
+    for folder in others:
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("not ours to delete")
+    for rows in (2, 3):
+        call(conv_net, torch.randn(2, 3, 16, 16 + rows))
+    assert all((folder / "file").exists() for folder in others)
+    assert len([name for name in entries(cache) if (cache / "plans" / name / "headrace.json").exists()]) == 1

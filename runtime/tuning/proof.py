@@ -1,0 +1,93 @@
+"""Is a session right at a batch size, and does it stay so?
+
+Rows come in another order, in a full batch and in a ragged one; rows of very different magnitude stand beside each other, and
+must come out as they do alone; and what was computed first is computed again after other rows, from another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ..artifact.parity import Array, Gate, beyond, beyond_lossy, tolerances
+from ..base.session import Session
+from .reference import Reference, one_by_one
+
+_FACTORS = (1.0, 100.0, 0.01)
+# Of a row's own range: another batch size may choose other kernels, whose rounding a lossy precision shows.
+_LEAK, _LEAK_LOSSY = 1e-3, 0.05
+_NOISE_FACTOR = 8.0
+
+
+def wrong_at(
+    session: Session, reference: Reference, batch: int, gate: Gate, *, lossy: bool, thorough: bool = True
+) -> str | None:
+    """What a session does wrong with so many rows; None where nothing is. Raises BackendError when it fails.
+
+    A lossy one without tolerance is held to the gate's root mean square. Not `thorough`, a full batch and a ragged one are
+    compared and no more.
+    """
+    order = np.random.default_rng(batch).permutation(batch) % len(reference.inputs[0])
+    inputs, wanted = _chosen(reference.inputs, order), _chosen(reference.outputs, order)
+    limits = tolerances(reference.outputs, gate)
+
+    def wrong(given: list[Array], rows: int) -> str | None:
+        expected = [value[:rows] for value in wanted]
+        # A few rows do not tell what the variation between rows is, so the others stand beside them.
+        if lossy and gate.tolerance is None:
+            more = reference.outputs
+            both = [[np.concatenate(pair) for pair in zip(side, more, strict=True)] for side in (expected, given)]
+            share = np.sqrt(rows / (rows + len(reference.inputs[0])))
+            why = beyond_lossy(both[0], both[1], Gate(rms=gate.rms * share))
+        else:
+            why = beyond(expected, given, limits)
+        return why and f"with {rows} rows in another order: {why}"
+
+    first = session.run(inputs)
+    if why := wrong(first, batch):
+        return why
+    ragged = batch - 1
+    if ragged and (why := wrong(session.run([value[:ragged] for value in inputs]), ragged)):
+        return why
+    if not thorough:
+        return None
+    if why := _leaks(session, reference, order, lossy=lossy):
+        return f"with {batch} rows: {why}"
+    with ThreadPoolExecutor(1) as other:
+        again = other.submit(session.run, inputs).result()
+    if why := wrong(again, batch):
+        return f"called again after other rows, {why}"
+    return None
+
+
+def _leaks(session: Session, reference: Reference, order: Array, *, lossy: bool) -> str | None:
+    """Whether a row comes out otherwise beside others, of which some are a hundred times larger or smaller, than alone."""
+    some = [value[: len(_FACTORS)] for value in reference.inputs]
+    mixed = [_scaled(value) for value in some]
+    count = len(mixed[0])
+    alone = one_by_one(session, mixed)
+    together = session.run(_chosen(mixed, order % count))
+    for index, (wanted, given) in enumerate(zip(_chosen(alone, order % count), together, strict=True)):
+        if wanted.dtype.kind != "f":
+            continue
+        scale = float(np.abs(reference.outputs[index]).max(initial=0.0)) or 1.0
+        least = _LEAK_LOSSY if lossy else max(_LEAK, _NOISE_FACTOR * reference.noise[index] / scale)
+        for row, (expected, actual) in enumerate(zip(wanted, given, strict=True)):
+            finite = np.isfinite(expected)
+            size = float(np.abs(expected[finite]).max(initial=0.0)) if finite.any() else 0.0
+            if not np.allclose(actual, expected, rtol=0, atol=least * size, equal_nan=True):
+                return f"row {row} of output {index} depends on the rows beside it"
+    return None
+
+
+def _scaled(value: Array) -> Array:
+    if value.dtype.kind != "f":
+        return value
+    factors = np.array(_FACTORS[: len(value)], value.dtype).reshape(-1, *[1] * (value.ndim - 1))
+    return value * factors
+
+
+def _chosen(values: Sequence[Array], order: Array) -> list[Array]:
+    return [np.ascontiguousarray(value[order]) for value in values]
