@@ -79,15 +79,15 @@ runtime/base: cache_folder calibration lock numerics silence
 runtime/capture: behavior diagnosis no_grad_mode obstacles programs rewrite source_locations
 runtime/graph: loaded runner
 runtime/images: image_folder
-runtime/inspect: operations plan_table
+runtime/inspect: plan_table
 runtime/passes: _affine
 runtime/training: options state step surroundings
 runtime/tuning: candidate
 serving: cli config server
 serving/batching: collate latency_table request_queue
-serving/bench: config frameworks services steps subject
+serving/bench: config services
 serving/bench/load: arrivals http_load load
-serving/bench/reporting: capacity_plot caveats plots result waterfall_report waterfall_result
+serving/bench/reporting: caveats plots result
 serving/grpc: codec methods
 serving/guard: byte_budget
 serving/http: app body connection edge openapi openapi openapi

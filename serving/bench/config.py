@@ -7,28 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...specs import Preprocessing
-from .servers import Service
-
-__all__ = ["FRAMEWORKS", "BenchConfig"]
-
-# What can serve the original model by hand, beside eager PyTorch.
-FRAMEWORKS = ("torch-compile", "onnxruntime", "openvino")
+__all__ = ["BenchConfig"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
     """What to measure. `models` is the model repository; `model` may be left out when it holds one.
 
-    `baseline` is the recipe of the original model (a dict as `migrate` resolves it) or None to measure Headrace alone;
-    `preprocessing` is the baseline's, by default the model's own. `images` are files or folders; without any, see
+    `baseline` is the recipe of the original model (a dict as `migrate` resolves it) or None to measure Headrace alone; it
+    runs on the device that the model's plan is for. `images` are files or folders; without any, see
     `choose_images`. Every concurrency is measured `rounds` times for `seconds` each, after `warm_up_seconds`. With `restart`
     every round starts the services anew: the spread then holds for other runs too, not only within this one.
-    `device` is the baseline's: "cpu", "cuda", or "auto" for the one that the model's plan is for. `protocol` is "http" or
-    "grpc", which the baseline does not speak. `processes` of the load generator share the connections.
-    `peers` are other services of the same model, measured between the two; those that do not start are left out, with a
-    warning; so are `frameworks`, by which the original model is served by hand (see frameworks.py). `services` are measured
-    instead of `headrace serve MODELS`, where they are given.
+    `protocol` is "http" or "grpc", which the baseline does not speak. `processes` of the load generator share the connections.
     """
 
     models: Path
@@ -36,7 +26,6 @@ class BenchConfig:
     model: str | None = None
     images: tuple[Path, ...] = ()
     baseline: Mapping[str, Any] | None = None
-    preprocessing: Preprocessing | None = None
     concurrency: tuple[int, ...] = (1, 4, 16)
     rounds: int = 3
     restart: bool = True
@@ -45,12 +34,8 @@ class BenchConfig:
     start_seconds: float = 300.0
     max_images: int = 256
     k: int = 5
-    device: str = "auto"
     protocol: str = "http"
     processes: int = 1
-    peers: tuple[Service, ...] = ()
-    services: tuple[Service, ...] | None = None
-    frameworks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if (
@@ -64,15 +49,9 @@ class BenchConfig:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.seconds <= 0 or self.start_seconds <= 0 or self.warm_up_seconds < 0:
             raise ValueError("seconds and start_seconds must be positive, warm_up_seconds not negative")
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {self.device!r}")
         if self.protocol not in ("http", "grpc"):
             raise ValueError(f"protocol must be 'http' or 'grpc', got {self.protocol!r}")
         if self.protocol == "grpc" and self.baseline is not None:
             raise ValueError("protocol 'grpc' measures Headrace alone: the baseline service speaks HTTP only")
-        if self.frameworks and self.baseline is None:
-            raise ValueError("frameworks serve the original model, so they need a baseline")
-        if unknown := sorted(set(self.frameworks) - set(FRAMEWORKS)):
-            raise ValueError(f"frameworks must be of {', '.join(FRAMEWORKS)}, got {', '.join(unknown)}")
         if not 1 <= self.processes <= min(self.concurrency):
             raise ValueError(f"processes must be from 1 to the lowest concurrency, got {self.processes}")

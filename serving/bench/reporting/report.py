@@ -121,7 +121,7 @@ def bench_report(result: BenchResult) -> Report:
         sentences.append("No request failed.")
     return Report(
         title=title,
-        tables=[_beside(result, title) if len(result.services) <= 2 else _below(result, title)],
+        tables=[_beside(result, title)],
         sentences=sentences,
         caveats=result.warnings,
         failed=not result.ok,
@@ -136,7 +136,7 @@ def accuracy_sentences(result: BenchResult) -> list[str]:
 
 
 def _beside(result: BenchResult, title: str) -> Figures:
-    """One or two services beside each other: a row per concurrency."""
+    """The services beside each other: a row per concurrency."""
     table = Figures(title)
     table.column("at a\ntime")
     for name in result.services:
@@ -151,28 +151,6 @@ def _beside(result: BenchResult, title: str) -> Figures:
         if len(result.services) > 1:
             cells.append(with_spread(result.ratio(concurrency), "x", digits=2))
         table.row(*cells)
-    return table
-
-
-def _below(result: BenchResult, title: str) -> Figures:
-    """Many services below each other: a row per concurrency and service, and how much faster the last one is than it."""
-    table = Figures(title)
-    table.column("at a\ntime")
-    table.column("service", justify="left")
-    table.column("req/s")
-    table.column("p50 / p99\nms", no_wrap=True)
-    table.column(f"{shown_name(result.services[-1])}\nis faster", style="bold")
-    for concurrency in result.concurrency:
-        for name in result.services:
-            last = name == result.services[-1]
-            table.row(
-                str(concurrency) if name == result.services[0] else "",
-                shown_name(name),
-                with_spread(result.requests_per_second(name, concurrency)),
-                latencies(result, name, concurrency),
-                "" if last else with_spread(result.ratio(concurrency, reference=name), "x", digits=2),
-                end_section=last,
-            )
     return table
 
 

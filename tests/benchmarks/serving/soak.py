@@ -28,8 +28,9 @@ from headrace.serving.bench.load.histogram import Histogram
 from headrace.serving.bench.load.load import LoadRequest, LoadResult
 from headrace.serving.bench.load.loadgen import run
 from headrace.serving.bench.servers import Server, terminate_as_exit
-from headrace.serving.bench.subject import headrace_service, only_model
-from headrace.serving.bench.sweep import Sweep, find_sustainable, goodput
+from headrace.serving.bench.services import headrace_service, only_model
+
+from .sustainable import Sweep, find_sustainable, goodput
 
 __all__ = ["Check", "Slice", "Soak", "checks", "markdown"]
 
