@@ -49,7 +49,7 @@ SERVING = (
         "grpc",
         "http",
     ),
-    *("processes", "ray", "server", "offline", "triton", "bench", "cli"),
+    *("processes", "ray", "server", "offline", "bench", "triton", "cli"),
 )
 MIGRATE = (
     *("reading", "slicing", "survey", "resolving", "rewriting", "proving", "reporting", "stages", "api", "prepared", "cli"),
@@ -94,12 +94,11 @@ serving/http: app body connection edge openapi openapi openapi
 serving/images: decode_pool
 serving/models: loading model_group models repository_protocol scan snapshots
 serving/observe: stages
-serving/offline: clock images parquet_source reading
 serving/plane: data_plane settings
 serving/processes: channel child control description endpoints engine engine_session frontend ports remote remote_model
     single supervisor
 serving/protocol: config_json json_limits messages request_fields results
-serving/ray: config deploy engine ingress message multiplexed_model reachable signals
+serving/ray: config deploy engine ingress message
 serving/triton: cases cli documented exchange finding lint_ensemble lint_folder lint_graph lint_scheduling lint_tensors
     onnxruntime_backend production subject
 """

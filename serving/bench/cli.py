@@ -11,11 +11,15 @@ import typer
 
 from ...console import make_console
 from ...extras import require
+from ..command_line import takes
+from ..options import values_of
+from .config import BenchConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+@takes(BenchConfig)
 def bench(
     path: Annotated[Path, typer.Argument(help="A model repository, what migrate wrote, or a PyTorch repository as it is.")],
     model: Annotated[str | None, typer.Option(help="The model to measure, where there are several.")] = None,
@@ -23,20 +27,14 @@ def bench(
     entry: Annotated[str | None, typer.Option(help="The repository's script to take the model from.")] = None,
     images: Annotated[list[Path] | None, typer.Option(help="Image files or folders to send; may be repeated.")] = None,
     concurrency: Annotated[str, typer.Option(help="Requests at a time, comma-separated.")] = "1,4,16",
-    rounds: Annotated[int, typer.Option(help="Interleaved repetitions.")] = 3,
-    restart: Annotated[
-        bool,
-        typer.Option("--restart/--no-restart", help="Start the services anew for every round: the spread of other runs."),
-    ] = True,
-    seconds: Annotated[float, typer.Option(help="Length of one measurement.")] = 5.0,
-    protocol: Annotated[str, typer.Option(help="http or grpc; the baseline speaks HTTP only.")] = "http",
-    processes: Annotated[int, typer.Option(help="Processes of the load generator, sharing the connections.")] = 1,
+    *,
     compare: Annotated[
         Path | None, typer.Option(metavar="OLD.json", help="Say what changed beyond the spread since that run.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where the figures (JSON, Markdown, PNG) and the servers' logs go.")] = Path(
         "headrace-bench"
     ),
+    **options: Any,
 ) -> None:
     """Measure a served model beside the original repository behind a plain PyTorch service.
 
@@ -45,7 +43,6 @@ def bench(
     require("headrace bench", "serve", "bench")
     if baseline is not None:
         require("headrace bench --baseline", "migrate")
-    from .config import BenchConfig
     from .reporting.compare import changes_report, read_result
     from .run import bench as run
 
@@ -58,13 +55,9 @@ def bench(
             out=out,
             model=name,
             images=tuple(images or ()),
-            baseline=recipe if protocol == "http" or baseline is not None else None,
+            baseline=recipe if options["protocol"] == "http" or baseline is not None else None,
             concurrency=tuple(int(part) for part in concurrency.split(",")),
-            rounds=rounds,
-            restart=restart,
-            seconds=seconds,
-            protocol=protocol,
-            processes=processes,
+            **values_of(BenchConfig, options),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None

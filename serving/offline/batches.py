@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from spdl.pipeline.defs import Aggregator
 
-from .images import Image
 from .plan import Shard
+from .sources import Image
 
 __all__ = ["Batch", "Batches", "Decoded", "collate"]
 

@@ -24,7 +24,7 @@ from ..models.loading import companion_target, open_instance, preprocessor_of
 from ..models.warmup import warm_up
 from ..protocol.results import top_labels
 from .config import ClassifyConfig
-from .images import Image
+from .sources import Image
 
 __all__ = ["Classifier", "ModelIdentity", "identify", "load", "model_folder"]
 

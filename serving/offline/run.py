@@ -13,14 +13,13 @@ from ...errors import ClassifyError
 from ...runtime.artifact.artifact import Artifact
 from .batches import Batch
 from .classifier import Classifier, identify, load
-from .clock import Clock
 from .config import ClassifyConfig
-from .images import Image
 from .job import Job, open_job
 from .output import ShardWriter
 from .pipeline import WRITE, make_clock, scored
 from .plan import Shard
-from .progress import Progress
+from .progress import Clock, Progress
+from .sources import Image
 
 __all__ = ["Listener", "Summary", "begun", "classify", "classify_shards", "concluded", "too_many_errors"]
 

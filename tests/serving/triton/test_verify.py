@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import app
+from headrace.serving.triton.config import Settings
 from headrace.serving.triton.documented import DOCUMENTED, Difference, explained
 from headrace.serving.triton.exchange import Answer
-from headrace.serving.triton.production import Settings
 from headrace.serving.triton.verify import compare, compare_answers
 from headrace.serving.triton.write import write
 
