@@ -86,7 +86,7 @@ runtime/tuning: candidate
 serving: cli config server
 serving/batching: collate latency_table request_queue
 serving/bench: config services
-serving/bench/load: arrivals http_load load
+serving/bench/load: http_load load
 serving/bench/reporting: caveats plots result
 serving/grpc: codec methods
 serving/guard: byte_budget

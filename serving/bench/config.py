@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from ..options import OptionGroup, option
 
-__all__ = ["BenchConfig"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig(OptionGroup):

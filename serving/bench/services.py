@@ -13,8 +13,6 @@ from .config import BenchConfig
 from .load.load import LoadRequest, LoadResult
 from .servers import Server, Service, run_to_end
 
-__all__ = ["BASELINE", "HEADRACE", "baseline_service", "headrace_service", "only_model", "under_load"]
-
 BASELINE, HEADRACE = "baseline", "headrace"
 
 

@@ -12,8 +12,6 @@ from spdl.pipeline.defs import Aggregator
 from .plan import Shard
 from .sources import Image
 
-__all__ = ["Batch", "Batches", "Decoded", "collate"]
-
 # Images without rows are held back no longer than until so many batches' worth of them wait.
 _MOST_WAITING = 8
 

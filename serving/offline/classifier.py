@@ -26,8 +26,6 @@ from ..protocol.results import top_labels
 from .config import ClassifyConfig
 from .sources import Image
 
-__all__ = ["Classifier", "ModelIdentity", "identify", "load", "model_folder"]
-
 log = logging.getLogger("headrace.classify")
 
 

@@ -24,8 +24,6 @@ from .plan import Shard, read_plan
 from .progress import Busy, Progress
 from .run import Listener, Summary, begun, classify_shards, concluded, too_many_errors
 
-__all__ = ["Worker", "classify_on_ray"]
-
 
 class Worker:
     """One actor of the cluster, with the model loaded; called with {"shard": number} it classifies that shard.
@@ -73,10 +71,7 @@ class _Reports(Busy):
 
 
 def classify_on_ray(
-    config: ClassifyConfig,
-    *,
-    stopped: Callable[[], bool] = lambda: False,
-    listen: Listener = lambda text, progress: None,
+    config: ClassifyConfig, *, stopped: Callable[[], bool] = lambda: False, listen: Listener = lambda text, progress: None
 ) -> Summary:
     """As `run.classify`, on the cluster at RAY_ADDRESS or the one this machine belongs to.
 

@@ -22,8 +22,6 @@ from .plan import IMAGE_SUFFIXES, Plan, Shard
 from .progress import Clock
 from .sources import Image, parquet_images, tar_images
 
-__all__ = ["make_clock", "scored"]
-
 READ, DECODE, MODEL, WRITE = "read", "decode", "model", "write"
 _BUFFERED = 2
 _MOST_IMAGES = 8
@@ -49,7 +47,7 @@ def scored(
 
     def read(piece: Piece) -> Piece:
         with clock.work(READ):
-            return _fill(piece, config.max_image_bytes)
+            return fill(piece, config.max_image_bytes)
 
     def decode(piece: Piece) -> Decoded:
         with clock.work(DECODE):
@@ -69,11 +67,7 @@ def scored(
     with contextlib.ExitStack() as stack:
         readers, decoders, sessions = (
             stack.enter_context(ThreadPoolExecutor(threads, thread_name_prefix=f"headrace-{name}"))
-            for name, threads in (
-                (READ, config.reading_threads),
-                (DECODE, config.decoders),
-                (MODEL, classifier.instances),
-            )
+            for name, threads in ((READ, config.reading_threads), (DECODE, config.decoders), (MODEL, classifier.instances))
         )
         builder: PipelineBuilder[Any, Any] = PipelineBuilder()
         pipeline = (
@@ -137,7 +131,7 @@ def _pieces(
         yield piece
 
 
-def _fill(piece: Piece, limit: int) -> Piece:
+def fill(piece: Piece, limit: int) -> Piece:
     """Read the images that are still in their files; those that cannot be read say why."""
     for image in piece.images:
         if image.data is None and image.error is None:

@@ -19,8 +19,6 @@ from .config import ClassifyConfig
 from .locations import Found, UnreadableError, describe, is_folder, is_remote, join, open_file, parent, walk
 from .sources import images_in, is_parquet, is_tar
 
-__all__ = ["IMAGE_SUFFIXES", "Plan", "Shard", "read_plan", "write_plan"]
-
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif")
 _LISTS = (".txt", ".lst", ".list")
 _TOLD = 10_000  # files between two remarks

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping
 
 from .plan import Plan, Shard
 
-__all__ = ["Busy", "Clock", "Progress"]
-
 
 class Busy:
     """Who knows how busy the stages are since it was made: a `Clock`, or what the workers of a cluster report."""

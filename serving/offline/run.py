@@ -21,8 +21,6 @@ from .plan import Shard
 from .progress import Clock, Progress
 from .sources import Image
 
-__all__ = ["Listener", "Summary", "begun", "classify", "classify_shards", "concluded", "too_many_errors"]
-
 Listener = Callable[[str, Progress | None], None]
 """Hears what a job does: a line of text now and then, and while it runs its progress."""
 
@@ -56,10 +54,7 @@ class Summary:
 
 
 def classify(
-    config: ClassifyConfig,
-    *,
-    stopped: Callable[[], bool] = lambda: False,
-    listen: Listener = lambda text, progress: None,
+    config: ClassifyConfig, *, stopped: Callable[[], bool] = lambda: False, listen: Listener = lambda text, progress: None
 ) -> Summary:
     """Classify what of the source is not classified yet. Once `stopped` says so, the batch under way is the last.
 

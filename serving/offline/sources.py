@@ -18,8 +18,6 @@ import pyarrow.parquet as pq
 from ...errors import ClassifyError
 from .locations import UnreadableError, join, open_file, parent
 
-__all__ = ["Image", "images_in", "is_parquet", "is_tar", "parquet_images", "tar_images"]
-
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _DAMAGED_TAR = (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError)
 PARQUET_SUFFIXES = (".parquet", ".parq")

@@ -15,8 +15,6 @@ from ...extras import require
 from ..config import ServeConfig
 from .config import RayConfig
 
-__all__ = ["Cluster", "Connection", "reason_of", "wait_until_reachable"]
-
 _CONTROLLER, _NAMESPACE = "SERVE_CONTROLLER_ACTOR", "serve"
 _PATIENCE_SECONDS = 30.0
 _BETWEEN_SECONDS = 0.25

@@ -22,8 +22,6 @@ from .engine import Engine
 from .ingress import Ingress
 from .routing import model_groups
 
-__all__ = ["serve_on_ray"]
-
 # Applications of their own: an application ends all of its deployments at once, and the ingress must be empty first.
 _INGRESS, _ENGINES = "headrace", "headrace-engines"
 _DEPLOYMENT = "Engine"

@@ -17,8 +17,6 @@ from ..models.repository import ModelRepository
 from ..plane.data_plane import DataPlane
 from .message import Call, Reply, respond
 
-__all__ = ["Engine", "MultiplexedModel"]
-
 log = logging.getLogger("headrace.serving")
 
 # A model that cannot be loaded is not tried again for so long: each attempt costs seconds, and a place of one that serves.

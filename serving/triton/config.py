@@ -7,8 +7,6 @@ from typing import Literal
 
 from ..options import OptionGroup, option
 
-__all__ = ["RunSettings", "Settings"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings(OptionGroup):

@@ -17,8 +17,6 @@ from ...runtime.artifact.plan import Plan
 from ..models.warmup import sample_inputs
 from .config import Settings
 
-__all__ = ["decoder_settings", "tensor_settings"]
-
 _IMAGE = "image"
 _FILE = "model.onnx"
 _TENSORRT_PRECISIONS = ("fp32", "fp16")

@@ -20,8 +20,6 @@ from ...errors import TritonError
 from .config import RunSettings
 from .install import Installed
 
-__all__ = ["TritonServer"]
-
 _PORTS = ("http", "grpc", "metrics")
 # What becomes Triton: whatever ends the process that asked for it (its id is the argument) ends Triton too, and its stubs
 # notice. 1 is PR_SET_PDEATHSIG of linux/prctl.h. A process of its own does it, for nothing is safe between fork and exec.

@@ -21,8 +21,6 @@ from .exchange import Answer, Case, HttpExchange, exchanges
 from .install import Installed
 from .run import TritonServer
 
-__all__ = ["Verification", "compare", "compare_answers", "verify"]
-
 _START_SECONDS = 300.0
 _READY = "READY"
 _MANIFEST = "headrace.json"  # in each version that Headrace packaged

@@ -16,8 +16,6 @@ from .lint import lint
 from .production import decoder_settings, tensor_settings
 from .subject import ModelFolder, Repository, read_repository
 
-__all__ = ["Written", "write"]
-
 _MANIFEST = "headrace.json"  # in a version that Headrace packaged
 
 

@@ -14,8 +14,6 @@ from ....errors import BenchError
 from .report import Figures, Report, shown_name, with_spread
 from .result import WITHIN, Spread
 
-__all__ = ["Change", "changes", "changes_report", "differences", "read_result"]
-
 # The versions and the machine decide what a rate means; the rest of the environment is told anew in every run.
 _TELLING = ("cpu", "cores", "flags", "gpus", "versions", "headrace")
 

@@ -12,7 +12,6 @@ from .result import BenchResult, Spread
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["bench_plot", "new_figure", "png_of", "whiskers"]
 
 # Okabe and Ito's colors, told apart by all kinds of color vision; hatches and markers tell them apart in gray.
 COLORS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")

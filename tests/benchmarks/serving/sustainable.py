@@ -6,6 +6,7 @@ python -m tests.benchmarks.serving.sustainable http://127.0.0.1:8000/v1/classify
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,12 @@ from headrace.serving.bench.load.histogram import Histogram
 from headrace.serving.bench.load.load import LoadRequest, LoadResult
 from headrace.serving.bench.load.loadgen import run
 
-__all__ = ["Step", "Sweep", "find_sustainable", "goodput"]
+__all__ = ["Step", "Sweep", "find_sustainable", "goodput", "in_time"]
 
 SHARE = 0.99
 _HIGHEST_RATE = 1e6
+# What a client sees includes its own way to the server and back, so the server is told a little less than the deadline.
+SERVER_SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,30 @@ class Sweep:
     def best_goodput(self) -> float:
         """The most requests per second that were answered within the limit, at whatever rate."""
         return max(goodput(step.result, self.limit_seconds) for step in self.steps)
+
+
+def in_time(
+    url: str,
+    images: tuple[str, ...],
+    *,
+    rate: float,
+    deadline: float,
+    seconds: float,
+    warm_up_seconds: float = 1.0,
+    seed: int = 0,
+) -> LoadRequest:
+    """Poisson traffic to a classification route whose requests allow `deadline` seconds, on connections enough for it."""
+    return LoadRequest(
+        url=f"{url}?timeout_ms={1e3 * SERVER_SHARE * deadline:g}",
+        images=images,
+        kind="poisson",
+        rate=rate,
+        connections=min(1024, max(16, math.ceil(3 * rate * deadline))),
+        seconds=seconds,
+        warm_up_seconds=warm_up_seconds,
+        timeout_seconds=max(10.0, 4 * deadline),
+        seed=seed,
+    )
 
 
 def goodput(result: LoadResult, limit_seconds: float) -> float:

@@ -12,7 +12,7 @@ from headrace.runtime.artifact.plan import Choice, Plan
 from headrace.serving.bench.load.loadgen import LoadResult
 from headrace.serving.bench.reporting.caveats import answer_caveats, count_errors, speed_caveats
 from headrace.serving.bench.reporting.plots import bench_plot
-from headrace.serving.bench.reporting.report import bench_report, summary_table
+from headrace.serving.bench.reporting.report import bench_report
 from headrace.serving.bench.reporting.result import Agreement, BenchResult, Measurement, Spread
 from headrace.specs import FP32
 
@@ -114,13 +114,6 @@ def test_failed_requests_and_notes_are_said():
     text = shown(bench_report(failed).terminal())
     assert "3 x 503 [queue]" in text
     assert "No request failed" not in text
-
-
-def test_one_table_over_several_models():
-    text = shown(summary_table([result(model="digits"), result(model="photos[1]", services=("headrace",))]), width=100)
-    assert "digits" in text
-    assert "photos[1]" in text
-    assert "4.00x" in text
 
 
 def test_the_result_is_plain_json_and_keeps_every_measurement():
