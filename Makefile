@@ -62,6 +62,9 @@ lint: setup
 	@rm -rf build/mypy && mkdir -p build/mypy/headrace && ln -s $(PARTS:%=../../../%) build/mypy/headrace/
 	MYPYPATH=build/mypy $(BIN)/mypy --explicit-package-bases -p headrace
 
+# What measures the project's own claims, beside `headrace bench`.
+TOOL := $(BIN)/python -m tests.benchmarks.serving
+
 # The migrated photos, which most benchmarks serve; made once.
 PHOTOS := build/photos/models
 $(PHOTOS): | setup
@@ -89,7 +92,7 @@ bench-decoding: setup
 bench-serving: setup
 	@$(BIN)/python examples/photos/prepare.py
 	$(BIN)/headrace migrate examples/photos --out build/photos
-	$(BIN)/python -m tests.benchmarks.serving.overhead build/photos/models --images examples/photos/data/test --out docs/bench-serving.json
+	$(TOOL).overhead build/photos/models --images examples/photos/data/test --out docs/bench-serving.json
 
 # ResNet-like work on real photos, and 100,000 small JPEGs with the memory's curve; for a quiet machine.
 bench-classify: setup $(PHOTOS)
@@ -99,7 +102,7 @@ bench-classify: setup $(PHOTOS)
 SECONDS ?= 3600
 MODELS  ?= $(PHOTOS)
 soak: setup $(MODELS)
-	$(BIN)/python -m tests.benchmarks.serving.soak $(MODELS) --seconds $(SECONDS) --out docs/reliability
+	$(TOOL).soak $(MODELS) --seconds $(SECONDS) --out docs/reliability
 
 # Cases that no client would send, to a server in one process or with FRONTENDS; docs/fuzzing.md says what must hold.
 CASES     ?= 100000
@@ -129,24 +132,23 @@ build/peers/%/.installed: examples/peers/requirements/%.txt
 	@touch $@
 
 bench-peers: peers $(PHOTOS)
-	$(BIN)/python examples/peers/run.py build/photos/models --baseline examples/photos --out build/bench-peers/onnxruntime
-	$(BIN)/python examples/peers/run.py build/photos/models --baseline examples/photos --out build/bench-peers/headrace --session headrace
+	$(TOOL).peers build/photos/models --baseline examples/photos --no-frameworks --out build/bench-peers/onnxruntime
+	$(TOOL).peers build/photos/models --baseline examples/photos --no-frameworks --out build/bench-peers/headrace --session headrace
 
 # Writes docs/performance.json and docs/performance.md; for a quiet machine. What is not installed is left out, said so. Each
 # machine has a record of its own: PERFORMANCE_OUT=docs/performance-NAME.
 PERFORMANCE_OUT ?= docs/performance
-PERFORMANCE := $(BIN)/headrace bench $(PHOTOS) --baseline examples/photos
 performance: peers $(PHOTOS)
 	rm -rf build/performance
-	$(PERFORMANCE) --waterfall --rounds 5 --out build/performance
-	$(BIN)/headrace bench build/photos/models --sweep --images examples/photos/data/test --out build/performance
-	$(PERFORMANCE) --peers --out build/performance
-	$(BIN)/python -m tests.benchmarks.serving.performance record build/performance --command "make performance$(if $(filter-out docs/performance,$(PERFORMANCE_OUT)), PERFORMANCE_OUT=$(PERFORMANCE_OUT))" --out $(PERFORMANCE_OUT)
+	$(TOOL).waterfall $(PHOTOS) --baseline examples/photos --rounds 5 --out build/performance
+	$(TOOL).sweep $(PHOTOS) --images examples/photos/data/test --out build/performance
+	$(TOOL).peers $(PHOTOS) --baseline examples/photos --out build/performance
+	$(TOOL).performance record build/performance --command "make performance$(if $(filter-out docs/performance,$(PERFORMANCE_OUT)), PERFORMANCE_OUT=$(PERFORMANCE_OUT))" --out $(PERFORMANCE_OUT)
 
 # Measures the waterfall again and fails where a ratio fell below the one recorded on such a machine beyond the spreads.
 bench-check: setup $(PHOTOS)
-	$(PERFORMANCE) --waterfall --rounds 3 --out build/bench-check
-	$(BIN)/python -m tests.benchmarks.serving.performance check build/bench-check/waterfall.json --recorded docs/performance*.json
+	$(TOOL).waterfall $(PHOTOS) --baseline examples/photos --out build/bench-check
+	$(TOOL).performance check build/bench-check/waterfall.json --recorded docs/performance*.json
 
 # The stages of a server and the server itself, in turn, for the simulation of many machines; six minutes of a quiet machine.
 stages: setup $(MODELS)

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.survey.survey import survey
-from headrace.serving.bench.reporting.report import summary_table
-from headrace.serving.bench.run import BenchConfig, bench
+from headrace.serving.bench.config import BenchConfig
+from headrace.serving.bench.reporting.report import NAMES, Figures, agreement_text, latencies, number, with_spread
+from headrace.serving.bench.run import bench
 
 EXAMPLES = Path(__file__).resolve().parent
 BUILD = EXAMPLES.parent / "build" / "demo"
@@ -61,6 +62,32 @@ def measure(repository, seconds):
     recipe = resolve(survey(repository)).recipe.to_json()
     config = BenchConfig(models=models, out=out, baseline=recipe, concurrency=(16,), seconds=seconds, restart=False)
     return bench(config, console=console)
+
+
+def summary_table(results):
+    """Several models, a row each at the highest concurrency measured: both services, speed-up, top-1 agreement."""
+    tops = {max(result.concurrency) for result in results}
+    table = Figures(f"PyTorch baseline service vs Headrace, {', '.join(map(str, sorted(tops)))} requests at a time")
+    table.column("model", justify="left", overflow="fold")
+    for name in NAMES.values():
+        table.column(f"{name}\nreq/s".replace(" ", "\n"))
+        table.column("p50 / p99\nms", no_wrap=True)
+    table.column("speed-up", style="bold")
+    table.column("same\ntop-1")
+    any_failed = not all(result.ok for result in results)
+    if any_failed:
+        table.column("failed", style="red")
+    for result in results:
+        top = max(result.concurrency)
+        cells = [result.model]
+        for name in NAMES:
+            rate = result.requests_per_second(name, top)
+            cells += ["-" if rate is None else number(rate.median), latencies(result, name, top)]
+        cells += [with_spread(result.ratio(top), "x", digits=2), agreement_text(result).replace(" of ", "\nof ", 1) or "-"]
+        if any_failed:
+            cells.append(str(sum(sum(counts.values()) for counts in result.errors.values())))
+        table.row(*cells)
+    return table.terminal()
 
 
 if __name__ == "__main__":

@@ -88,7 +88,6 @@ def test_serving_needs_no_torch_and_no_compiler():
         (["bench", "models"], ["matplotlib"], "bench"),
         (["bench", "models"], ["fastapi"], "serve"),
         (["bench", "models", "--baseline", "repository"], ["torch"], "migrate"),
-        (["bench", "models", "--sweep"], ["torch"], "migrate"),
         (["bench", "repository"], ["torch"], "migrate"),
         (["classify", "photos", "--model", "models", "--out", "out"], ["spdl"], "classify"),
         (["classify", "photos", "--model", "models", "--out", "out"], ["numpy"], "serve"),

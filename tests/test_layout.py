@@ -49,7 +49,7 @@ SERVING = (
         "grpc",
         "http",
     ),
-    *("processes", "ray", "server", "offline", "triton", "bench", "cli"),
+    *("processes", "ray", "server", "offline", "bench", "triton", "cli"),
 )
 MIGRATE = (
     *("reading", "slicing", "survey", "resolving", "rewriting", "proving", "reporting", "stages", "api", "prepared", "cli"),
@@ -79,27 +79,26 @@ runtime/base: cache_folder calibration lock numerics silence
 runtime/capture: behavior diagnosis no_grad_mode obstacles programs rewrite source_locations
 runtime/graph: loaded runner
 runtime/images: image_folder
-runtime/inspect: operations plan_table
+runtime/inspect: plan_table
 runtime/passes: _affine
 runtime/training: options state step surroundings
 runtime/tuning: candidate
 serving: cli config server
 serving/batching: collate latency_table request_queue
-serving/bench: config frameworks services steps subject
-serving/bench/load: arrivals http_load load
-serving/bench/reporting: capacity_plot caveats plots result waterfall_report waterfall_result
+serving/bench: config services
+serving/bench/load: http_load load
+serving/bench/reporting: caveats plots result
 serving/grpc: codec methods
 serving/guard: byte_budget
 serving/http: app body connection edge openapi openapi openapi
 serving/images: decode_pool
 serving/models: loading model_group models repository_protocol scan snapshots
 serving/observe: stages
-serving/offline: clock images parquet_source reading
 serving/plane: data_plane settings
 serving/processes: channel child control description endpoints engine engine_session frontend ports remote remote_model
     single supervisor
 serving/protocol: config_json json_limits messages request_fields results
-serving/ray: config deploy engine ingress message multiplexed_model reachable signals
+serving/ray: config deploy engine ingress message
 serving/triton: cases cli documented exchange finding lint_ensemble lint_folder lint_graph lint_scheduling lint_tensors
     onnxruntime_backend production subject
 """

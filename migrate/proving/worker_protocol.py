@@ -69,16 +69,6 @@ class Package:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WriteVariants:
-    """Write every form of the packaged model `artifact` below `out`; `images` are files of images."""
-
-    recipe: Recipe
-    artifact: str
-    out: str
-    images: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class Inspected:
     """`input` is None where several sizes work and the model does not say which is meant: `candidates` has them all."""
 
@@ -182,13 +172,6 @@ class ModelPackaged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VariantsWritten:
-    """What `runtime.tuning.variants.Variant.to_json` says of each form, in order."""
-
-    variants: tuple[Mapping[str, Any], ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Failed:
     """It could not be done: at which stage ("build", "inspect", "run", "capture", "parity", "package"), why, and where."""
 
@@ -208,8 +191,8 @@ class Forward:
     token: str
 
 
-Request = Inspect | Rehearse | ComputeOutputs | Package | WriteVariants
-Response = Inspected | Rehearsed | OutputsComputed | ModelPackaged | VariantsWritten | Failed
+Request = Inspect | Rehearse | ComputeOutputs | Package
+Response = Inspected | Rehearsed | OutputsComputed | ModelPackaged | Failed
 Message = Request | Response | Forward
 _KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in typing.get_args(Message)}
 

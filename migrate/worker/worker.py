@@ -29,8 +29,6 @@ from ..proving.worker_protocol import (
     Rehearsed,
     Request,
     Response,
-    VariantsWritten,
-    WriteVariants,
     decode,
     encode,
 )
@@ -75,8 +73,6 @@ def answer(request_path: Path, report: Report) -> Response:
                 return _compute_outputs(request, report, stage)
             case Package():
                 return _package(request, report, stage)
-            case WriteVariants():
-                return _write_variants(request, report, stage)
     except KeyboardInterrupt:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything, and every outcome is a response
@@ -134,19 +130,6 @@ def _package(request: Package, report: Report, stage: list[str]) -> ModelPackage
     parity = {**plain(made.parity.to_json()), "batches": tuple(made.parity.batches)}
     result = ParityResult(**{item.name: parity[item.name] for item in fields(ParityResult)})
     return ModelPackaged(artifact=str(made.path), parity=result, plan=plain(made.plan.to_json()))
-
-
-def _write_variants(request: WriteVariants, report: Report, stage: list[str]) -> VariantsWritten:
-    from ...runtime.tuning.variants import write_variants
-    from .build import build_model
-
-    artifact, out = Path(request.artifact).resolve(), Path(request.out).resolve()
-    images = [Path(path).resolve() for path in request.images]
-    report(0.0, "building the model")
-    model = build_model(request.recipe)
-    stage[0] = "package"
-    made = write_variants(model, artifact, out, images=images, report=lambda part, text: report(0.1 + 0.9 * part, text))
-    return VariantsWritten(variants=tuple(variant.to_json() for variant in made))
 
 
 def _order(request: Package) -> Order:

@@ -1,16 +1,18 @@
 """The service people deploy first, as the yardstick: FastAPI on uvicorn, PyTorch eager in fp32, Pillow, one image at a time.
 
-    python -m headrace.serving.bench.baseline --recipe RECIPE.json --preprocessing PREPROCESSING.json --port 0 --ready-file FILE
+    python -m headrace.serving.bench.baseline SETTINGS.json READY.json
+
+SETTINGS.json holds `recipe` and `preprocessing`, the model's `name`, its `labels` or null, whether its output already is
+`probabilities`, and the `device`; READY.json is written once the service listens.
 
 It is written as tutorials write it, and not slower: `model.eval()`, `torch.no_grad()`, uvicorn's defaults (uvloop and
 httptools), torch's default threads, the process's default allocator, and an `async def` handler, which measured faster than
-a threadpool one. `--framework` has another framework run the model, in the same service. It takes the same request as
-Headrace's own route, an image as the body, and answers in the same shape, so that one client drives both.
+a threadpool one. It takes the same request as Headrace's own route, an image as the body, and answers in the same shape, so
+that one client drives both.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -28,46 +30,21 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ...errors import SandboxError
 from ...migrate.worker.recipe import Recipe, build_model
-from ...runtime.images.preprocessing import opencv_resize
-from ...specs import Pad, Preprocessing, Resize
-from .config import FRAMEWORKS
-from .frameworks import by_hand
-
-_FILTERS = {
-    "nearest": Image.Resampling.NEAREST,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-    "box": Image.Resampling.BOX,
-    "hamming": Image.Resampling.HAMMING,
-}
+from ...runtime.base.atomic import write_aside
+from ...runtime.images.preprocessing import Preprocessor
+from ...specs import Preprocessing
 
 
 def transform(preprocessing: Preprocessing) -> Callable[[Image.Image], torch.Tensor]:
     """The usual transform: a Pillow image in, float32 [C, H, W] out."""
+    shapes = Preprocessor(preprocessing.to_json()["steps"])  # Pillow's own resize, pad and crop
     mean = torch.tensor(preprocessing.mean).view(-1, 1, 1)
     std = torch.tensor(preprocessing.std).view(-1, 1, 1)
 
     def apply(image: Image.Image) -> torch.Tensor:
         if preprocessing.upright:
             image = ImageOps.exif_transpose(image)
-        image = image.convert(preprocessing.mode)
-        for step in preprocessing.geometry:
-            if isinstance(step, Resize):
-                height, width = step.output_size(image.height, image.width)
-                if step.library == "opencv":
-                    image = Image.fromarray(opencv_resize(np.array(image), height, width, step.interpolation))
-                else:
-                    image = image.resize((width, height), _FILTERS[step.interpolation])
-            elif isinstance(step, Pad):
-                height, width = step.output_size(image.height, image.width)
-                top, left = step.corner(image.height, image.width)
-                canvas = Image.new(image.mode, (width, height), step.fill if len(step.fill) > 1 else step.fill[0])
-                canvas.paste(image, (left, top))
-                image = canvas
-            else:
-                top, left = step.corner(image.height, image.width)
-                image = image.crop((left, top, left + step.size[1], top + step.size[0]))
+        image = shapes.shape(image.convert(preprocessing.mode), shapes.geometry)
         pixels = np.array(image)
         if pixels.ndim == 2:
             pixels = pixels[:, :, None]
@@ -143,49 +120,33 @@ class _Server(uvicorn.Server):
             self._ready()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="headrace.serving.bench.baseline", description="The naive PyTorch service, for comparison."
-    )
-    parser.add_argument("--recipe", type=Path, required=True, help="JSON: how the model is built")
-    parser.add_argument("--preprocessing", type=Path, required=True, help="JSON: what Preprocessing.to_json wrote")
-    parser.add_argument("--name", default="model", help="the model's name in the route")
-    parser.add_argument("--labels", type=Path, help="one label per line")
-    parser.add_argument("--probabilities", action="store_true", help="the model's output already is probabilities")
-    parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
-    parser.add_argument("--framework", default="eager", choices=["eager", *FRAMEWORKS], help="what runs the model")
-    parser.add_argument("--input", default="3,224,224", help="C,H,W of a row, for frameworks that need an example")
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
-    parser.add_argument("--ready-file", type=Path, help="written as JSON once the service listens")
-    options = parser.parse_args(arguments)
-
-    preprocessing = Preprocessing.from_json(json.loads(options.preprocessing.read_text()))
-    labels = options.labels.read_text().splitlines() if options.labels else None
+def main(
+    arguments: Sequence[str], prepare: Callable[[torch.nn.Module, str], Callable[[torch.Tensor], Any]] | None = None
+) -> int:
+    """Serve as the file of settings says. `prepare` makes of the model and its device what runs it, or the model does."""
     # Building the model changes the working directory, so paths are made absolute before it.
-    ready_file = options.ready_file.resolve() if options.ready_file else None
-    device = options.device if options.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    settings, ready_file = json.loads(Path(arguments[0]).read_text()), Path(arguments[1]).resolve()
+    device = settings["device"] if settings["device"] != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        model = build_model(Recipe.from_json(json.loads(options.recipe.read_text())))
+        model = build_model(Recipe.from_json(settings["recipe"]))
     except SandboxError as error:
         print(f"{error.output}\nbaseline: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    row = [int(side) for side in options.input.split(",")]
-    run = model if options.framework == "eager" else by_hand(model, options.framework, row, device)
-    app = create_app(run, preprocessing, name=options.name, labels=labels, probabilities=options.probabilities, device=device)
-
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((options.host, options.port))
+    app = create_app(
+        model if prepare is None else prepare(model, device),
+        Preprocessing.from_json(settings["preprocessing"]),
+        name=settings["name"],
+        labels=settings["labels"],
+        probabilities=settings["probabilities"],
+        device=device,
+    )
+    listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
 
     def ready() -> None:
-        print(f"baseline ready: http://{options.host}:{port}/v1/classify/{options.name}", flush=True)  # noqa: T201
-        if ready_file is not None:
-            facts = {"http": port, "pid": os.getpid(), "device": device, "threads": torch.get_num_threads()}
-            aside = ready_file.with_name(ready_file.name + ".tmp")
-            aside.write_text(json.dumps(facts))
-            os.replace(aside, ready_file)
+        print(f"baseline ready: http://127.0.0.1:{port}/v1/classify/{settings['name']}", flush=True)  # noqa: T201
+        facts = {"http": port, "pid": os.getpid(), "device": device, "threads": torch.get_num_threads()}
+        write_aside(ready_file, json.dumps(facts).encode())
 
     # Access logs would only cost the baseline; everything else is uvicorn's default.
     _Server(uvicorn.Config(app, access_log=False, log_level="warning"), ready).run(sockets=[listener])
@@ -193,4 +154,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

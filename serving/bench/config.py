@@ -5,74 +5,46 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ...specs import Preprocessing
-from .servers import Service
-
-__all__ = ["FRAMEWORKS", "BenchConfig"]
-
-# What can serve the original model by hand, beside eager PyTorch.
-FRAMEWORKS = ("torch-compile", "onnxruntime", "openvino")
+from ..options import OptionGroup, option
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchConfig:
+class BenchConfig(OptionGroup):
     """What to measure. `models` is the model repository; `model` may be left out when it holds one.
 
-    `baseline` is the recipe of the original model (a dict as `migrate` resolves it) or None to measure Headrace alone;
-    `preprocessing` is the baseline's, by default the model's own. `images` are files or folders; without any, see
-    `choose_images`. Every concurrency is measured `rounds` times for `seconds` each, after `warm_up_seconds`. With `restart`
-    every round starts the services anew: the spread then holds for other runs too, not only within this one.
-    `device` is the baseline's: "cpu", "cuda", or "auto" for the one that the model's plan is for. `protocol` is "http" or
-    "grpc", which the baseline does not speak. `processes` of the load generator share the connections.
-    `peers` are other services of the same model, measured between the two; those that do not start are left out, with a
-    warning; so are `frameworks`, by which the original model is served by hand (see frameworks.py). `services` are measured
-    instead of `headrace serve MODELS`, where they are given.
+    `baseline` is the recipe of the original model (a dict as `migrate` resolves it) or None to measure Headrace alone; it
+    runs on the device that the model's plan is for. `images` are files or folders; without any, see `choose_images`. Every
+    concurrency is measured `rounds` times for `seconds` each, after `warm_up_seconds`. With `restart` every round starts the
+    services anew: the spread then holds for other runs too, not only within this one.
     """
+
+    title = "Options"
 
     models: Path
     out: Path
     model: str | None = None
     images: tuple[Path, ...] = ()
     baseline: Mapping[str, Any] | None = None
-    preprocessing: Preprocessing | None = None
     concurrency: tuple[int, ...] = (1, 4, 16)
-    rounds: int = 3
-    restart: bool = True
-    seconds: float = 5.0
+    rounds: int = option(3, "Interleaved repetitions.", least=1)
+    restart: bool = option(True, "Start the services anew for every round: the spread of other runs.")
+    seconds: float = option(5.0, "Length of one measurement.", above=0)
+    protocol: Literal["http", "grpc"] = option("http", "http or grpc; the baseline speaks HTTP only.")
+    processes: int = option(1, "Processes of the load generator, sharing the connections.", least=1)
     warm_up_seconds: float = 1.0
     start_seconds: float = 300.0
     max_images: int = 256
     k: int = 5
-    device: str = "auto"
-    protocol: str = "http"
-    processes: int = 1
-    peers: tuple[Service, ...] = ()
-    services: tuple[Service, ...] | None = None
-    frameworks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if (
-            not self.concurrency
-            or any(number < 1 for number in self.concurrency)
-            or len(set(self.concurrency)) < len(self.concurrency)
-        ):
-            raise ValueError(f"concurrency must be different positive numbers, got {self.concurrency}")
-        for name in ("rounds", "max_images", "k"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.seconds <= 0 or self.start_seconds <= 0 or self.warm_up_seconds < 0:
-            raise ValueError("seconds and start_seconds must be positive, warm_up_seconds not negative")
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {self.device!r}")
-        if self.protocol not in ("http", "grpc"):
-            raise ValueError(f"protocol must be 'http' or 'grpc', got {self.protocol!r}")
+        super().__post_init__()
+        if not self.concurrency or min(self.concurrency) < 1 or len(set(self.concurrency)) < len(self.concurrency):
+            raise ValueError(f"--concurrency must be different positive numbers, got {self.concurrency}")
+        if min(self.max_images, self.k) < 1 or self.start_seconds <= 0 or self.warm_up_seconds < 0:
+            raise ValueError("max_images, k and start_seconds must be positive, warm_up_seconds not negative")
         if self.protocol == "grpc" and self.baseline is not None:
-            raise ValueError("protocol 'grpc' measures Headrace alone: the baseline service speaks HTTP only")
-        if self.frameworks and self.baseline is None:
-            raise ValueError("frameworks serve the original model, so they need a baseline")
-        if unknown := sorted(set(self.frameworks) - set(FRAMEWORKS)):
-            raise ValueError(f"frameworks must be of {', '.join(FRAMEWORKS)}, got {', '.join(unknown)}")
-        if not 1 <= self.processes <= min(self.concurrency):
-            raise ValueError(f"processes must be from 1 to the lowest concurrency, got {self.processes}")
+            raise ValueError("--protocol grpc measures Headrace alone: the baseline service speaks HTTP only")
+        if self.processes > min(self.concurrency):
+            raise ValueError(f"--processes must be at most the lowest concurrency, got {self.processes}")

@@ -35,8 +35,7 @@ from .reporting.plots import bench_plot
 from .reporting.report import bench_report, write_report
 from .reporting.result import BenchResult, Measurement
 from .servers import Server, Service, machine_seconds, own_seconds, terminate_as_exit
-from .services import make_services
-from .subject import only_model, under_load
+from .services import baseline_service, headrace_service, only_model, under_load
 
 PACKAGES = ("headrace", "torch", "onnxruntime", "openvino", "numpy", "pillow", "fastapi", "uvicorn", "uvloop", "httptools")
 
@@ -54,9 +53,11 @@ def bench(config: BenchConfig, *, console: Console | None = None) -> BenchResult
     return result
 
 
-def measure(config: BenchConfig, *, console: Console) -> BenchResult:
+def measure(config: BenchConfig, *, console: Console, others: Sequence[Service] = (), alone: bool = False) -> BenchResult:
     """Start every service, take its answers, and measure all of them in turn. Only the servers' logs are written.
 
+    `others` serve the same model and are measured between the baseline and Headrace, or with `alone` in Headrace's place; one
+    that does not start is left out, with a warning.
     Raises BenchError when a service does not start or ends under load, ArtifactError when the model cannot be read,
     AmbiguousError when `model` is needed. Every process that was started has ended when this returns or raises.
     """
@@ -81,9 +82,10 @@ def measure(config: BenchConfig, *, console: Console) -> BenchResult:
         limit=config.max_images,
     )
     plan = artifact.plan_here()
-    device = plan.device if config.device == "auto" else config.device
-    services = make_services(config, name, artifact, logs, device)
-    optional = {*config.frameworks, *(peer.name for peer in config.peers)}
+    path = f"/v1/classify/{name}?k={config.k}" if config.protocol == "http" else f"/{companion}?k={config.k}"
+    services = [*others] if alone else [*others, headrace_service(config.models, path, protocol=config.protocol)]
+    if config.baseline is not None:
+        services.insert(0, baseline_service(config, artifact, logs, plan.device))
     with terminate_as_exit(), ExitStack() as stack:
         progress = stack.enter_context(_progress(console))
         run = _Run(config, logs, images, progress)
@@ -93,7 +95,7 @@ def measure(config: BenchConfig, *, console: Console) -> BenchResult:
             try:
                 servers.append(run.start(stack, service))
             except BenchError as error:
-                if service.name not in optional:
+                if service not in others:
                     raise
                 left_out[service.name] = _reason(error)
         services = [server.service for server in servers]
@@ -118,7 +120,7 @@ def measure(config: BenchConfig, *, console: Console) -> BenchResult:
         warnings=(
             *(f"{name} is left out: {why}" for name, why in left_out.items()),
             *answer_caveats(answers, measurements, synthetic=images.synthetic),
-            *speed_caveats(measurements, plan, baseline=device if config.baseline is not None else None),
+            *speed_caveats(measurements, plan, baseline=config.baseline is not None),
         ),
         left_out=left_out,
     )
@@ -231,9 +233,8 @@ def _reason(error: BenchError) -> str:
 
 
 def _settings(config: BenchConfig) -> dict[str, Any]:
-    settings = asdict(replace(config, baseline=None, preprocessing=None, frameworks=()))
-    settings["frameworks"] = config.frameworks
-    del settings["baseline"], settings["preprocessing"]  # they stand in the logs folder as the baseline got them
+    settings = asdict(replace(config, baseline=None))
+    del settings["baseline"]  # it stands in the logs folder as the baseline service got it
     paths = {"models": str(config.models), "out": str(config.out), "images": [str(path) for path in config.images]}
     return {**settings, **paths, "waiting_server": "stopped (SIGSTOP)"}
 

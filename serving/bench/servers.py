@@ -129,31 +129,16 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Processor time used so far by the service and its children."""
-        total = 0.0
-        for process in self._family():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = process.cpu_times()
-                total += times.user + times.system
-        return total
+        return sum(times.user + times.system for times in self._of_family(psutil.Process.cpu_times))
 
     def memory_bytes(self) -> int:
         """Resident memory of the service and its children; pages they share are counted in each."""
-        total = 0
-        for process in self._family():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                total += process.memory_info().rss
-        return total
+        return sum(memory.rss for memory in self._of_family(psutil.Process.memory_info))
 
     def pss_bytes(self) -> int | None:
         """Memory of the service and its children with shared pages counted once in all; None where the system cannot tell."""
-        total = 0
-        for process in self._family():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                pss = getattr(process.memory_full_info(), "pss", None)
-                if pss is None:
-                    return None
-                total += pss
-        return total
+        found = [getattr(memory, "pss", None) for memory in self._of_family(psutil.Process.memory_full_info)]
+        return None if None in found else sum(filter(None, found))
 
     def facts(self) -> dict[str, Any]:
         """What the figures depend on: the command, the allocator, and the variables that change either."""
@@ -200,6 +185,11 @@ class Server:
             return [process, *process.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
+
+    def _of_family(self, ask: Callable[[psutil.Process], Any]) -> Iterator[Any]:
+        for process in self._family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                yield ask(process)
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -1,54 +1,74 @@
-"""The services of a benchmark: the original repository's behind plain PyTorch, the peers', and Headrace's own."""
+"""The services of a benchmark: the original repository's behind plain PyTorch and Headrace's own; and one under load."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...runtime.artifact.artifact import Artifact
+from ...errors import AmbiguousError, BenchError
+from ...runtime.artifact.artifact import Artifact, model_names
 from .config import BenchConfig
-from .servers import Service
-from .subject import headrace_service
+from .load.load import LoadRequest, LoadResult
+from .servers import Server, Service, run_to_end
 
-__all__ = ["BASELINE", "make_services"]
-
-BASELINE = "baseline"
+BASELINE, HEADRACE = "baseline", "headrace"
 
 
-def make_services(config: BenchConfig, name: str, artifact: Artifact, folder: Path, device: str) -> list[Service]:
-    """In the order in which they are measured first. `folder` takes the files by which the baseline is told what to serve."""
-    path = f"/v1/classify/{name}?k={config.k}"
-    own = config.services
-    if own is None:
-        own_path = path if config.protocol == "http" else f"/{name}_classify?k={config.k}"
-        own = (headrace_service(config.models, own_path, protocol=config.protocol),)
-    if config.baseline is None:
-        return [*config.peers, *own]
-    recipe, preprocessing = folder / "recipe.json", folder / "preprocessing.json"
-    recipe.write_text(json.dumps(dict(config.baseline)))
-    steps = config.preprocessing or artifact.preprocessing
-    assert steps is not None, "checked before"
-    preprocessing.write_text(json.dumps(steps.to_json()))
-    naive = [
-        sys.executable,
-        "-m",
-        "headrace.serving.bench.baseline",
-        "--recipe",
-        str(recipe),
-        "--preprocessing",
-        str(preprocessing),
-    ]
-    naive += ["--name", name, "--port", "0", "--ready-file", "{ready}", "--device", device]
-    if artifact.labels is not None:
-        labels = folder / "labels.txt"
-        labels.write_text("".join(f"{label}\n" for label in artifact.labels.names))
-        naive += ["--labels", str(labels)]
-    if artifact.probabilities:
-        naive += ["--probabilities"]
-    row = ",".join(map(str, artifact.signature.inputs[0].row_shape))
-    by_hand = [
-        Service(name=framework, command=(*naive, "--framework", framework, "--input", row), path=path)
-        for framework in config.frameworks
-    ]
-    return [Service(name=BASELINE, command=tuple(naive), path=path), *by_hand, *config.peers, *own]
+def only_model(models: Path) -> str:
+    """The name of the model in a repository that holds one. Raises BenchError for none, AmbiguousError for several."""
+    names = model_names(models)
+    if not names:
+        raise BenchError(f"no model in {models}; `headrace migrate REPO --out DIR` writes DIR/models")
+    if len(names) > 1:
+        raise AmbiguousError(f"{models} holds {len(names)} models", candidates=names, flag="--model")
+    return names[0]
+
+
+def headrace_service(
+    models: Path, path: str, *, name: str = HEADRACE, protocol: str = "http", options: Sequence[str] = ()
+) -> Service:
+    """`headrace serve` of a repository on free ports, with more options; `path` is the route that is measured."""
+    command = [sys.executable, "-m", "headrace", "serve", str(models.resolve()), "--ready-file", "{ready}"]
+    command += ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0", *options]
+    return Service(name=name, command=tuple(command), path=path, protocol=protocol)
+
+
+def baseline_service(config: BenchConfig, artifact: Artifact, folder: Path, device: str) -> Service:
+    """The original model behind a plain PyTorch service. `folder` takes the file that says what it serves."""
+    assert config.baseline is not None, "there is one"
+    assert artifact.preprocessing is not None, "checked before"
+    settings = {
+        "recipe": dict(config.baseline),
+        "preprocessing": artifact.preprocessing.to_json(),
+        "name": artifact.name,
+        "labels": None if artifact.labels is None else list(artifact.labels.names),
+        "probabilities": artifact.probabilities,
+        "device": device,
+    }
+    file = folder / "baseline.json"
+    file.write_text(json.dumps(settings))
+    command = (sys.executable, "-m", "headrace.serving.bench.baseline", str(file), "{ready}")
+    return Service(name=BASELINE, command=command, path=f"/v1/classify/{artifact.name}?k={config.k}")
+
+
+def under_load(server: Server, request: LoadRequest, *, folder: Path, tick: Callable[[], None] = lambda: None) -> LoadResult:
+    """Run the load generator, in a process of its own, against a stopped server, which runs meanwhile and is stopped again.
+
+    `folder` takes what the two say to each other, and the generator's log. Raises BenchError when either ends before its time.
+    """
+    source, target = folder / "loadgen.request.json", folder / "loadgen.result.json"
+    source.write_text(json.dumps(request.to_json()))
+    target.unlink(missing_ok=True)
+    limit = request.warm_up_seconds + request.seconds + 2 * request.timeout_seconds
+    if request.kind == "once":
+        limit = request.timeout_seconds * len(request.images)
+    server.resume()
+    try:
+        command = [sys.executable, "-m", "headrace.serving.bench.load.loadgen", str(source), str(target)]
+        run_to_end(command, log=folder / "loadgen.log", timeout_seconds=limit, tick=tick)
+        server.check_alive()
+    finally:
+        server.pause()
+    return LoadResult.from_json(json.loads(target.read_text()))

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 from spdl.pipeline.defs import Aggregator
 
-from .images import Image
 from .plan import Shard
-
-__all__ = ["Batch", "Batches", "Decoded", "collate"]
+from .sources import Image
 
 # Images without rows are held back no longer than until so many batches' worth of them wait.
 _MOST_WAITING = 8

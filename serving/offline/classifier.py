@@ -24,9 +24,7 @@ from ..models.loading import companion_target, open_instance, preprocessor_of
 from ..models.warmup import warm_up
 from ..protocol.results import top_labels
 from .config import ClassifyConfig
-from .images import Image
-
-__all__ = ["Classifier", "ModelIdentity", "identify", "load", "model_folder"]
+from .sources import Image
 
 log = logging.getLogger("headrace.classify")
 

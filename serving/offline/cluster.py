@@ -6,8 +6,6 @@ harmless: both write the same file, each aside, and rename it. Source, model and
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 
 from ...errors import ClassifyError
 from ...extras import require
+from ..ray.cluster import Connection
 from .classifier import Classifier, load
 from .config import ClassifyConfig
 from .job import Job
@@ -22,10 +21,8 @@ from .locations import is_remote
 from .output import finished
 from .pipeline import make_clock
 from .plan import Shard, read_plan
-from .progress import Progress
+from .progress import Busy, Progress
 from .run import Listener, Summary, begun, classify_shards, concluded, too_many_errors
-
-__all__ = ["Worker", "classify_on_ray"]
 
 
 class Worker:
@@ -56,11 +53,11 @@ class Worker:
         return finished(self._job.out / shard.output, job=self._job.digest, shard=shard.digest)
 
 
-class _Reports:
-    """What the workers say of their stages, averaged over shards by their images. See `Busy`."""
+class _Reports(Busy):
+    """What the workers say of their stages, averaged over shards by their images."""
 
     def __init__(self) -> None:
-        self._begin = time.perf_counter()
+        super().__init__()
         self._sums: dict[str, float] = {}
         self._images = 0
 
@@ -69,24 +66,12 @@ class _Reports:
         for name, share in busy.items():
             self._sums[name] = self._sums.get(name, 0.0) + share * images
 
-    @property
-    def elapsed(self) -> float:
-        return time.perf_counter() - self._begin
-
     def busy(self) -> dict[str, float]:
-        sums = dict(self._sums)
-        return {name: total / max(self._images, 1) for name, total in sums.items()}
-
-    def bottleneck(self) -> str:
-        busy = self.busy()
-        return max(busy, key=busy.__getitem__, default="")
+        return {name: total / max(self._images, 1) for name, total in dict(self._sums).items()}
 
 
 def classify_on_ray(
-    config: ClassifyConfig,
-    *,
-    stopped: Callable[[], bool] = lambda: False,
-    listen: Listener = lambda text, progress: None,
+    config: ClassifyConfig, *, stopped: Callable[[], bool] = lambda: False, listen: Listener = lambda text, progress: None
 ) -> Summary:
     """As `run.classify`, on the cluster at RAY_ADDRESS or the one this machine belongs to.
 
@@ -120,40 +105,25 @@ def classify_on_ray(
         return concluded(config, artifact, job, progress)
 
 
-class _Cluster:
-    """A connection to the cluster, ended with the block unless it was there before."""
+class _Cluster(Connection):
+    """The cluster of a job: how many workers it runs, of how many cores each."""
 
     def __init__(self) -> None:
         require("headrace classify --ray", "ray")
-        import ray
         import ray.data
 
-        self._ray: Any = ray
-        self._ours = not ray.is_initialized()
-        if self._ours:
-            try:
-                ray.init(address="auto", log_to_driver=False, logging_level=logging.WARNING)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise ClassifyError(
-                    f"no Ray cluster can be reached ({error}); start one with `ray start --head`, or name it in RAY_ADDRESS"
-                ) from error
-        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+        super().__init__(None, ClassifyError, "in RAY_ADDRESS")
+        self._data: Any = ray.data
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
         if not nodes:
             raise ClassifyError("no node of the Ray cluster has a CPU to give; add one with `ray start --address=...`")
         # One worker has a node to itself, as its session takes every core; larger nodes get several.
         self.cores = int(min(node["CPU"] for node in nodes))
         self.workers = sum(int(node["CPU"]) // self.cores for node in nodes)
 
-    def __enter__(self) -> _Cluster:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._ours:
-            self._ray.shutdown()
-
     def results(self, config: ClassifyConfig, job: Job, numbers: list[int]) -> Iterator[dict[str, Any]]:
         """What the workers answer, as they do. Raises ClassifyError when one failed for good."""
-        data = self._ray.data
+        data = self._data
         context = data.DataContext.get_current()
         context.enable_progress_bars = False
         dataset = data.from_items([{"shard": number} for number in numbers], override_num_blocks=len(numbers)).map(
@@ -164,6 +134,6 @@ class _Cluster:
         )
         try:
             yield from dataset.iter_rows()
-        except self._ray.exceptions.RayError as error:
+        except self.ray.exceptions.RayError as error:
             reason = str(error.__cause__ or error).strip().splitlines()[-1]
             raise ClassifyError(f"a worker failed: {reason}; once that is put right, the same command goes on") from error

@@ -11,8 +11,6 @@ from ...runtime.base.session import default_threads
 from ..options import OptionGroup, option
 from .locations import is_remote
 
-__all__ = ["ClassifyConfig"]
-
 MIB = 1 << 20
 _REMOTE_READERS, _LOCAL_READERS = 32, 4
 

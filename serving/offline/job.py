@@ -29,8 +29,6 @@ from .locations import is_remote
 from .output import Finished, ShardWriter, finished
 from .plan import Plan, Shard, read_plan, write_plan
 
-__all__ = ["SUMMARY", "Job", "open_job"]
-
 SUMMARY = "_summary.json"
 _STATE, _JOB, _PLAN, _NEW_PLAN, _LOCK, _ASIDE = ".headrace", "job.json", "plan", "plan-new", "lock", "aside-"
 _FORMAT = 1

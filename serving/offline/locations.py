@@ -12,8 +12,6 @@ from typing import IO, Any
 
 from ...errors import ClassifyError
 
-__all__ = ["Found", "UnreadableError", "describe", "is_folder", "is_remote", "join", "open_file", "parent", "read_file", "walk"]
-
 # A request to an object store that fails is tried again after so many seconds each.
 _PAUSES = (0.2, 1.0, 5.0)
 # What file systems say of a file's version, the surest first.

@@ -15,8 +15,6 @@ import pyarrow.parquet as pq
 from ...errors import ClassifyError
 from ...runtime.base.atomic import flush_folder
 
-__all__ = ["SCHEMA", "Finished", "ShardWriter", "finished"]
-
 SCHEMA = pa.schema(
     [
         pa.field("image", pa.string(), nullable=False),
@@ -24,8 +22,7 @@ SCHEMA = pa.schema(
         pa.field("label", pa.string()),
         pa.field("probability", pa.float64()),
         pa.field(
-            "predictions",
-            pa.list_(pa.struct([("label", pa.string()), ("index", pa.int32()), ("probability", pa.float64())])),
+            "predictions", pa.list_(pa.struct([("label", pa.string()), ("index", pa.int32()), ("probability", pa.float64())]))
         ),
         pa.field("error", pa.string()),
     ]

@@ -17,10 +17,7 @@ from typing import IO, Any
 from ...errors import ClassifyError
 from .config import ClassifyConfig
 from .locations import Found, UnreadableError, describe, is_folder, is_remote, join, open_file, parent, walk
-from .parquet_source import images_in, is_parquet
-from .tar_source import is_tar
-
-__all__ = ["IMAGE_SUFFIXES", "Plan", "Shard", "read_plan", "write_plan"]
+from .sources import images_in, is_parquet, is_tar
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif")
 _LISTS = (".txt", ".lst", ".list")

@@ -13,16 +13,13 @@ from ...errors import ClassifyError
 from ...runtime.artifact.artifact import Artifact
 from .batches import Batch
 from .classifier import Classifier, identify, load
-from .clock import Clock
 from .config import ClassifyConfig
-from .images import Image
 from .job import Job, open_job
 from .output import ShardWriter
 from .pipeline import WRITE, make_clock, scored
 from .plan import Shard
-from .progress import Progress
-
-__all__ = ["Listener", "Summary", "begun", "classify", "classify_shards", "concluded", "too_many_errors"]
+from .progress import Clock, Progress
+from .sources import Image
 
 Listener = Callable[[str, Progress | None], None]
 """Hears what a job does: a line of text now and then, and while it runs its progress."""
@@ -57,10 +54,7 @@ class Summary:
 
 
 def classify(
-    config: ClassifyConfig,
-    *,
-    stopped: Callable[[], bool] = lambda: False,
-    listen: Listener = lambda text, progress: None,
+    config: ClassifyConfig, *, stopped: Callable[[], bool] = lambda: False, listen: Listener = lambda text, progress: None
 ) -> Summary:
     """Classify what of the source is not classified yet. Once `stopped` says so, the batch under way is the last.
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from ..config import GROUPS, ServeConfig
 from ..options import OptionGroup, option, options_of
 
-__all__ = ["RayConfig", "check_options", "replica_config"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RayConfig(OptionGroup):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 from ...errors import ClusterError
@@ -14,15 +16,11 @@ from ..config import ServeConfig
 from ..guard.access import Access, load_access
 from ..guard.hosts import is_loopback
 from ..ready_file import report, serving_line, write_ready
-from .cluster import Cluster, reason_of
+from .cluster import Cluster, reason_of, wait_until_reachable
 from .config import RayConfig, replica_config
 from .engine import Engine
 from .ingress import Ingress
-from .reachable import wait_until_reachable
 from .routing import model_groups
-from .signals import Signals, StoppedError
-
-__all__ = ["serve_on_ray"]
 
 # Applications of their own: an application ends all of its deployments at once, and the ingress must be empty first.
 _INGRESS, _ENGINES = "headrace", "headrace-engines"
@@ -208,3 +206,35 @@ class _Deployment:
                 serve.shutdown()
         except (self._cluster.ray.exceptions.RayError, TimeoutError) as error:
             raise ClusterError(f"the deployment could not be removed ({error}); `serve shutdown` removes it") from error
+
+
+class StoppedError(BaseException):
+    """SIGTERM or SIGINT came. Not an Exception, as what waits may catch those and go on waiting."""
+
+
+class Signals:
+    """For a `with` block of the main thread: the first signal raises StoppedError there, unless `hold` was called before it;
+    the second ends the process."""
+
+    def __init__(self) -> None:
+        self._held = False
+        self._received = False
+
+    def __enter__(self) -> Signals:
+        self._before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def hold(self) -> None:
+        """From now on a first signal changes nothing: the program is about to end."""
+        self._held = True
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if self._received:
+            os._exit(128 + number)
+        self._received = True
+        if not self._held:
+            raise StoppedError

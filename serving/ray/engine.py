@@ -12,12 +12,10 @@ from ...errors import ArtifactError, ClusterError, RequestError
 from ..config import ServeConfig
 from ..http.app import create_app
 from ..images.decode_pool import DecodePool
+from ..models.leases import Leases
 from ..models.repository import ModelRepository
 from ..plane.data_plane import DataPlane
 from .message import Call, Reply, respond
-from .multiplexed_model import MultiplexedModel
-
-__all__ = ["Engine"]
 
 log = logging.getLogger("headrace.serving")
 
@@ -123,3 +121,24 @@ class Engine:
             raise
         self._failed.pop(group, None)
         return MultiplexedModel(group, self._repository, self._drain_seconds)
+
+
+class MultiplexedModel:
+    """A tensor model with its companions. A request uses it between `leases.acquire()` and `leases.release()`.
+
+    Ray Serve awaits `__del__` of what it drops. Here that is an attribute, and no method of the class, so that Python does not
+    call it another time when the object goes away.
+    """
+
+    def __init__(self, group: str, repository: ModelRepository, drain_seconds: float) -> None:
+        self.group = group
+        self.leases = Leases()
+        self._repository = repository
+        self._drain_seconds = drain_seconds
+        self.__del__ = self.leave
+
+    async def leave(self) -> None:
+        """Wait for the requests that use the model, for `drain_seconds` at most, and unload it."""
+        if not await asyncio.to_thread(self.leases.retire, self._drain_seconds):
+            log.warning("%s is dropped while it is in use after %g s", self.group, self._drain_seconds)
+        await self._repository.unload_model(self.group)

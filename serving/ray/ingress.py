@@ -19,8 +19,6 @@ from ..http.edge import Edge
 from .message import Call, Reply
 from .relay import Relay
 
-__all__ = ["Ingress"]
-
 log = logging.getLogger("headrace.serving")
 
 

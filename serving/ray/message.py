@@ -14,8 +14,6 @@ from starlette.types import ASGIApp, Message, Scope
 
 from ..observe.logs import request_id
 
-__all__ = ["Call", "Reply", "call_of", "respond"]
-
 Headers = list[tuple[bytes, bytes]]
 
 log = logging.getLogger("headrace.serving")

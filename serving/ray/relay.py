@@ -19,8 +19,6 @@ from ..protocol.routes import find_route
 from .message import Call, Reply, call_of
 from .routing import check_control, group_of
 
-__all__ = ["Relay"]
-
 # How long a replica may take to answer that it is ready before the answer is that none is.
 _READY_SECONDS = 5.0
 

@@ -9,8 +9,6 @@ from ...errors import ArtifactError, UnsupportedError
 from ..models.scan import scan
 from ..protocol.routes import find_route
 
-__all__ = ["check_control", "group_of", "model_groups"]
-
 _CONTROL = ("load", "unload")
 
 

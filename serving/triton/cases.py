@@ -11,8 +11,6 @@ import numpy as np
 from ..protocol.messages import DATATYPES, bytes_array
 from .exchange import Case, Given
 
-__all__ = ["good_cases", "unanswerable_cases"]
-
 _VARIES = 64  # what stands for a size that the model leaves open
 _TEXT = "BYTES"
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from ...console import check_format, make_console
 from ...extras import require
+from ..command_line import takes
+from ..options import values_of
+from .config import RunSettings, Settings
 
 app = typer.Typer(
     name="triton", no_args_is_help=True, rich_markup_mode=None, help="A models folder and NVIDIA Triton Inference Server."
@@ -47,20 +50,16 @@ def lint(
 
 
 @app.command()
+@takes(Settings)
 def write(
     models: _Models,
     out: Annotated[Path, typer.Option(help="The folder to write to; models of the same names there are replaced.")],
+    *,
     cpu: Annotated[bool, typer.Option("--cpu", help="For a machine without GPUs; the default.")] = False,
     cuda: Annotated[bool, typer.Option("--cuda", help="ONNX Runtime's CUDA kernels, on every GPU.")] = False,
     tensorrt: Annotated[bool, typer.Option("--tensorrt", help="TensorRT through ONNX Runtime, on every GPU.")] = False,
-    instances: Annotated[int, typer.Option(help="Sessions side by side per model; on GPUs, of each GPU.")] = 1,
-    decoders: Annotated[int, typer.Option(help="Processes per model that decode images.")] = 1,
-    timeout: Annotated[float, typer.Option(help="Deadline in seconds of a request that names none.")] = 30.0,
-    max_queue: Annotated[int, typer.Option(help="Requests that may wait, per model, before new ones are rejected.")] = 256,
-    engine_cache: Annotated[
-        str | None, typer.Option(metavar="DIR", help="A folder of the serving machine where TensorRT keeps its engines.")
-    ] = None,
     format: _Format = "text",  # noqa: A002
+    **options: Any,
 ) -> None:
     """Write the production variant of MODELS: instances, queue policy, warm-up and what the plan says, in each config.pbtxt.
 
@@ -71,21 +70,13 @@ def write(
     require("headrace triton write", "migrate")
     from .lint import lint as check
     from .lint import status
-    from .production import Settings
     from .write import write as run
 
     check_format(format)
     if cpu + cuda + tensorrt > 1:
         raise typer.BadParameter("choose one of --cpu, --cuda and --tensorrt")
     try:
-        settings = Settings(
-            device="tensorrt" if tensorrt else "cuda" if cuda else "cpu",
-            instances=instances,
-            decoders=decoders,
-            timeout_seconds=timeout,
-            max_queue=max_queue,
-            engine_cache=engine_cache,
-        )
+        settings = Settings(device="tensorrt" if tensorrt else "cuda" if cuda else "cpu", **values_of(Settings, options))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     written = run(models, out, settings)
@@ -117,16 +108,13 @@ def install(
 
 
 @app.command()
+@takes(RunSettings)
 def run(
     models: _Models,
-    host: Annotated[str, typer.Option(help="The address to bind.")] = "127.0.0.1",
-    http_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
-    grpc_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8001,
-    metrics_port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8002,
-    start_timeout: Annotated[float, typer.Option(help="Seconds that loading may take.")] = 300.0,
+    *,
     installed_in: Annotated[Path | None, typer.Option(help="Where headrace triton install put it.")] = None,
     log: Annotated[Path | None, typer.Option(help="Triton's log; by default triton.log in a temporary folder.")] = None,
-    argument: Annotated[list[str] | None, typer.Option(help="An option of tritonserver's own; may be repeated.")] = None,
+    **options: Any,
 ) -> None:
     """Serve MODELS by a real Triton, the tritonserver on PATH or the installed one, until Ctrl-C or SIGTERM.
 
@@ -139,25 +127,21 @@ def run(
     from ...errors import ArtifactError
     from .install import find
     from .lint import lint as check
-    from .run import RunSettings, TritonServer
+    from .run import TritonServer
 
+    try:
+        settings = RunSettings(**values_of(RunSettings, options))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     found = find(_folder(installed_in))
     if rejected := [finding for finding in check(models) if finding.severity == "error"]:
         raise ArtifactError("Triton would not load all of it:\n" + "\n".join(f"  {finding}" for finding in rejected))
-    settings = RunSettings(
-        host=host,
-        http_port=http_port,
-        grpc_port=grpc_port,
-        metrics_port=metrics_port,
-        start_timeout=start_timeout,
-        arguments=tuple(argument or ()),
-    )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end it in order
     path = log or Path(tempfile.mkdtemp(prefix="headrace-triton-")) / "triton.log"
     try:
         with TritonServer(found, models, path, settings) as server:
             ports = ", ".join(f"{name} {port}" for name, port in server.ports.items())
-            typer.echo(f"Triton {server.version} on {host}: {ports}; log {path}")
+            typer.echo(f"Triton {server.version} on {settings.host}: {ports}; log {path}")
             for row in server.index():
                 typer.echo(f"  {row['name']} {row['version']} {row['state'] or 'UNAVAILABLE'} {row['reason']}".rstrip())
             status = server.wait()

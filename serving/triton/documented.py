@@ -6,8 +6,6 @@ import fnmatch
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["DOCUMENTED", "Difference", "Documented", "explained"]
-
 _CODES = {
     "OK": "200", "INVALID_ARGUMENT": "400", "NOT_FOUND": "404", "UNIMPLEMENTED": "501", "UNAVAILABLE": "503"
 }  # fmt: skip

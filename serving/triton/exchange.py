@@ -14,8 +14,6 @@ import numpy as np
 from ..protocol.codec import binary_to_tensor
 from ..protocol.messages import DATATYPES, bytes_array
 
-__all__ = ["Answer", "Case", "Given", "GrpcExchange", "HttpExchange", "exchanges"]
-
 _TIMEOUT = 60.0
 _ID = "verify"
 _INFER = "/inference.GRPCInferenceService/ModelInfer"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
-
-__all__ = ["CODES", "Finding", "error", "warning"]
 
 # Never reused.
 CODES = {
@@ -34,37 +32,28 @@ CODES = {
 class Finding:
     """One point. An "error" is what Triton does not load; a "warning" loads and then is not what one would expect.
 
-    `where` is a file or a field of the model's `config.pbtxt`; the message says what is wrong and what to do.
+    `where` is a file or a field of the config.pbtxt of `model`, which `lint` adds; the message says what is wrong and what
+    to do.
     """
 
     code: str
     severity: Literal["error", "warning"]
-    model: str
     where: str
     message: str
-
-    def __post_init__(self) -> None:
-        assert self.code in CODES
+    model: str = ""
 
     def __str__(self) -> str:
         return f"{self.model}: {self.severity} {self.code} {self.where}: {self.message}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "code": self.code,
-            "title": CODES[self.code],
-            "severity": self.severity,
-            "model": self.model,
-            "where": self.where,
-            "message": self.message,
-        }
+        return {**asdict(self), "title": CODES[self.code]}
 
 
-def error(code: str, model: str, where: str, message: str) -> Finding:
+def error(code: str, where: str, message: str) -> Finding:
     """What Triton refuses."""
-    return Finding(code=code, severity="error", model=model, where=where, message=message)
+    return Finding(code=code, severity="error", where=where, message=message)
 
 
-def warning(code: str, model: str, where: str, message: str) -> Finding:
+def warning(code: str, where: str, message: str) -> Finding:
     """What Triton loads."""
-    return Finding(code=code, severity="warning", model=model, where=where, message=message)
+    return Finding(code=code, severity="warning", where=where, message=message)

@@ -25,8 +25,6 @@ from pathlib import Path
 
 from ...errors import TritonError
 
-__all__ = ["VERSION", "Installed", "find", "install", "installed"]
-
 VERSION = "2.51.0"
 
 # numpy 2 gives empty outputs without a word: the stub is built with a pybind11 that is older.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...errors import ArtifactError
@@ -10,8 +11,6 @@ from ...runtime.base.fingerprint import gpus as gpus_here
 from . import lint_ensemble, lint_folder, lint_graph, lint_scheduling, lint_tensors
 from .finding import Finding, error
 from .subject import read_repository
-
-__all__ = ["lint", "status"]
 
 _CHECKS = (lint_folder.check, lint_tensors.check, lint_graph.check, lint_scheduling.check, lint_ensemble.check)
 
@@ -27,9 +26,11 @@ def lint(models: Path, *, gpus: int | None = None) -> list[Finding]:
     repository = read_repository(models, gpus=len(gpus_here()) if gpus is None else gpus)
     if not repository.models and not repository.unreadable:
         raise ArtifactError(f"{models} holds no models; give the folder whose folders have a config.pbtxt each")
-    findings = [error("TR001", name, reason.where, str(reason)) for name, reason in repository.unreadable.items()]
+    findings = [
+        replace(error("TR001", reason.where, str(reason)), model=name) for name, reason in repository.unreadable.items()
+    ]
     for model in repository.models.values():
-        findings += [finding for check in _CHECKS for finding in check(model, repository)]
+        findings += [replace(finding, model=model.name) for check in _CHECKS for finding in check(model, repository)]
     return sorted(findings, key=lambda finding: finding.model)
 
 

@@ -8,8 +8,6 @@ from typing import Any
 from .finding import Finding, error
 from .subject import ModelFolder, Repository, datatype_name
 
-__all__ = ["check"]
-
 
 def check(model: ModelFolder, repository: Repository) -> Iterator[Finding]:
     """Triton's ValidateEnsembleSchedulingConfig (core's ensemble_utils.cc), and what its models manager asks of the steps."""
@@ -17,14 +15,14 @@ def check(model: ModelFolder, repository: Repository) -> Iterator[Finding]:
         return
     scheduling = model.config.WhichOneof("scheduling_choice")
     if scheduling not in (None, "ensemble_scheduling"):
-        yield error("TR014", model.name, scheduling, "an ensemble does not batch; its steps do")
+        yield error("TR014", scheduling, "an ensemble does not batch; its steps do")
         return
     steps = model.config.ensemble_scheduling.step
     if not steps:
-        yield error("TR015", model.name, "ensemble_scheduling", "there are no steps")
+        yield error("TR015", "ensemble_scheduling", "there are no steps")
         return
     if (cycle := _cycle(model, repository)) is not None:
-        yield error("TR015", model.name, "ensemble_scheduling", f"the ensemble comes back to itself: {' -> '.join(cycle)}")
+        yield error("TR015", "ensemble_scheduling", f"the ensemble comes back to itself: {' -> '.join(cycle)}")
         return
     wiring = _Wiring(model, repository)
     for index, step in enumerate(steps):
@@ -59,13 +57,12 @@ class _Wiring:
             self._meet(tensor.name, tensor, model, "the ensemble")
 
     def step(self, where: str, step: Any) -> Iterator[Finding]:
-        name = self.model.name
         for side, given in (("input_map", step.input_map), ("output_map", step.output_map)):
             if not given:
-                yield error("TR015", name, f"{where}.{side}", f"it is empty; map the tensors of {step.model_name!r}")
+                yield error("TR015", f"{where}.{side}", f"it is empty; map the tensors of {step.model_name!r}")
         for tensor in step.output_map.values():
             if tensor in self.made:
-                yield error("TR015", name, f"{where}.output_map", f"{tensor!r} is made twice, here and as {self.made[tensor]}")
+                yield error("TR015", f"{where}.output_map", f"{tensor!r} is made twice, here and as {self.made[tensor]}")
             self.made[tensor] = f"an output of {step.model_name!r}"
         self.taken |= set(step.input_map.values())
         self.wanted += [(f"{where}.input_map", tensor) for tensor in step.input_map.values()]
@@ -74,14 +71,13 @@ class _Wiring:
             if step.model_name in self.repository.unreadable:  # its own finding
                 return
             listed = ", ".join(self.repository.models)
-            yield error("TR015", name, where, f"there is no model {step.model_name!r} in the folder; it has {listed}")
+            yield error("TR015", where, f"there is no model {step.model_name!r} in the folder; it has {listed}")
             return
         if step.model_version not in (-1, *target.wanted_versions):
-            yield error("TR015", name, where, f"version {step.model_version} of {step.model_name!r} is not served")
+            yield error("TR015", where, f"version {step.model_version} of {step.model_name!r} is not served")
         if self.model.config.max_batch_size > target.config.max_batch_size:
             yield error(
                 "TR015",
-                name,
                 "max_batch_size",
                 f"{self.model.config.max_batch_size} is more than {step.model_name!r} takes, {target.config.max_batch_size}",
             )
@@ -89,21 +85,20 @@ class _Wiring:
         yield from self._mapped(f"{where}.output_map", step.output_map, target.config.output, target, "output")
         absent = [one.name for one in target.config.input if one.name not in step.input_map and not one.optional]
         if absent and step.input_map:
-            yield error("TR015", name, f"{where}.input_map", f"input {absent[0]!r} of {target.name!r} gets nothing")
+            yield error("TR015", f"{where}.input_map", f"input {absent[0]!r} of {target.name!r} gets nothing")
 
     def ends(self) -> Iterator[Finding]:
         """What nothing makes, and what nothing takes."""
-        name = self.model.name
         yield from self.pending
         for where, tensor in self.wanted:
             if tensor not in self.made:
-                yield error("TR015", name, where, f"nothing makes {tensor!r}; the ensemble has {', '.join(self.made)}")
+                yield error("TR015", where, f"nothing makes {tensor!r}; the ensemble has {', '.join(self.made)}")
         for tensor in self.model.config.output:
             if tensor.name not in self.made:
-                yield error("TR015", name, "output", f"no step makes {tensor.name!r}; map an output to it")
+                yield error("TR015", "output", f"no step makes {tensor.name!r}; map an output to it")
         for tensor, maker in self.made.items():
             if tensor not in self.taken:
-                yield error("TR015", name, "ensemble_scheduling", f"{tensor!r}, {maker}, is used by nothing; take it out")
+                yield error("TR015", "ensemble_scheduling", f"{tensor!r}, {maker}, is used by nothing; take it out")
 
     def _mapped(self, where: str, given: Any, declared: Any, target: ModelFolder, side: str) -> Iterator[Finding]:
         tensors = {tensor.name: tensor for tensor in declared}
@@ -111,9 +106,7 @@ class _Wiring:
             if own in tensors:
                 self._meet(shared, tensors[own], target, f"{target.name!r}")
             else:
-                yield error(
-                    "TR015", self.model.name, where, f"{target.name!r} has no {side} {own!r}; it has {', '.join(tensors)}"
-                )
+                yield error("TR015", where, f"{target.name!r} has no {side} {own!r}; it has {', '.join(tensors)}")
 
     def _meet(self, name: str, tensor: Any, model: ModelFolder, who: str) -> None:
         """Hold what one side says of a shared tensor to what the first said of it."""
@@ -132,4 +125,4 @@ class _Wiring:
             message = f"{name!r} has dims {list(other.dims)} for {first} and {list(tensor.dims)} for {who}"
         else:
             return
-        self.pending.append(error("TR015", self.model.name, "ensemble_scheduling", message))
+        self.pending.append(error("TR015", "ensemble_scheduling", message))

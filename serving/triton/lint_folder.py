@@ -9,8 +9,6 @@ from ...runtime.artifact.model_config import FILE
 from .finding import Finding, error, warning
 from .subject import ModelFolder, Repository
 
-__all__ = ["check"]
-
 # The file that each backend opens where the configuration names none. Triton has more backends; these are told from mistakes.
 DEFAULT_FILES = {
     "onnxruntime": "model.onnx",
@@ -29,7 +27,7 @@ def check(model: ModelFolder, repository: Repository) -> Iterator[Finding]:
     """Triton's model_repository_manager and model_lifecycle."""
     config, name = model.config, model.name
     if config.name not in ("", name):
-        yield error("TR002", name, "name", f"it is {config.name!r}, the folder is {name!r}; Triton wants them equal")
+        yield error("TR002", "name", f"it is {config.name!r}, the folder is {name!r}; Triton wants them equal")
     yield from _versions(model)
     yield from _backend(model)
     yield from _labels(model)
@@ -41,48 +39,45 @@ def _versions(model: ModelFolder) -> Iterator[Finding]:
         looks = entry.name.lstrip("vV")
         if entry.is_dir() and looks.isdecimal() and (looks != entry.name or (looks != "0" and looks.startswith("0"))):
             yield warning(
-                "TR003", name, entry.name, f"Triton passes over this folder; call it {int(looks) or 1} to make it a version"
+                "TR003", entry.name, f"Triton passes over this folder; call it {int(looks) or 1} to make it a version"
             )
     if not found:
-        yield error("TR003", name, name, "there is no version folder; put the model's files into a folder called 1")
+        yield error("TR003", name, "there is no version folder; put the model's files into a folder called 1")
         return
     if 0 in found:
-        yield warning("TR003", name, "0", "the embedded server counts versions from 1; call the folder 1")
+        yield warning("TR003", "0", "the embedded server counts versions from 1; call the folder 1")
     policy = model.config.version_policy
     kind = policy.WhichOneof("policy_choice")
     if kind == "specific" and (absent := sorted(set(policy.specific.versions) - set(found))):
-        yield error("TR004", name, "version_policy", f"version {absent[0]} is not there; the folder has {_listed(found)}")
+        yield error("TR004", "version_policy", f"version {absent[0]} is not there; the folder has {_listed(found)}")
     if kind == "latest" and policy.latest.num_versions == 0:
-        yield error("TR004", name, "version_policy", "latest 0 versions are none; give num_versions: 1 or more")
+        yield error("TR004", "version_policy", "latest 0 versions are none; give num_versions: 1 or more")
 
 
 def _backend(model: ModelFolder) -> Iterator[Finding]:
-    name, backend = model.name, model.backend
+    backend = model.backend
     if not backend:
         # Triton guesses from the names of the files.
         guessed = [key for key, file in DEFAULT_FILES.items() if file and any(model.folder.glob(f"*/{file}"))]
         report, then = (warning, f"Triton guesses {guessed[0]}") if guessed else (error, "no file tells which it is")
-        yield report("TR006", name, "backend", f'neither backend nor platform is given; {then}; write backend: "onnxruntime"')
+        yield report("TR006", "backend", f'neither backend nor platform is given; {then}; write backend: "onnxruntime"')
     elif backend == "headrace":
         yield error(
             "TR006",
-            name,
             "backend",
             "the model has no ONNX graph, only the embedded server runs it; its headrace.json says why under no_portable_graph",
         )
     elif model.is_ensemble:
         if model.config.backend:
-            yield error("TR006", name, "backend", 'an ensemble has platform: "ensemble" and no backend')
+            yield error("TR006", "backend", 'an ensemble has platform: "ensemble" and no backend')
     elif backend not in DEFAULT_FILES:
-        yield error(
-            "TR006", name, "backend", f"Triton's images bring no backend {backend!r}; known are {', '.join(DEFAULT_FILES)}"
-        )
+        yield error("TR006", "backend", f"Triton's images bring no backend {backend!r}; known are {', '.join(DEFAULT_FILES)}")
     else:
         file = model.config.default_model_filename or DEFAULT_FILES[backend]
         for version in model.wanted_versions if file else ():
             if not (model.folder / str(version) / file).exists():
                 harm = "; a python model without its file keeps all of Triton 2.51 from serving" if backend == "python" else ""
-                yield error("TR005", name, f"{version}/{file}", f"the file is missing{harm}; package the model again")
+                yield error("TR005", f"{version}/{file}", f"the file is missing{harm}; package the model again")
 
 
 def _labels(model: ModelFolder) -> Iterator[Finding]:
@@ -92,15 +87,13 @@ def _labels(model: ModelFolder) -> Iterator[Finding]:
             continue
         path = model.folder / output.label_filename
         if not path.is_file():
-            yield error("TR012", model.name, where, f"{output.label_filename!r} is not in the model's folder")
+            yield error("TR012", where, f"{output.label_filename!r} is not in the model's folder")
             continue
         lines, classes = len(path.read_bytes().splitlines()), prod(output.dims)
         if classes > 0 and lines != classes:
-            yield warning(
-                "TR012", model.name, where, f"{output.label_filename} has {lines} labels for {classes} classes; give one each"
-            )
+            yield warning("TR012", where, f"{output.label_filename} has {lines} labels for {classes} classes; give one each")
         if index:
-            yield warning("TR012", model.name, where, "the embedded server gives labels to the first output only")
+            yield warning("TR012", where, "the embedded server gives labels to the first output only")
 
 
 def _listed(versions: list[int]) -> str:

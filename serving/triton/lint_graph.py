@@ -10,8 +10,6 @@ from .finding import Finding, error, warning
 from .lint_folder import DEFAULT_FILES
 from .subject import ModelFolder, Repository, datatype_name
 
-__all__ = ["check"]
-
 # onnx.TensorProto.DataType -> Triton's, as in onnxruntime_backend's ConvertFromOnnxDataType.
 _TYPES = {
     "FLOAT": "TYPE_FP32", "FLOAT16": "TYPE_FP16", "DOUBLE": "TYPE_FP64", "BFLOAT16": "TYPE_BF16", "BOOL": "TYPE_BOOL",
@@ -36,31 +34,30 @@ def check(model: ModelFolder, repository: Repository) -> Iterator[Finding]:
         try:
             inputs, outputs = _tensors(path)
         except Exception as reason:  # noqa: BLE001 - whatever protobuf or onnx raises on bytes that are no graph
-            yield error("TR011", model.name, where, f"it holds no ONNX graph ({type(reason).__name__}); export it again")
+            yield error("TR011", where, f"it holds no ONNX graph ({type(reason).__name__}); export it again")
             continue
         yield from _side(model, where, "input", model.config.input, inputs)
         yield from _side(model, where, "output", model.config.output, outputs)
 
 
 def _side(model: ModelFolder, where: str, side: str, declared: Any, actual: _Tensors) -> Iterator[Finding]:
-    name, batches = model.name, model.config.max_batch_size > 0
+    batches = model.config.max_batch_size > 0
     names = {tensor.name for tensor in declared}
     if absent := [tensor for tensor in actual if tensor not in names]:
         report, remedy = (error, "declare it") if side == "input" else (warning, "nobody can ask for it unless it is declared")
-        yield report("TR011", name, side, f"the graph in {where} has {side} {absent[0]!r}; {remedy}")
+        yield report("TR011", side, f"the graph in {where} has {side} {absent[0]!r}; {remedy}")
     for index, tensor in enumerate(declared):
         at = f"{side}[{index}]"
         if tensor.name not in actual:
-            yield error("TR011", name, at, f"the graph in {where} has no {side} {tensor.name!r}; it has {', '.join(actual)}")
+            yield error("TR011", at, f"the graph in {where} has no {side} {tensor.name!r}; it has {', '.join(actual)}")
             continue
         kind, shape = actual[tensor.name]
         if tensor.data_type and datatype_name(tensor.data_type) != kind:
-            yield error("TR011", name, at, f"{tensor.name!r} is {datatype_name(tensor.data_type)}, in {where} it is {kind}")
+            yield error("TR011", at, f"{tensor.name!r} is {datatype_name(tensor.data_type)}, in {where} it is {kind}")
         if batches and (not shape or shape[0] is not None):
             first = shape[0] if shape else "no dimension"
             yield error(
                 "TR011",
-                name,
                 at,
                 f"the graph in {where} is for a batch of {first} alone; export it with a batch that varies, "
                 "or set max_batch_size: 0 and put the batch into dims",
@@ -72,7 +69,7 @@ def _side(model: ModelFolder, where: str, side: str, declared: Any, actual: _Ten
             size not in (None, given) and given != -1 for given, size in zip(rows, own, strict=True)
         ):
             hint = "" if batches else "; without max_batch_size, dims must hold the batch too"
-            yield error("TR011", name, f"{at}.dims", f"{list(rows)} does not fit {_shown(own)} of {where}{hint}")
+            yield error("TR011", f"{at}.dims", f"{list(rows)} does not fit {_shown(own)} of {where}{hint}")
 
 
 def _tensors(path: Path) -> tuple[_Tensors, _Tensors]:

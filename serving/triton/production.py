@@ -9,44 +9,17 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ...runtime.artifact.artifact import Artifact
 from ...runtime.artifact.plan import Plan
 from ..models.warmup import sample_inputs
-
-__all__ = ["Settings", "decoder_settings", "tensor_settings"]
+from .config import Settings
 
 _IMAGE = "image"
 _FILE = "model.onnx"
 _TENSORRT_PRECISIONS = ("fp32", "fp16")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What the production variant is for. `instances` are sessions side by side (on GPUs: of each GPU), `decoders` processes
-    that decode images.
-
-    A request that names no deadline has `timeout_seconds`; more than `max_queue` waiting ones are rejected. `engine_cache` is a
-    folder of the serving machine where TensorRT keeps its engines; without one they are built at every start.
-    """
-
-    device: Literal["cpu", "cuda", "tensorrt"] = "cpu"
-    instances: int = 1
-    decoders: int = 1
-    timeout_seconds: float = 30.0
-    max_queue: int = 256
-    engine_cache: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.device not in ("cpu", "cuda", "tensorrt"):
-            raise ValueError(f"device must be 'cpu', 'cuda' or 'tensorrt', got {self.device!r}")
-        if min(self.instances, self.decoders, self.max_queue) < 1 or not self.timeout_seconds >= 0.001:
-            raise ValueError("instances, decoders and max_queue must be at least 1, timeout_seconds a thousandth")
-        if self.engine_cache is not None and self.device != "tensorrt":
-            raise ValueError("engine_cache is TensorRT's; give it with --tensorrt")
 
 
 def tensor_settings(config: Any, artifact: Artifact, settings: Settings, warmup: Path) -> list[str]:

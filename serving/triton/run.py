@@ -12,15 +12,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ...errors import TritonError
+from .config import RunSettings
 from .install import Installed
-
-__all__ = ["RunSettings", "TritonServer"]
 
 _PORTS = ("http", "grpc", "metrics")
 # What becomes Triton: whatever ends the process that asked for it (its id is the argument) ends Triton too, and its stubs
@@ -34,22 +32,6 @@ _PREFIX = "headrace_triton_"
 _TAIL_LINES = 12
 _TROUBLE, _WORDS = ("E", "error:", "Signal"), ("unrecognized option", "Failed to")
 _OLDEST, _NEWEST = (2, 40), (3, 0)  # 2.40 is the first with --load-model=*; nobody knows what a version 3 would be
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    """How it is run. Ports of 0 are free ones. `arguments` are tritonserver's own and come last.
-
-    `exit_timeout` is how many seconds requests that are under way have when it is told to end.
-    """
-
-    host: str = "127.0.0.1"
-    http_port: int = 8000
-    grpc_port: int = 8001
-    metrics_port: int = 8002
-    start_timeout: float = 300.0
-    exit_timeout: int = 30
-    arguments: tuple[str, ...] = ()
 
 
 class TritonServer:
@@ -155,7 +137,7 @@ class TritonServer:
             f"--backend-config=python,shm-region-prefix-name={self._prefix}",
             "--backend-config=python,shm-default-byte-size=16777216",
             *([] if _gpus() else ["--allow-gpu-metrics=false"]),
-            *settings.arguments,
+            *settings.argument,
         ]
 
     def _wait_live(self) -> None:

@@ -11,8 +11,6 @@ from typing import Any
 
 from ...runtime.artifact.model_config import FILE
 
-__all__ = ["ModelFolder", "Repository", "UnreadableError", "datatype_name", "read_message", "read_repository"]
-
 _MAX_BYTES = 1 << 20
 _NO_FIELD = re.compile(r'Message type "inference\.([\w.]+)" has no field named "(\w+)"')
 

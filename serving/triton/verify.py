@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import TritonError
+from ...errors import BenchError, TritonError
 from ...runtime.artifact.artifact import load_artifact
+from ..bench.servers import Server
+from ..bench.services import headrace_service
 from .cases import good_cases, unanswerable_cases
+from .config import RunSettings
 from .documented import Difference, explained
 from .exchange import Answer, Case, HttpExchange, exchanges
 from .install import Installed
-from .run import RunSettings, TritonServer
-
-__all__ = ["Verification", "compare", "compare_answers", "verify"]
+from .run import TritonServer
 
 _START_SECONDS = 300.0
 _READY = "READY"
@@ -106,40 +103,16 @@ def compare(
 @contextlib.contextmanager
 def embedded(models: Path, folder: Path) -> Iterator[dict[str, str]]:
     """The embedded server on free ports of the loopback."""
-    ready, log = folder / "embedded.json", folder / "embedded.log"
-    ready.unlink(missing_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "headrace",
-        "serve",
-        str(models),
-        "--http-port",
-        "0",
-        "--grpc-port",
-        "0",
-        "--metrics-port",
-        "0",
-    ]
-    command += ["--ready-file", str(ready), "--decoding", "exact", "--model-control-mode", "explicit", "--load-model", "*"]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        end = time.monotonic() + _START_SECONDS
-        while not ready.exists():
-            if process.poll() is not None or time.monotonic() > end:
-                last = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-12:])
-                raise TritonError(f"the embedded server does not serve {models}; headrace serve says why:\n{last}")
-            time.sleep(0.05)
-        ports = json.loads(ready.read_text(encoding="utf-8"))
-        yield {name: f"127.0.0.1:{ports[name]}" for name in ("http", "grpc")}
-    finally:
-        process.terminate()
+    options = ("--decoding", "exact", "--model-control-mode", "explicit", "--load-model", "*")
+    service = headrace_service(models, "", name="embedded", options=options)
+    with Server(service, folder=folder, timeout_seconds=_START_SECONDS) as server:
         try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            server.wait_ready()
+        except BenchError as error:
+            raise TritonError(
+                f"the embedded server does not serve {models}; headrace serve says why:\n{server.tail()}"
+            ) from error
+        yield {name: f"127.0.0.1:{server.ready[name]}" for name in ("http", "grpc")}
 
 
 def _packaged(models: Path) -> list[Path]:

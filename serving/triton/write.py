@@ -11,11 +11,10 @@ from ...errors import ArtifactError
 from ...runtime.artifact.artifact import check_target, load_artifact
 from ...runtime.artifact.model_config import FILE, to_text
 from ...runtime.base.atomic import replacing
+from .config import Settings
 from .lint import lint
-from .production import Settings, decoder_settings, tensor_settings
+from .production import decoder_settings, tensor_settings
 from .subject import ModelFolder, Repository, read_repository
-
-__all__ = ["Written", "write"]
 
 _MANIFEST = "headrace.json"  # in a version that Headrace packaged
 

@@ -12,8 +12,6 @@ from urllib.parse import parse_qs
 from ....errors import BenchError
 from .load import LoadRequest, LoadResult, Tally, read_images, tally_for
 
-__all__ = ["prepare", "top1"]
-
 RECONNECT_SECONDS = 0.25
 RECONNECT_ATTEMPTS = 20
 _INFER = "/inference.GRPCInferenceService/ModelInfer"

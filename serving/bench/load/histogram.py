@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["GROWTH", "Histogram"]
-
 GROWTH = 1.01  # each bucket ends 1 % above the one before it, so percentiles are at most 1 % too high
 _FLOOR_MS = 1e-3
 _LOG_GROWTH = math.log(GROWTH)

@@ -14,8 +14,6 @@ import httptools
 from .load import LoadRequest, LoadResult, Tally, read_images, tally_for
 from .messages import message, top1
 
-__all__ = ["drive", "prepare"]
-
 RECONNECT_SECONDS = 0.25
 RECONNECT_ATTEMPTS = 20
 REJECTIONS = (429, 503)  # "not now": what an overloaded service says

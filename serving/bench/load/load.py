@@ -1,26 +1,21 @@
-"""What the load generator is asked and what it answers, as values that travel as JSON."""
+"""What the load generator is asked and what it answers, as values that travel as JSON; and when its requests are due."""
 
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 from urllib.parse import SplitResult, urlsplit
 
 from ....errors import BenchError
-from .arrivals import Arrivals, ClosedLoop, EachOnce, Poisson
 from .histogram import Histogram
 from .messages import Encoding
 
-__all__ = ["Kind", "LoadRequest", "LoadResult", "Tally", "read_images", "tally_for"]
-
 Kind = Literal["once", "closed", "poisson"]
-
-# What a client sees includes its own way to the server and back, so the server is told a little less than the deadline.
-SERVER_SHARE = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,31 +67,6 @@ class LoadRequest:
             raise ValueError("seconds and timeout_seconds must be positive, warm_up_seconds not negative")
         if self.kind == "poisson" and not (self.rate and 0 < self.rate < math.inf):
             raise ValueError(f"kind 'poisson' needs a positive rate in requests per second, got {self.rate!r}")
-
-    @classmethod
-    def in_time(
-        cls,
-        url: str,
-        images: tuple[str, ...],
-        *,
-        rate: float,
-        deadline: float,
-        seconds: float,
-        warm_up_seconds: float = 1.0,
-        seed: int = 0,
-    ) -> LoadRequest:
-        """Poisson traffic to a classification route whose requests allow `deadline` seconds, on connections enough for it."""
-        return cls(
-            url=f"{url}?timeout_ms={1e3 * SERVER_SHARE * deadline:g}",
-            images=images,
-            kind="poisson",
-            rate=rate,
-            connections=min(1024, max(16, math.ceil(3 * rate * deadline))),
-            seconds=seconds,
-            warm_up_seconds=warm_up_seconds,
-            timeout_seconds=max(10.0, 4 * deadline),
-            seed=seed,
-        )
 
     @property
     def parts(self) -> SplitResult:
@@ -170,9 +140,35 @@ class LoadResult:
         for result in results:
             latencies.merge(Histogram.from_json(result.histogram))
             rejections.merge(Histogram.from_json(result.rejected_histogram))
-        sent, seconds = sum(result.sent for result in results), max(result.seconds for result in results)
-        completed = sum(result.completed for result in results)
-        busy = sum(result.client_cpu_us_per_request * result.sent for result in results)
+        return cls.of(
+            latencies,
+            rejections,
+            seconds=max(result.seconds for result in results),
+            busy=sum(result.client_cpu_us_per_request * result.sent for result in results) / 1e6,
+            sent=sum(result.sent for result in results),
+            completed=sum(result.completed for result in results),
+            errors=dict(_total(result.errors for result in results)),
+            error_examples={reason: text for result in reversed(results) for reason, text in result.error_examples.items()},
+            answers=tuple(
+                next((answer for answer in image if answer is not None), None)
+                for image in zip(*(result.answers for result in results), strict=True)
+            ),
+            rejected=dict(_total(result.rejected for result in results)),
+        )
+
+    @classmethod
+    def of(
+        cls,
+        latencies: Histogram,
+        rejections: Histogram,
+        *,
+        seconds: float,
+        busy: float,
+        sent: int,
+        completed: int,
+        **counted: Any,
+    ) -> LoadResult:
+        """The result with what follows from these; `busy` are the load generator's seconds of processor time."""
         return cls(
             seconds=seconds,
             sent=sent,
@@ -181,17 +177,55 @@ class LoadResult:
             requests_per_second=completed / seconds,
             latency_ms=latencies.summary_ms(),
             histogram=latencies.to_json(),
-            errors=dict(_total(result.errors for result in results)),
-            error_examples={reason: text for result in reversed(results) for reason, text in result.error_examples.items()},
-            answers=tuple(
-                next((answer for answer in image if answer is not None), None)
-                for image in zip(*(result.answers for result in results), strict=True)
-            ),
-            client_cpu_us_per_request=round(busy / max(1, sent), 1),
-            rejected=dict(_total(result.rejected for result in results)),
+            client_cpu_us_per_request=round(1e6 * busy / max(1, sent), 1),
             rejected_ms=rejections.summary_ms(),
             rejected_histogram=rejections.to_json(),
+            **counted,
         )
+
+
+class Arrivals(Protocol):
+    """When requests are due. Each connection asks when it becomes free, so this object is shared by all of them."""
+
+    def next_start(self, now: float) -> float | None:
+        """The moment (monotonic seconds) the next request is due, past or future; None when there are no more."""
+
+
+class EachOnce:
+    """As many requests as there are images, each due as soon as a connection is free."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+
+    def next_start(self, now: float) -> float | None:
+        self._left -= 1
+        return now if self._left >= 0 else None
+
+
+class ClosedLoop:
+    """A request is due the moment the answer before it is complete, until the time is over.
+
+    So a service that stalls is asked less meanwhile, and the requests that would have come have no latencies: what a closed
+    loop measures is throughput at a given number of users, and the latencies of those users only.
+    """
+
+    def __init__(self, until: float) -> None:
+        self._until = until
+
+    def next_start(self, now: float) -> float | None:
+        return now if now < self._until else None
+
+
+class Poisson:
+    """Requests are due at random moments that do not depend on the server; a late one is still timed from its moment."""
+
+    def __init__(self, *, rate: float, begin: float, until: float, seed: int) -> None:
+        self._rate, self._next, self._until = rate, begin, until
+        self._random = random.Random(seed)  # noqa: S311 - traffic, not a secret
+
+    def next_start(self, now: float) -> float | None:
+        self._next += self._random.expovariate(self._rate)
+        return self._next if self._next < self._until else None
 
 
 @dataclass(kw_only=True)
@@ -245,21 +279,17 @@ class Tally:
                 answers[image] = top1(body)
             except ValueError as error:
                 self.failed("unreadable", str(error))
-        return LoadResult(
+        return LoadResult.of(
+            self.latencies,
+            self.rejections,
             seconds=seconds,
+            busy=busy,
             sent=self.sent,
             completed=self.completed,
-            samples=len(self.latencies),
-            requests_per_second=self.completed / seconds,
-            latency_ms=self.latencies.summary_ms(),
-            histogram=self.latencies.to_json(),
             errors=dict(self.errors),
             error_examples=dict(self.examples),
             answers=tuple(answers),
-            client_cpu_us_per_request=round(1e6 * busy / max(1, self.sent), 1),
             rejected=dict(self.rejected_reasons),
-            rejected_ms=self.rejections.summary_ms(),
-            rejected_histogram=self.rejections.to_json(),
         )
 
 

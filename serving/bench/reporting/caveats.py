@@ -59,11 +59,8 @@ def answer_caveats(answers: Mapping[str, LoadResult], measurements: Sequence[Mea
     return caveats
 
 
-def speed_caveats(measurements: Sequence[Measurement], plan: Plan, *, baseline: str | None) -> list[str]:
-    """On the figures: too few requests, a plan from elsewhere, threads set, a busy machine, a costly load generator.
-
-    `baseline` is the device of the baseline, if there is one.
-    """
+def speed_caveats(measurements: Sequence[Measurement], plan: Plan, *, baseline: bool) -> list[str]:
+    """On the figures: too few requests, a plan from elsewhere, threads set, a busy machine, a costly load generator."""
     caveats = []
     cores = default_threads()
     few = min((one.load.samples for one in measurements), default=0)
@@ -76,8 +73,6 @@ def speed_caveats(measurements: Sequence[Measurement], plan: Plan, *, baseline: 
     ]
     if threads and baseline:
         caveats.append(f"the baseline does not run with its default threads: {', '.join(threads)} is set")
-    if baseline is not None and baseline != plan.device:
-        caveats.append(f"the baseline ran on {baseline} and Headrace on {plan.device}")
     if repeated := sum(one.repeated > 0 for one in measurements):
         caveats.append(
             f"{repeated} of {len(measurements)} measurements were repeated, because other programs kept more than "

@@ -14,8 +14,6 @@ from ....errors import BenchError
 from .report import Figures, Report, shown_name, with_spread
 from .result import WITHIN, Spread
 
-__all__ = ["Change", "changes", "changes_report", "differences", "read_result"]
-
 # The versions and the machine decide what a rate means; the rest of the environment is told anew in every run.
 _TELLING = ("cpu", "cores", "flags", "gpus", "versions", "headrace")
 
@@ -47,9 +45,9 @@ def read_result(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BenchError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise BenchError(f"{path} is not JSON: {error}; give the bench.json or waterfall.json of an earlier run") from error
+        raise BenchError(f"{path} is not JSON: {error}; give the bench.json of an earlier run") from error
     if not isinstance(content, dict) or "summary" not in content or "contenders" not in content:
-        raise BenchError(f"{path} is not what headrace bench writes; give the bench.json or waterfall.json of an earlier run")
+        raise BenchError(f"{path} is not what headrace bench writes; give the bench.json of an earlier run")
     return content
 
 

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 from .report import number, shown_name
 from .result import BenchResult, Spread
-from .waterfall_result import Waterfall
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["bench_plot", "new_figure", "png_of", "waterfall_plot", "whiskers"]
 
 # Okabe and Ito's colors, told apart by all kinds of color vision; hatches and markers tell them apart in gray.
 COLORS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
@@ -93,50 +91,6 @@ def png_of(figure: Figure) -> bytes:
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=150)
     return data.getvalue()
-
-
-def waterfall_plot(found: Waterfall) -> bytes:
-    """A bar per measured step: requests per second with their spread, hatched what it added to the one before it."""
-    steps = [one for one in found.results if one.measured]
-    figure = new_figure(10, 0.6 + 0.52 * len(steps))
-    axes = figure.subplots()
-    places = list(range(len(steps)))
-    rates = [spread for one in steps if (spread := one.requests_per_second) is not None]
-    before = [rates[0].median, *(rate.median for rate in rates[:-1])]
-    for place, rate, last in zip(places, rates, before, strict=True):
-        low = min(rate.median, last)
-        axes.barh(place, low, 0.7, color=COLORS[1], edgecolor="black", linewidth=0.6)
-        gained = rate.median >= last
-        axes.barh(
-            place,
-            abs(rate.median - last),
-            0.7,
-            left=low,
-            color=COLORS[2] if gained else "white",
-            hatch="//" if gained else "..",
-            edgecolor="black" if gained else COLORS[4],
-            linewidth=0.6,
-        )
-    axes.errorbar([rate.median for rate in rates], places, xerr=whiskers(rates), fmt="none", ecolor="black", capsize=3)
-    for place, rate, one in zip(places, rates, steps, strict=True):
-        ratio = f"   {one.to_start.median:.2f}x" if one.to_start is not None else ""
-        axes.annotate(
-            f"{number(rate.median)}/s{ratio}",
-            (rate.high, place),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-        )
-    axes.set_yticks(places, [one.step.title.replace("$", r"\$") for one in steps], fontsize=9)
-    axes.invert_yaxis()
-    axes.set_xlabel(f"requests per second, {found.concurrency} at a time; hatched: what the step added (dotted: took away)")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="x", linewidth=0.4, alpha=0.6)
-    axes.set_axisbelow(True)
-    axes.margins(x=0.16)
-    axes.set_xlim(left=0)
-    return png_of(figure)
 
 
 def whiskers(spreads: Sequence[Spread]) -> list[list[float]]:

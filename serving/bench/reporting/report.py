@@ -17,19 +17,6 @@ from rich.text import Text
 from ....runtime.base.atomic import write_aside
 from .result import BenchResult, Spread
 
-__all__ = [
-    "Figures",
-    "Report",
-    "agreement_text",
-    "bench_report",
-    "latencies",
-    "number",
-    "shown_name",
-    "summary_table",
-    "with_spread",
-    "write_report",
-]
-
 NAMES = {"baseline": "PyTorch baseline", "headrace": "Headrace"}
 
 
@@ -121,7 +108,7 @@ def bench_report(result: BenchResult) -> Report:
         sentences.append("No request failed.")
     return Report(
         title=title,
-        tables=[_beside(result, title) if len(result.services) <= 2 else _below(result, title)],
+        tables=[_beside(result, title)],
         sentences=sentences,
         caveats=result.warnings,
         failed=not result.ok,
@@ -136,7 +123,7 @@ def accuracy_sentences(result: BenchResult) -> list[str]:
 
 
 def _beside(result: BenchResult, title: str) -> Figures:
-    """One or two services beside each other: a row per concurrency."""
+    """The services beside each other: a row per concurrency."""
     table = Figures(title)
     table.column("at a\ntime")
     for name in result.services:
@@ -152,54 +139,6 @@ def _beside(result: BenchResult, title: str) -> Figures:
             cells.append(with_spread(result.ratio(concurrency), "x", digits=2))
         table.row(*cells)
     return table
-
-
-def _below(result: BenchResult, title: str) -> Figures:
-    """Many services below each other: a row per concurrency and service, and how much faster the last one is than it."""
-    table = Figures(title)
-    table.column("at a\ntime")
-    table.column("service", justify="left")
-    table.column("req/s")
-    table.column("p50 / p99\nms", no_wrap=True)
-    table.column(f"{shown_name(result.services[-1])}\nis faster", style="bold")
-    for concurrency in result.concurrency:
-        for name in result.services:
-            last = name == result.services[-1]
-            table.row(
-                str(concurrency) if name == result.services[0] else "",
-                shown_name(name),
-                with_spread(result.requests_per_second(name, concurrency)),
-                latencies(result, name, concurrency),
-                "" if last else with_spread(result.ratio(concurrency, reference=name), "x", digits=2),
-                end_section=last,
-            )
-    return table
-
-
-def summary_table(results: Sequence[BenchResult], *, title: str = "PyTorch baseline service vs Headrace") -> Table:
-    """Several models, a row each at the highest concurrency measured: both services, speed-up, top-1 agreement."""
-    tops = {max(result.concurrency) for result in results}
-    table = Figures(f"{title}, {', '.join(map(str, sorted(tops)))} requests at a time")
-    table.column("model", justify="left", overflow="fold")
-    for name in NAMES.values():
-        table.column(f"{name}\nreq/s".replace(" ", "\n"))
-        table.column("p50 / p99\nms", no_wrap=True)
-    table.column("speed-up", style="bold")
-    table.column("same\ntop-1")
-    any_failed = not all(result.ok for result in results)
-    if any_failed:
-        table.column("failed", style="red")
-    for result in results:
-        top = max(result.concurrency)
-        cells = [result.model]
-        for name in NAMES:
-            rate = result.requests_per_second(name, top)
-            cells += ["-" if rate is None else number(rate.median), latencies(result, name, top)]
-        cells += [with_spread(result.ratio(top), "x", digits=2), agreement_text(result).replace(" of ", "\nof ", 1) or "-"]
-        if any_failed:
-            cells.append(str(sum(sum(counts.values()) for counts in result.errors.values())))
-        table.row(*cells)
-    return table.terminal()
 
 
 def agreement_text(result: BenchResult) -> str:

@@ -150,9 +150,7 @@ class BenchResult:
         if len(self.services) < 2:
             return None
         pairs = zip(
-            self.of(reference or self.services[0], concurrency),
-            self.of(service or self.services[-1], concurrency),
-            strict=True,
+            self.of(reference or self.services[0], concurrency), self.of(service or self.services[-1], concurrency), strict=True
         )
         rates = [(one.load.requests_per_second, other.load.requests_per_second) for one, other in pairs]
         return Spread.of([other / one for one, other in rates if one > 0])

@@ -1,6 +1,6 @@
 """What this GPU can do at most, measured before anything is held against it: copying, and matrix products per precision.
 
-Beside runtime.inspect.roofline, which asks the same of every backend of a packaged model: here medians with their spread,
+Beside serving/roofline.py, which asks the same of every backend of a packaged model: here medians with their spread,
 TF32 and fp8, and nothing but torch. Matrices are random: of zeros a GPU computes products faster than of anything else.
 """
 

@@ -42,7 +42,7 @@ def over_http(
     """
     from headrace.serving.bench.load.load import LoadRequest
     from headrace.serving.bench.servers import Server
-    from headrace.serving.bench.subject import under_load
+    from headrace.serving.bench.services import under_load
 
     logs = bench.folder / "logs"
     logs.mkdir()
@@ -144,17 +144,19 @@ def _summary(taken: Sequence[Any]) -> dict[str, Any]:
 def _services(bench: Bench, subject: Subject, preprocessing: Any, logs: Path) -> list[tuple[Any, str]]:
     """By importance, each with what it is."""
     from headrace.serving.bench.servers import Service
-    from headrace.serving.bench.subject import headrace_service
+    from headrace.serving.bench.services import headrace_service
 
     models = _packaged(bench, subject, preprocessing)
-    recipe, steps = _recipe(bench, subject, logs), logs / "preprocessing.json"
-    steps.write_text(json.dumps(preprocessing.to_json()))
+    settings = {
+        "recipe": _recipe(bench, subject), "preprocessing": preprocessing.to_json(), "name": subject.name, "labels": None,
+        "probabilities": False, "device": bench.device,
+    }  # fmt: skip
+    (logs / "baseline.json").write_text(json.dumps(settings))
     path = f"/v1/classify/{subject.name}?k={K}"
-    naive = [sys.executable, "-m", "headrace.serving.bench.baseline", "--recipe", str(recipe), "--preprocessing", str(steps)]
-    naive += ["--name", subject.name, "--port", "0", "--ready-file", "{ready}", "--device", bench.device]
+    naive = (sys.executable, "-m", "headrace.serving.bench.baseline", str(logs / "baseline.json"), "{ready}")
     one = ("--frontends", "0", "--decoding")
     return [
-        (Service(name=BASELINE, command=tuple(naive), path=path), "FastAPI, eager fp32, Pillow, one image at a time"),
+        (Service(name=BASELINE, command=naive, path=path), "FastAPI, eager fp32, Pillow, one image at a time"),
         (headrace_service(models, path, name=HEADRACE), "headrace serve, as it comes"),
         (
             headrace_service(models, path, name="headrace-exact", options=(*one, "exact")),
@@ -167,7 +169,7 @@ def _services(bench: Bench, subject: Subject, preprocessing: Any, logs: Path) ->
     ]
 
 
-def _recipe(bench: Bench, subject: Subject, logs: Path) -> Path:
+def _recipe(bench: Bench, subject: Subject) -> dict[str, Any]:
     """How the baseline builds the model: its definition in a repository of its own, with the weights beside it."""
     import torch
 
@@ -176,9 +178,7 @@ def _recipe(bench: Bench, subject: Subject, logs: Path) -> Path:
     shutil.copy(Path(__file__).resolve().parents[1] / _BESIDE, root)
     torch.save(subject.model.state_dict(), root / "weights.pt")
     source = _SOURCE.format(name=subject.name, size=bench.size, tiny=bench.quick, weights=str(root / "weights.pt"))
-    recipe = {"root": str(root), "directory": ".", "script": _BESIDE, "argv": [], "source": source, "expression": "model"}
-    (logs / "recipe.json").write_text(json.dumps(recipe))
-    return logs / "recipe.json"
+    return {"root": str(root), "directory": ".", "script": _BESIDE, "argv": [], "source": source, "expression": "model"}
 
 
 def _packaged(bench: Bench, subject: Subject, preprocessing: Any) -> Path:

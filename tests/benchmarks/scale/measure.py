@@ -21,11 +21,12 @@ from headrace.errors import BenchError
 from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.base.fingerprint import fingerprint
 from headrace.serving.bench.images import choose_images
-from headrace.serving.bench.load.load import SERVER_SHARE, LoadRequest, LoadResult
+from headrace.serving.bench.load.load import LoadRequest, LoadResult
 from headrace.serving.bench.servers import Server, Service, terminate_as_exit
-from headrace.serving.bench.subject import headrace_service, only_model, under_load
+from headrace.serving.bench.services import headrace_service, only_model, under_load
 
 from ..serving.rounds import Rounds
+from ..serving.sustainable import SERVER_SHARE, in_time
 from .stages import FORMAT
 from .summary import Found, served_of, server_profile, stages_of
 
@@ -119,9 +120,7 @@ def _serve(config: MeasureConfig, server: Server, files: tuple[str, ...], folder
     firsts = [runs[0][0].requests_per_second for kind, runs in found.served.items() if kind.startswith("closed")]
     for share in LOADS:
         rate = round(share * max(firsts), 1)
-        request = LoadRequest.in_time(
-            server.url, files, rate=rate, deadline=config.deadline, seconds=2 * config.seconds, seed=seed
-        )
+        request = in_time(server.url, files, rate=rate, deadline=config.deadline, seconds=2 * config.seconds, seed=seed)
         found.served.setdefault(f"open {rate}", []).append(_loaded(server, request, folder))
 
 

@@ -115,7 +115,7 @@ def sustainable(
 ) -> float:
     """The highest rate of Poisson traffic of which 99 % are answered within `limit` seconds; 0 when none is.
 
-    As `serving.bench.sweep` searches with real servers: double or halve from `start`, then halve the interval between. Each
+    As `serving.sustainable` searches with real servers: double or halve from `start`, then halve the interval between. Each
     rate is tried with so many requests.
     """
 

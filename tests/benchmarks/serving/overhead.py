@@ -30,7 +30,7 @@ from headrace.runtime.base.fingerprint import fingerprint
 from headrace.serving.bench.images import choose_images
 from headrace.serving.bench.load.loadgen import LoadRequest
 from headrace.serving.bench.servers import Server, Service, terminate_as_exit
-from headrace.serving.bench.subject import headrace_service, only_model, under_load
+from headrace.serving.bench.services import headrace_service, only_model, under_load
 
 from .rounds import Rounds
 

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from headrace.errors import BenchError
 from headrace.serving.bench.images import choose_images
 from headrace.serving.bench.servers import Server, terminate_as_exit
-from headrace.serving.bench.subject import headrace_service
+from headrace.serving.bench.services import headrace_service
 
 __all__ = ["PerfRow", "PerfRun", "find", "run"]
 

@@ -1,9 +1,9 @@
-"""The recorded performance, docs/performance.json and .md, out of what `headrace bench` wrote, and the check against it.
+"""The recorded performance, docs/performance.json and .md, out of what the tools beside it wrote, and the check against it.
 
     python -m tests.benchmarks.serving.performance record FOLDER --command "make performance" --out docs/performance
     python -m tests.benchmarks.serving.performance check WATERFALL.json --recorded docs/performance*.json
 
-FOLDER holds waterfall.json and, if they were measured, sweep.json and bench.json (of --peers). `check` takes the record of its
+FOLDER holds waterfall.json and, if they were measured, sweep.json and bench.json (of peers). `check` takes the record of its
 machine and model, and ends with status 1 when a step's ratio to the PyTorch service fell below the recorded one beyond both
 spreads and a margin, and 2 when nothing can be compared. Rates are not compared: they hold for a moment of a machine, ratios
 within a round outlast it.
@@ -116,7 +116,7 @@ def record_of(records: Mapping[Path, Mapping[str, Any]], run: Mapping[str, Any])
 def _waterfall(path: Path) -> dict[str, Any]:
     run = read_result(path)
     if "waterfall" not in run:
-        raise BenchError(f"{path} holds no waterfall; headrace bench --waterfall writes one")
+        raise BenchError(f"{path} holds no waterfall; python -m tests.benchmarks.serving.waterfall writes one")
     return run
 
 

@@ -25,11 +25,12 @@ from headrace.runtime.base.atomic import write_aside
 from headrace.runtime.base.fingerprint import fingerprint
 from headrace.serving.bench.images import choose_images
 from headrace.serving.bench.load.histogram import Histogram
-from headrace.serving.bench.load.load import LoadRequest, LoadResult
+from headrace.serving.bench.load.load import LoadResult
 from headrace.serving.bench.load.loadgen import run
 from headrace.serving.bench.servers import Server, terminate_as_exit
-from headrace.serving.bench.subject import headrace_service, only_model
-from headrace.serving.bench.sweep import Sweep, find_sustainable, goodput
+from headrace.serving.bench.services import headrace_service, only_model
+
+from .sustainable import Sweep, find_sustainable, goodput, in_time
 
 __all__ = ["Check", "Slice", "Soak", "checks", "markdown"]
 
@@ -157,7 +158,7 @@ def soak(
     """
 
     def load(rate: float, length: float, seed: int) -> LoadResult:
-        request = LoadRequest.in_time(
+        request = in_time(
             f"http://127.0.0.1:{server.ready['http']}/v1/classify/{model}",
             tuple(map(str, images)),
             rate=rate,

@@ -7,8 +7,8 @@ import pytest
 
 from headrace.serving.bench.load.histogram import Histogram
 from headrace.serving.bench.load.load import LoadResult
-from headrace.serving.bench.sweep import Step, Sweep
 from tests.benchmarks.serving.soak import Slice, Soak, checks, main, markdown
+from tests.benchmarks.serving.sustainable import Step, Sweep
 
 GOOD = Slice(goodput=99.0, answered=990, rejected=1000, errors={}, p99_ms=90.0, rejected_p99_ms=3.0, memory_bytes=100 << 20)
 

@@ -21,8 +21,6 @@ from headrace.migrate.proving.worker_protocol import (
     Rehearsed,
     SeenModel,
     Timing,
-    VariantsWritten,
-    WriteVariants,
     decode,
     encode,
 )
@@ -42,7 +40,6 @@ MESSAGES = [
         recipe=RECIPE, name="net", out="/out", input=(3, 4, 5), labels=("ä", "b"), buckets=(1, 4), max_tuning_seconds=2.0,
         preprocessing=Preprocessing(geometry=(Resize(size=30), CenterCrop(size=(24, 20)))), provenance={"chain": ["a"]},
     ),
-    WriteVariants(recipe=RECIPE, artifact="/a", out="/out", images=("one.png",)),
     Inspected(
         class_name="Net", factory="net.py:3", parameters=7, input=None, candidates=((3, 4, 5), (3, 8, 8)), classes=2,
         output="logits", notes=("a note",), weights_from=("net.pth",),
@@ -62,7 +59,6 @@ MESSAGES = [
         artifact="/a", plan={"measurements": []},
         parity=ParityResult(status="passed", max_abs=1e-6, top1_agreement=None, batches=(1, 2, 5), why=None),
     ),
-    VariantsWritten(variants=({"form": "eager"},)),
     Failed(stage="capture", error="no", where="net.py:7", obstacles=(Obstacle("PG120", "a branch", "net.py", 7),)),
     Forward(request="/q", response="/s", token="abc"),
 ]  # fmt: skip

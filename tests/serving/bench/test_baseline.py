@@ -64,7 +64,7 @@ def repository(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def service(folder, root, *options):
+def service(folder, root, *, labels=None, probabilities=False, device="auto"):
     recipe = {
         "root": str(root),
         "directory": ".",
@@ -73,19 +73,16 @@ def service(folder, root, *options):
         "source": SOURCE,
         "expression": "model",
     }
-    (folder / "recipe.json").write_text(json.dumps(recipe))
-    (folder / "preprocessing.json").write_text(json.dumps(PREPROCESSING.to_json()))
-    (folder / "labels.txt").write_text("a\nb\nc\nd\ne\nf\ng\n")
-    command = [
-        sys.executable,
-        "-m",
-        "headrace.serving.bench.baseline",
-        "--recipe",
-        "recipe.json",
-        "--preprocessing",
-        "preprocessing.json",
-    ]
-    command += ["--name", "net", "--port", "0", "--ready-file", "ready.json", *options]
+    settings = {
+        "recipe": recipe,
+        "preprocessing": PREPROCESSING.to_json(),
+        "name": "net",
+        "labels": labels,
+        "probabilities": probabilities,
+        "device": device,
+    }
+    (folder / "settings.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "headrace.serving.bench.baseline", "settings.json", "ready.json"]
     ready = folder / "ready.json"
     ready.unlink(missing_ok=True)
     with (folder / "log").open("w") as log, subprocess.Popen(command, cwd=folder, stdout=log, stderr=log) as process:
@@ -116,7 +113,7 @@ def photo(seed, size=(61, 47), kind="PNG", mode="RGB"):
 
 def test_the_service_answers_what_the_model_computes(repository, tmp_path):
     root, model = repository
-    with service(tmp_path, root, "--labels", "labels.txt") as (process, facts):
+    with service(tmp_path, root, labels=list("abcdefg")) as (process, facts):
         assert facts["pid"] == process.pid
         assert facts["threads"] >= 1
         for seed in range(3):
@@ -142,7 +139,7 @@ def test_the_service_answers_what_the_model_computes(repository, tmp_path):
 
 def test_probabilities_are_passed_through_and_labels_may_be_missing(repository, tmp_path):
     root, model = repository
-    with service(tmp_path, root, "--probabilities", "--device", "cpu") as (_, facts):
+    with service(tmp_path, root, probabilities=True, device="cpu") as (_, facts):
         data = photo(9)
         row = image_to_row(data, PREPROCESSING.to_json()["steps"], max_pixels=10**6)
         with torch.no_grad():

@@ -142,10 +142,7 @@ def test_a_choice_that_is_the_users_names_its_option(repository, tmp_path):
     ("arguments", "message"),
     [
         (["."], "holds no packaged model and is no PyTorch repository"),
-        ([".", "--waterfall", "--sweep"], "choose one of"),
-        ([".", "--frontends", "2"], "--waterfall too"),
         ([".", "--compare", "none.json"], "cannot read none.json"),
-        ([".", "--sweep", "--baseline", "."], "not measured in a sweep"),
     ],
 )
 def test_mistakes_are_said(tmp_path, arguments, message):

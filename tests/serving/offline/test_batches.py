@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.serving.offline.batches import Batches, Decoded, collate
-from headrace.serving.offline.images import Image
+from headrace.serving.offline.sources import Image
 
 
 def batches_of(size, pieces):

@@ -6,7 +6,7 @@ import pytest
 from headrace.errors import AmbiguousError, ClassifyError
 from headrace.serving.offline.classifier import Classifier, identify, load, model_folder
 from headrace.serving.offline.config import ClassifyConfig
-from headrace.serving.offline.images import Image
+from headrace.serving.offline.sources import Image
 
 
 @pytest.fixture

@@ -2,9 +2,8 @@
 
 import pytest
 
-from headrace.serving.offline.clock import Clock
 from headrace.serving.offline.plan import Plan, Shard
-from headrace.serving.offline.progress import Progress
+from headrace.serving.offline.progress import Clock, Progress
 
 
 def plan_of(tmp_path, *shards):

@@ -15,8 +15,8 @@ from headrace.serving.images.decode_pool import DecodePool
 from headrace.serving.models.repository import ModelRepository
 from headrace.serving.plane.data_plane import DataPlane
 from headrace.serving.ray.config import RayConfig, replica_config
+from headrace.serving.ray.engine import MultiplexedModel
 from headrace.serving.ray.message import Reply, call_of, respond
-from headrace.serving.ray.multiplexed_model import MultiplexedModel
 from headrace.serving.ray.relay import Relay
 from headrace.serving.ray.routing import model_groups
 

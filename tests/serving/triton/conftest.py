@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.serving.triton.config import RunSettings
 from headrace.serving.triton.install import installed
-from headrace.serving.triton.run import RunSettings, TritonServer
+from headrace.serving.triton.run import TritonServer
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from headrace.errors import TritonError
+from headrace.serving.triton.config import RunSettings
 from headrace.serving.triton.documented import DOCUMENTED
-from headrace.serving.triton.run import RunSettings, TritonServer
+from headrace.serving.triton.run import TritonServer
 from tests.benchmarks.serving import perf_analyzer_binary
 from tests.benchmarks.serving.perf_analyzer import PerfRun, run
 from tests.serving import test_conformance as suite

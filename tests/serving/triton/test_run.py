@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from headrace.cli import app
 from headrace.errors import TritonError
+from headrace.serving.triton.config import RunSettings
 from headrace.serving.triton.install import Installed
-from headrace.serving.triton.run import RunSettings, TritonServer
+from headrace.serving.triton.run import TritonServer
 from tests.serving.triton.broken_models import BROKEN
 
 FREE = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}

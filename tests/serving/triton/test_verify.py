@@ -9,10 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import app
+from headrace.errors import TritonError
+from headrace.serving.triton.config import Settings
 from headrace.serving.triton.documented import DOCUMENTED, Difference, explained
-from headrace.serving.triton.exchange import Answer
-from headrace.serving.triton.production import Settings
-from headrace.serving.triton.verify import compare, compare_answers
+from headrace.serving.triton.exchange import Answer, HttpExchange
+from headrace.serving.triton.verify import compare, compare_answers, embedded
 from headrace.serving.triton.write import write
 
 ROOT = Path(__file__).parents[3]
@@ -49,6 +50,16 @@ def test_models_and_configurations_that_differ(start, repository):
     found = compare(addresses(first), addresses(start(repository.path)), version="-").unexplained
     assert ("index", "more", "READY", "not listed") in {(one.area, one.model, one.embedded, one.triton) for one in found}
     assert ("config", "tiny", "parameters.k.string_value") in {(one.area, one.model, one.what) for one in found}
+
+
+def test_the_embedded_server_is_started_and_ended(repository, tmp_path):
+    repository.package("tiny")
+    with embedded(repository.path, tmp_path) as ours:
+        assert HttpExchange(ours["http"]).get("/v2/models/tiny/ready")[0] == 200
+    with pytest.raises(ConnectionRefusedError):
+        HttpExchange(ours["http"]).get("/v2")
+    with pytest.raises(TritonError, match="does not serve .*nowhere"), embedded(tmp_path / "nowhere", tmp_path):
+        pass
 
 
 SCORES = np.array([[1.0, 2.0, -4.0]], np.float32)

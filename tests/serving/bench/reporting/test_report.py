@@ -12,7 +12,7 @@ from headrace.runtime.artifact.plan import Choice, Plan
 from headrace.serving.bench.load.loadgen import LoadResult
 from headrace.serving.bench.reporting.caveats import answer_caveats, count_errors, speed_caveats
 from headrace.serving.bench.reporting.plots import bench_plot
-from headrace.serving.bench.reporting.report import bench_report, summary_table
+from headrace.serving.bench.reporting.report import bench_report
 from headrace.serving.bench.reporting.result import Agreement, BenchResult, Measurement, Spread
 from headrace.specs import FP32
 
@@ -116,13 +116,6 @@ def test_failed_requests_and_notes_are_said():
     assert "No request failed" not in text
 
 
-def test_one_table_over_several_models():
-    text = shown(summary_table([result(model="digits"), result(model="photos[1]", services=("headrace",))]), width=100)
-    assert "digits" in text
-    assert "photos[1]" in text
-    assert "4.00x" in text
-
-
 def test_the_result_is_plain_json_and_keeps_every_measurement():
     data = json.loads(json.dumps(result().to_json(), allow_nan=False))
     assert len(data["measurements"]) == 12
@@ -176,28 +169,22 @@ def test_caveats_on_answers():
 def test_caveats_on_speed(monkeypatch):
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    assert speed_caveats([measured("headrace", 1, 0)], plan(), baseline="cpu") == []
+    assert speed_caveats([measured("headrace", 1, 0)], plan(), baseline=True) == []
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     slow = [measured("headrace", 1, 0, samples=12, others=1.3), measured("headrace", 16, 0, rate=90_000.0, cpu=20.0)]
-    notes = "\n".join(speed_caveats(slow, plan(portable=True), baseline="cuda"))
+    notes = "\n".join(speed_caveats(slow, plan(portable=True), baseline=True))
     for part in (
         "as few as 12",
         "not measured on this machine",
         "OMP_NUM_THREADS=1",
         "up to 1.3 of",
         "1.80 of",
-        "baseline ran on cuda and Headrace on cpu",
     ):
         assert part in notes
 
 
-def test_many_services_stand_below_each_other():
+def test_each_service_has_its_ratio_and_its_bars():
     found = result(services=("baseline", "peer", "headrace"))
-    console = Console(width=80, file=io.StringIO())
-    console.print(bench_report(found).terminal())
-    lines = [line.split() for line in console.file.getvalue().splitlines()]
-    assert ["16", "PyTorch", "baseline", "24.0", "41.7", "/", "83.3", "4.00x"] in lines
-    assert ["peer", "50.0", "20.0", "/", "40.0", "2.00x"] in lines
     assert found.ratio(16, reference="peer") == Spread(median=2.0, low=1.5, high=2.4)
     assert found.to_json()["summary"][1]["ratios"]["peer"] == {"median": 2.0, "low": 1.5, "high": 2.4}
     Image.open(io.BytesIO(bench_plot(found))).verify()

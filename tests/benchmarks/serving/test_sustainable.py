@@ -5,7 +5,7 @@ import pytest
 from headrace.errors import BenchError
 from headrace.serving.bench.load.histogram import Histogram
 from headrace.serving.bench.load.load import LoadResult
-from headrace.serving.bench.sweep import find_sustainable, goodput, in_time_share, main
+from tests.benchmarks.serving.sustainable import find_sustainable, goodput, in_time_share, main
 
 
 def result_of(latencies, rejected=0, errors=0, seconds=1.0):

@@ -1,6 +1,6 @@
 """What this machine can do at most, measured: matrix products per precision, copying, and a packaged model in batches.
 
-    python -m headrace.runtime.inspect.roofline MODELS/NAME OUT.json [--seconds 1]
+    python tests/benchmarks/serving/roofline.py MODELS/NAME OUT.json [--seconds 1]
 
 A peak is the best that any library here reached on one large matrix product (torch, and every backend that has the
 precision), so it is what can be had, not what a data sheet promises. After S. Williams, A. Waterman and D. Patterson,
@@ -11,27 +11,28 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...errors import ArtifactError, BackendError, HeadraceError
-from ...specs import Precision, Signature, TensorSpec
-from .. import backends
-from ..artifact.artifact import Artifact, load_artifact
-from ..base.calibration import Calibration
-from ..base.session import Target, default_threads
-from ..lowering.portable import ONNX_FILE, PortableGraph
-from ..tuning.measure import measure
-from ..tuning.random_rows import random_rows
-from .operations import work_of
+from headrace.errors import ArtifactError, BackendError, HeadraceError
+from headrace.runtime import backends
+from headrace.runtime.artifact.artifact import Artifact, load_artifact
+from headrace.runtime.base.calibration import Calibration
+from headrace.runtime.base.session import Target, default_threads
+from headrace.runtime.lowering.portable import ONNX_FILE, PortableGraph
+from headrace.runtime.tuning.measure import measure
+from headrace.runtime.tuning.random_rows import random_rows
+from headrace.specs import Precision, Signature, TensorSpec
 
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
 ELEMENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "int8": 1.0}
@@ -201,10 +202,71 @@ def _shortest(call: Callable[[], object], seconds: float) -> float:
     return min(times)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """`operations` per row: two (a product and a sum) for each multiply-accumulate of convolutions and matrix products.
+
+    `weights` counts their elements, which a batch reads at least once; `elements` those of a row's inputs and outputs.
+    """
+
+    operations: int
+    weights: int
+    elements: int
+
+    def bytes_per_row(self, batch: int, element_bytes: float) -> float:
+        """The least that must cross the memory per row: the weights once per batch, inputs and outputs in 4 bytes."""
+        return self.weights * element_bytes / batch + 4 * self.elements
+
+
+def work_of(path: Path) -> Work:
+    """The work of an ONNX graph whose first dimension is a symbolic batch. Raises ArtifactError where sizes are not known."""
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    graph = model.graph
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if value.type.tensor_type.shape.dim and value.type.tensor_type.shape.dim[0].dim_param:
+            value.type.tensor_type.shape.dim[0].dim_value = 1
+    del graph.value_info[:]
+    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    weights = {item.name: tuple(item.dims) for item in graph.initializer}
+    shapes = {value.name: _shape(value) for value in (*graph.input, *graph.output, *graph.value_info)} | weights
+    operations = read = 0
+    for node in graph.node:
+        if node.op_type in ("Conv", "Gemm", "MatMul"):
+            operations += 2 * _accumulations(node, shapes, path)
+            read += sum(math.prod(weights[name]) for name in node.input if name in weights)
+    ends = [value.name for value in (*graph.input, *graph.output) if value.name not in weights]
+    return Work(operations=operations, weights=read, elements=sum(_size(shapes[name], path) for name in ends))
+
+
+def _accumulations(node: Any, shapes: dict[str, tuple[int, ...]], path: Path) -> int:
+    result = _size(shapes.get(node.output[0], ()), path)
+    if node.op_type == "Conv":
+        return result * _size(shapes.get(node.input[1], ())[1:], path)
+    left = shapes.get(node.input[0], ())
+    if not left:
+        raise _unknown(path)
+    transposed = any(item.name == "transA" and item.i for item in node.attribute)
+    return result * (left[0] if transposed else left[-1])
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(size.dim_value if size.HasField("dim_value") else 0 for size in value.type.tensor_type.shape.dim)
+
+
+def _size(shape: tuple[int, ...], path: Path) -> int:
+    if not shape or not all(shape):
+        raise _unknown(path)
+    return math.prod(shape)
+
+
+def _unknown(path: Path) -> ArtifactError:
+    return ArtifactError(f"the sizes in {path.name} cannot be told without running it, so its operations are not counted")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m headrace.runtime.inspect.roofline", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("model", type=Path, help="a model's folder in a model repository")
     parser.add_argument("out", type=Path, help="where the figures go as JSON")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement (default 1)")
@@ -212,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         found = roofline(given.model, seconds=given.seconds)
     except HeadraceError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"error: {error}", file=sys.stderr)
         return 2
     aside = given.out.with_name(f".{given.out.name}.{os.getpid()}")
     aside.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

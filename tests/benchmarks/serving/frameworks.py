@@ -1,7 +1,11 @@
-"""A user's model run by other frameworks, each as its own documentation shows it, for the baseline service."""
+"""A user's model run by other frameworks, each as its own documentation shows it, in the PyTorch service of `headrace bench`.
+
+python -P frameworks.py FRAMEWORK C,H,W SETTINGS.json READY.json     (see headrace.serving.bench.baseline)
+"""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +13,12 @@ from typing import Any
 
 import torch
 
-__all__ = ["by_hand"]
+from headrace.serving.bench.baseline import main
+
+__all__ = ["FRAMEWORKS", "by_hand"]
+
+# What can serve the original model by hand, beside eager PyTorch.
+FRAMEWORKS = ("torch-compile", "onnxruntime", "openvino")
 
 
 def by_hand(model: torch.nn.Module, framework: str, row: Sequence[int], device: str) -> Callable[[torch.Tensor], Any]:
@@ -56,3 +65,9 @@ def _openvino(model: torch.nn.Module, example: torch.Tensor) -> Callable[[torch.
     converted = openvino.convert_model(model, example_input=example.cpu())
     compiled = openvino.compile_model(converted, "CPU")
     return lambda batch: torch.from_numpy(compiled(batch.numpy(force=True))[0])
+
+
+if __name__ == "__main__":
+    framework, row, *files = sys.argv[1:]
+    sizes = [int(side) for side in row.split(",")]
+    sys.exit(main(files, lambda model, device: by_hand(model, framework, sizes, device)))

@@ -7,9 +7,9 @@ from onnx import TensorProto, helper
 
 from headrace.errors import ArtifactError
 from headrace.runtime.capture.capture import capture
-from headrace.runtime.inspect import roofline as module
-from headrace.runtime.inspect.operations import Work, work_of
 from headrace.runtime.lowering.portable import write_onnx
+from tests.benchmarks.serving import roofline as module
+from tests.benchmarks.serving.roofline import Work, work_of
 
 
 class Net(torch.nn.Module):

@@ -1,23 +1,94 @@
-"""Images of a Parquet file: a column of encoded images, of structs with a field "bytes" as Hugging Face writes, or of paths."""
+"""Images that many lie in one file: tar archives as webdataset writes them, and columns of Parquet files.
+
+A column holds encoded images, structs with a field "bytes" as Hugging Face writes them, or paths.
+"""
 
 from __future__ import annotations
 
+import lzma
+import tarfile
+import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import ClassifyError
-from .images import Image
 from .locations import UnreadableError, join, open_file, parent
 
-__all__ = ["PARQUET_SUFFIXES", "images_in", "is_parquet", "parquet_images"]
-
+TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+_DAMAGED_TAR = (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError)
 PARQUET_SUFFIXES = (".parquet", ".parq")
-_NAMES = ("image", "img", "jpg", "jpeg", "png", "webp", "bytes", "image_bytes", "path", "file", "file_name", "filename", "url")
+_COLUMNS = (
+    "image",
+    "img",
+    "jpg",
+    "jpeg",
+    "png",
+    "webp",
+    "bytes",
+    "image_bytes",
+    "path",
+    "file",
+    "file_name",
+    "filename",
+    "url",
+)
 _ROWS = 16  # read at once
-_DAMAGED = (UnreadableError, pa.ArrowException, OSError, ValueError)
+_DAMAGED_PARQUET = (UnreadableError, pa.ArrowException, OSError, ValueError)
+
+
+@dataclass(slots=True)
+class Image:
+    """The `row`-th image of its shard. It has `data`, or a `location` to read them from, or an `error`."""
+
+    row: int
+    name: str
+    data: bytes | None = None
+    location: str = ""
+    error: str | None = None
+
+
+def is_tar(name: str) -> bool:
+    """Whether a file's name is that of a tar archive."""
+    return name.lower().endswith(TAR_SUFFIXES)
+
+
+def tar_images(location: str, name: str, suffixes: tuple[str, ...], limit: int) -> Iterator[Image]:
+    """The members that are images by their suffixes, called after the archive's `name` and their own.
+
+    Nothing is ever unpacked to disk, so that members may be called what they like. What is damaged ends the archive with an
+    image that says so.
+    """
+    row = 0
+    try:
+        with open_file(location) as file, tarfile.open(fileobj=file, mode="r|*") as archive:
+            for member in archive:
+                archive.members = []  # type: ignore[attr-defined]  # it would keep every one
+                if not member.isreg() or not member.name.lower().endswith(suffixes) or _hidden(member.name):
+                    continue
+                image = Image(row, f"{name}/{member.name}")
+                if member.size > limit:
+                    image.error = f"the file has {member.size} bytes, more than {limit}"
+                else:
+                    content = archive.extractfile(member)
+                    assert content is not None, "a regular file has content"
+                    image.data = content.read()
+                yield image
+                row += 1
+            # What is cut between two members, or in the middle of a header, tarfile takes for the end.
+            if archive.fileobj.tell() < archive.offset + tarfile.BLOCKSIZE:
+                yield Image(row, name, error=f"the archive ends after {row} images without its end mark: it was cut short")
+    except UnreadableError as error:
+        yield Image(row, name, error=f"the archive cannot be read: {error}")
+    except _DAMAGED_TAR as error:
+        yield Image(row, name, error=f"the archive is damaged after {row} images: {error}")
+
+
+def _hidden(name: str) -> bool:
+    return name.rpartition("/")[2].startswith(".")
 
 
 def is_parquet(name: str) -> bool:
@@ -32,7 +103,7 @@ def images_in(location: str, name: str, column: str | None) -> int:
             parquet = _opened(file)
             _column(parquet.schema_arrow, name, column)
             return int(parquet.metadata.num_rows)
-    except _DAMAGED as error:
+    except _DAMAGED_PARQUET as error:
         raise ClassifyError(
             f"{name} cannot be read as Parquet: {error}; write it again or move it out of the source"
         ) from error
@@ -52,7 +123,7 @@ def parquet_images(location: str, name: str, column: str | None, limit: int) -> 
                 for value in batch.column(0).to_pylist():
                     yield _image(row, name, value, folder, limit)
                     row += 1
-    except (*_DAMAGED, ClassifyError) as error:
+    except (*_DAMAGED_PARQUET, ClassifyError) as error:
         yield Image(row, name, error=f"the file is damaged after {row} images: {error}")
 
 
@@ -73,8 +144,8 @@ def _column(schema: pa.Schema, name: str, wanted: str | None) -> str:
             )
         return wanted
     candidates = [key for key, kind in fields.items() if _holds_images(kind)]
-    candidates = candidates or [key for key, kind in fields.items() if _is_text(kind) and key.lower() in _NAMES]
-    named = [key for key in _NAMES if key in candidates]
+    candidates = candidates or [key for key, kind in fields.items() if _is_text(kind) and key.lower() in _COLUMNS]
+    named = [key for key in _COLUMNS if key in candidates]
     if len(candidates) == 1 or named:
         return named[0] if named else candidates[0]
     which = f"several columns that may hold images ({', '.join(candidates)})" if candidates else "no column of images or paths"

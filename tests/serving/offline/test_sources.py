@@ -3,7 +3,7 @@
 import io
 import tarfile
 
-from headrace.serving.offline.tar_source import tar_images
+from headrace.serving.offline.sources import tar_images
 
 
 def read(path, limit=1000):

@@ -6,10 +6,10 @@ import json
 import pytest
 from rich.console import Console
 
-from headrace.serving.bench.capacity import Capacity, sweep
 from headrace.serving.bench.config import BenchConfig
 from headrace.serving.bench.load.loadgen import LoadResult
 from headrace.serving.bench.reporting.result import BenchResult, Measurement
+from tests.benchmarks.serving.sweep import Capacity, sweep
 
 
 @pytest.mark.slow

@@ -12,10 +12,16 @@
 The first four are torch's own kernels, made from the user's model; the others are choices of the plan that was measured, so
 that each form runs what Headrace would run if it were allowed no more. A form that cannot be, or would be the one before it,
 has a reason instead.
+
+    python -P forms.py REQUEST.json RESPONSE.json
+
+runs the user's code, so it is a process of its own: {"recipe", "artifact", "out", "images"} in, a list of `Variant`s out.
 """
 
 from __future__ import annotations
 
+import json
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,21 +31,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...errors import ArtifactError, HeadraceError
-from ...specs import BF16, FP8, FP16, FP32, INT8, INT8_BF16, PRECISIONS, Precision, Signature
-from ..artifact.artifact import Artifact, load_artifact
-from ..artifact.package import copy_files, copy_model_files, write_package
-from ..artifact.parity import flat_scores, top1_agreement
-from ..artifact.plan import Choice, Plan
-from ..base.calibration import Calibration
-from ..base.fingerprint import fingerprint
-from ..capture.capture import capture
-from ..capture.programs import on_device
-from ..images.preprocessing import ImageError, Preprocessor
-from ..lowering.layout import channels_last
-from ..lowering.uint8_input import with_preprocessing
-from .randomize import device_of, noise
-from .source import CapturedSource
+from headrace.errors import ArtifactError, HeadraceError
+from headrace.migrate.reading.recipe import Recipe
+from headrace.migrate.worker.build import build_model
+from headrace.runtime.artifact.artifact import Artifact, load_artifact
+from headrace.runtime.artifact.package import copy_files, copy_model_files, write_package
+from headrace.runtime.artifact.parity import flat_scores, top1_agreement
+from headrace.runtime.artifact.plan import Choice, Plan
+from headrace.runtime.base.calibration import Calibration
+from headrace.runtime.base.fingerprint import fingerprint
+from headrace.runtime.capture.capture import capture
+from headrace.runtime.capture.programs import on_device
+from headrace.runtime.images.preprocessing import ImageError, Preprocessor
+from headrace.runtime.lowering.layout import channels_last
+from headrace.runtime.lowering.uint8_input import with_preprocessing
+from headrace.runtime.tuning.randomize import device_of, noise
+from headrace.runtime.tuning.source import CapturedSource
+from headrace.specs import BF16, FP8, FP16, FP32, INT8, INT8_BF16, PRECISIONS, Precision, Signature
 
 FORMS = ("unbatched", "eager", "graph", "layout", "compiled", "precision", "int8", "pixels")
 _TIERS = {"compiled": (FP32,), "precision": (FP32, BF16, FP16, FP8), "int8": PRECISIONS}
@@ -58,9 +66,6 @@ class Variant:
     models: Path | None = None
     runs: str = ""
     why: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "models": None if self.models is None else str(self.models)}
 
 
 def write_variants(
@@ -253,3 +258,21 @@ def _why_not(plan: Plan, precisions: Sequence[Precision]) -> str:
 
 def _named(choices: Choices) -> str:
     return ", ".join(dict.fromkeys(str(choice) for choice in choices.values()))
+
+
+def main(arguments: Sequence[str]) -> int:
+    asked, answered = (Path(argument).resolve() for argument in arguments)  # the user's code changes the working directory
+    request = json.loads(asked.read_text())
+    model = build_model(Recipe.from_json(request["recipe"]))
+    images = [Path(path) for path in request["images"]]
+
+    def report(fraction: float, text: str) -> None:
+        print(f"PROGRESS {fraction:.3f} {text}", flush=True)
+
+    made = write_variants(model, Path(request["artifact"]), Path(request["out"]), images=images, report=report)
+    answered.write_text(json.dumps([asdict(variant) for variant in made], default=str))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...errors import BenchError
-from ..config import ServeConfig
-from .servers import Service, run_to_end
-from .subject import headrace_service
+from headrace.errors import BenchError
+from headrace.serving.bench.servers import Service, run_to_end
+from headrace.serving.bench.services import headrace_service
+from headrace.serving.config import ServeConfig
 
 __all__ = ["FIRST", "Step", "make_steps", "write_forms"]
 
@@ -41,7 +41,7 @@ class Step:
         return {"name": self.name, "title": self.title, "runs": self.runs, "why": self.why}
 
 
-# Forms of the model (runtime/tuning/variants.py) in order, with the title of the change that each is.
+# Forms of the model (forms.py) in order, with the title of the change that each is.
 _FORMS = {
     "unbatched": ("server", "Headrace's server: images decoded beside the model"),
     "eager": ("batching", "dynamic batching"),
@@ -54,7 +54,7 @@ _FORMS = {
 
 
 def make_steps(forms: Sequence[Mapping[str, Any]], path: str, *, frontends: int | None = None) -> list[Step]:
-    """Every step in order, from the forms of the model as the runtime's worker wrote them; `path` is the route measured.
+    """Every step in order, from the forms of the model as the process of forms.py wrote them; `path` is the route measured.
 
     `frontends` is the number of processes of the last step; by default as many as the server would take, at least one.
     """
@@ -116,14 +116,13 @@ def write_forms(
     logs: Path,
     report: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """Have the runtime's worker write every form of the model below `out`; `report` is called with what it does.
+    """Have a process of its own write every form of the model below `out`; `report` is called with what it does.
 
     The user's code builds the model in that process. Raises BenchError saying what went wrong there.
     """
-    asked, answered, log = logs / "variants.request.json", logs / "variants.response.json", logs / "variants.log"
+    asked, answered, log = logs / "forms.request.json", logs / "forms.response.json", logs / "forms.log"
     answered.unlink(missing_ok=True)
     request = {
-        "kind": "WriteVariants",
         "recipe": dict(recipe),
         "artifact": str(artifact.resolve()),
         "out": str(out.resolve()),
@@ -137,10 +136,8 @@ def write_forms(
         if progress:
             report(progress[-1].split(" ", 2)[-1])
 
-    command = [sys.executable, "-P", "-m", "headrace.migrate.worker.worker", str(asked), str(answered)]
+    # Not as a module of tests/: the user's code may have a package of that name.
+    command = [sys.executable, "-P", str(Path(__file__).with_name("forms.py")), str(asked), str(answered)]
     run_to_end(command, log=log, timeout_seconds=_BUILD_SECONDS, tick=tick, what="writing the forms of the model")
-    answer = json.loads(answered.read_text())
-    if answer["kind"] == "Failed":
-        raise BenchError(f"the steps cannot be made of this model: {answer['error']}")
-    found: list[dict[str, Any]] = answer["variants"]
+    found: list[dict[str, Any]] = json.loads(answered.read_text())
     return found

@@ -1,6 +1,8 @@
-"""`headrace bench --sweep`: how throughput and latency go with concurrency and batch size, beside what the machine can do.
+"""How throughput and latency of a server go with concurrency and batch size, beside what the machine can do.
 
-The machine's peaks and the model's batches are measured first, alone (`runtime.inspect.roofline`), then the server under each
+    python -m tests.benchmarks.serving.sweep MODELS [--images DIR] [--concurrency 1,2,4,8,16,32,64] [--out DIR]
+
+The machine's peaks and the model's batches are measured first, alone (roofline.py), then the server under each
 concurrency in turn. The knee is the lowest concurrency that reaches 95 % of the most requests per second: beyond it more
 requests at a time only wait longer.
 """
@@ -17,14 +19,17 @@ from typing import Any
 
 from rich.console import Console
 
-from ...specs import Precision
-from .config import BenchConfig
-from .reporting.capacity_plot import capacity_plot
-from .reporting.report import Figures, Report, bench_report, number, write_report
-from .reporting.result import BenchResult
-from .run import measure
-from .servers import run_to_end
-from .subject import HEADRACE, only_model
+from headrace.errors import HeadraceError
+from headrace.serving.bench.config import BenchConfig
+from headrace.serving.bench.reporting.report import Figures, Report, bench_report, number, write_report
+from headrace.serving.bench.reporting.result import BenchResult
+from headrace.serving.bench.run import measure
+from headrace.serving.bench.servers import run_to_end
+from headrace.serving.bench.services import HEADRACE, only_model
+from headrace.specs import Precision
+
+from .bench_options import config_of, options
+from .sweep_plot import capacity_plot
 
 __all__ = ["Capacity", "sweep"]
 
@@ -34,7 +39,7 @@ _ROOFLINE_SECONDS = 1800.0
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """The server under each concurrency, and what `headrace.runtime.inspect.roofline` found."""
+    """The server under each concurrency, and what `roofline` found."""
 
     bench: BenchResult
     machine: Mapping[str, Any]
@@ -104,7 +109,7 @@ def _machine(folder: Path, logs: Path, seconds: float, console: Console) -> dict
     target, log = logs / "roofline.json", logs / "roofline.log"
     target.unlink(missing_ok=True)
     log.write_bytes(b"")
-    command = [sys.executable, "-m", "headrace.runtime.inspect.roofline", str(folder.resolve()), str(target)]
+    command = [sys.executable, str(Path(__file__).with_name("roofline.py")), str(folder.resolve()), str(target)]
     command += ["--seconds", str(min(1.0, seconds))]
     with console.status("measuring what the machine can do"):
         run_to_end(command, log=log, timeout_seconds=_ROOFLINE_SECONDS, tick=lambda: None, what="measuring the machine")
@@ -153,3 +158,16 @@ def _sentences(found: Capacity) -> list[str]:
     if "unknown" in found.machine:
         sentences.append(f"There is no roof: {found.machine['unknown']}.")
     return sentences
+
+
+def main() -> int:
+    parser = options(__doc__, concurrency="1,2,4,8,16,32,64", baseline=False)
+    given = parser.parse_args()
+    try:
+        return 0 if sweep(config_of(given), console=Console()).bench.ok else 1
+    except (HeadraceError, ValueError) as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,5 @@
 """The forms of one packaged model that a waterfall serves: each loads, computes what the module computes, or says why not."""
 
-import json
 import re
 from dataclasses import replace
 
@@ -10,9 +9,7 @@ import torch
 from PIL import Image
 
 from headrace.errors import ArtifactError
-from headrace.migrate.proving.worker_protocol import Failed
 from headrace.migrate.worker.packaging import Order, package_model
-from headrace.migrate.worker.worker import answer
 from headrace.runtime import backends
 from headrace.runtime.artifact.artifact import load_artifact, write_artifact
 from headrace.runtime.artifact.plan import Choice, Measurement, Plan
@@ -23,9 +20,9 @@ from headrace.runtime.base.session import Target
 from headrace.runtime.capture.capture import capture
 from headrace.runtime.lowering.uint8_input import with_preprocessing
 from headrace.runtime.passes import run_passes
-from headrace.runtime.tuning import variants
-from headrace.runtime.tuning.variants import FORMS, _held_to, _why_not, write_variants
 from headrace.specs import BF16, FP16, FP32, INT8, Precision, Preprocessing, Resize, Signature, TensorSpec
+from tests.benchmarks.serving import forms
+from tests.benchmarks.serving.forms import FORMS, _held_to, _why_not, write_variants
 
 PREPROCESSING = Preprocessing(geometry=(Resize(size=(16, 16)),), mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3))
 
@@ -157,7 +154,7 @@ def test_a_form_that_answers_something_else_is_none(conv_net, packaged, tmp_path
     def dark(captured, preprocessing):
         return with_preprocessing(captured, replace(preprocessing, mean=(2.5, -1.4, 1.3)))
 
-    monkeypatch.setattr(variants, "with_preprocessing", dark)
+    monkeypatch.setattr(forms, "with_preprocessing", dark)
     made = {
         variant.form: variant for variant in write_variants(conv_net, packaged, tmp_path / "out", images=images(tmp_path, 12))
     }
@@ -217,13 +214,3 @@ def test_a_model_of_pixels_is_refused(conv_net, tmp_path):
     )
     with pytest.raises(ArtifactError, match="takes pixels already"):
         write_variants(conv_net, folder, tmp_path / "out")
-
-
-def test_the_worker_answers_for_a_model_that_cannot_be_built(tmp_path):
-    recipe = {"root": str(tmp_path), "directory": ".", "script": "a.py", "argv": [], "source": "1 / 0", "expression": "model"}
-    (tmp_path / "a.py").write_text("1 / 0\n")
-    request = {"kind": "WriteVariants", "recipe": recipe, "artifact": str(tmp_path), "out": str(tmp_path / "out"), "images": []}
-    (tmp_path / "request.json").write_text(json.dumps(request))
-    response = answer(tmp_path / "request.json", lambda fraction, text: None)
-    assert isinstance(response, Failed)
-    assert "division by zero" in response.error

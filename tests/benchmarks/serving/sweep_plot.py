@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..subject import HEADRACE
-from .plots import COLORS, GREY, MARKERS, new_figure, png_of, whiskers
-from .result import BenchResult, Spread
+from headrace.serving.bench.reporting.plots import COLORS, GREY, MARKERS, new_figure, png_of, whiskers
+from headrace.serving.bench.reporting.result import BenchResult, Spread
+from headrace.serving.bench.services import HEADRACE
 
 __all__ = ["capacity_plot"]
 

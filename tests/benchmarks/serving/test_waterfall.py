@@ -15,12 +15,11 @@ from headrace.errors import BenchError
 from headrace.serving.bench.config import BenchConfig
 from headrace.serving.bench.images import ImageSet
 from headrace.serving.bench.load.loadgen import LoadResult
-from headrace.serving.bench.reporting.plots import waterfall_plot
 from headrace.serving.bench.reporting.result import BenchResult, Measurement, Spread
-from headrace.serving.bench.reporting.waterfall_report import waterfall_report
-from headrace.serving.bench.reporting.waterfall_result import Waterfall
-from headrace.serving.bench.steps import Step, make_steps, write_forms
-from headrace.serving.bench.waterfall import divided, other_answers, waterfall
+from tests.benchmarks.serving.waterfall import divided, other_answers, waterfall
+from tests.benchmarks.serving.waterfall_report import waterfall_plot, waterfall_report
+from tests.benchmarks.serving.waterfall_result import Waterfall
+from tests.benchmarks.serving.waterfall_steps import Step, make_steps, write_forms
 
 
 def processes():

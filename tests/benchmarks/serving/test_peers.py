@@ -9,10 +9,10 @@ import torch
 from rich.console import Console
 
 from headrace.errors import BenchError
-from headrace.serving.bench.config import FRAMEWORKS, BenchConfig
-from headrace.serving.bench.frameworks import by_hand
-from headrace.serving.bench.peers import peers_in
-from headrace.serving.bench.run import bench
+from headrace.serving.bench.config import BenchConfig
+from tests.benchmarks.serving.frameworks import by_hand
+from tests.benchmarks.serving.peers import bench, by_hand_services, peers_in, services_table
+from tests.serving.bench.reporting.test_report import result
 
 MANIFEST = {
     "environments": "envs",
@@ -88,17 +88,20 @@ def test_frameworks_are_measured_beside_the_baseline(colors, tmp_path):
         rounds=1,
         seconds=0.3,
         warm_up_seconds=0.1,
-        frameworks=("onnxruntime",),
     )
-    result = bench(config, console=Console(file=io.StringIO()))
-    assert result.ok, result.warnings
-    assert result.services == ("baseline", "onnxruntime", "headrace")
-    assert result.agreement_of("onnxruntime").share == 1.0
+    console = Console(file=io.StringIO(), width=140)
+    measured = bench(config, by_hand_services(config, ["onnxruntime"]), console=console)
+    assert measured.ok, measured.warnings
+    assert measured.services == ("baseline", "onnxruntime", "headrace")
+    assert measured.agreement_of("onnxruntime").share == 1.0
+    assert "is faster" in console.file.getvalue()
     assert "](bench.png)" in (tmp_path / "out" / "bench.md").read_text()
     assert (tmp_path / "out" / "bench.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("change", [{"frameworks": FRAMEWORKS}, {"frameworks": ("tinygrad",), "baseline": {}}])
-def test_frameworks_are_validated(tmp_path, change):
-    with pytest.raises(ValueError, match="frameworks"):
-        BenchConfig(models=tmp_path, out=tmp_path, **change)
+def test_many_services_stand_below_each_other():
+    console = Console(width=80, file=io.StringIO())
+    console.print(services_table(result(services=("baseline", "peer", "headrace")), "photos").terminal())
+    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    assert ["16", "PyTorch", "baseline", "24.0", "41.7", "/", "83.3", "4.00x"] in lines
+    assert ["peer", "50.0", "20.0", "/", "40.0", "2.00x"] in lines

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..steps import Step
-from .result import BenchResult, Spread, plain
+from headrace.serving.bench.reporting.result import BenchResult, Spread, plain
+
+from .waterfall_steps import Step
 
 __all__ = ["StepResult", "Waterfall"]
 

@@ -1,5 +1,7 @@
 """The waterfall: from a plain PyTorch service to Headrace, one change at a time, all measured in turn in one run.
 
+    python -m tests.benchmarks.serving.waterfall MODELS --baseline REPO [--frontends N] [--out DIR]
+
 Every step is a server of its own that runs beside the others, stopped (SIGSTOP) while one of them is measured, so that each
 ratio is taken within a round. A step that this model does not have is named with the reason.
 """
@@ -7,6 +9,7 @@ ratio is taken within a round. A step that this model does not have is named wit
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,18 +17,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ...errors import BenchError
-from .config import BenchConfig
-from .images import ImageSet, choose_images
-from .reporting.plots import waterfall_plot
-from .reporting.report import write_report
-from .reporting.result import BenchResult
-from .reporting.waterfall_report import waterfall_report
-from .reporting.waterfall_result import Waterfall
-from .run import measure
-from .servers import terminate_as_exit
-from .steps import Step, make_steps, write_forms
-from .subject import only_model
+from headrace.errors import BenchError, HeadraceError
+from headrace.serving.bench.config import BenchConfig
+from headrace.serving.bench.images import ImageSet, choose_images
+from headrace.serving.bench.reporting.report import write_report
+from headrace.serving.bench.reporting.result import BenchResult
+from headrace.serving.bench.run import measure
+from headrace.serving.bench.servers import terminate_as_exit
+from headrace.serving.bench.services import only_model
+
+from .bench_options import config_of, options
+from .waterfall_report import waterfall_plot, waterfall_report
+from .waterfall_result import Waterfall
+from .waterfall_steps import Step, make_steps, write_forms
 
 __all__ = ["divided", "other_answers", "waterfall"]
 
@@ -48,14 +52,14 @@ def waterfall(config: BenchConfig, *, frontends: int | None = None, console: Con
     out = config.out.resolve()
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    chosen = choose_images(
+    found_images = choose_images(
         config.images,
         repository=Path(config.baseline["root"]),
         model=config.models / name,
         synthetic_into=out / "images",
         limit=config.max_images + _CALIBRATING,
     )
-    calibrating, sent = divided(chosen)
+    calibrating, sent = divided(found_images)
     with terminate_as_exit(), console.status("writing the forms of the model") as status:
         forms = write_forms(
             config.baseline,
@@ -67,7 +71,8 @@ def waterfall(config: BenchConfig, *, frontends: int | None = None, console: Con
         )
     steps = make_steps(forms, f"/v1/classify/{name}?k={config.k}", frontends=frontends)
     services = tuple(step.service for step in steps if step.service is not None)
-    result = measure(replace(config, model=name, images=tuple(sent.files), peers=services, services=()), console=console)
+    chosen = replace(config, model=name, images=tuple(sent.files))
+    result = measure(chosen, console=console, others=services, alone=True)
     result = replace(
         result,
         images={**result.images, "source": sent.source, "synthetic": sent.synthetic},
@@ -114,3 +119,17 @@ def _as_started(steps: Sequence[Step], result: BenchResult) -> tuple[Step, ...]:
         step.without(f"its service did not start: {result.left_out[step.name]}") if step.name in result.left_out else step
         for step in steps
     )
+
+
+def main() -> int:
+    parser = options(__doc__, concurrency="16", baseline=True)
+    parser.add_argument("--frontends", type=int, help="front-end processes of the last step; by default by the cores")
+    given = parser.parse_args()
+    try:
+        return 0 if waterfall(config_of(given), frontends=given.frontends, console=Console()).bench.ok else 1
+    except (HeadraceError, ValueError) as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,26 +1,29 @@
 """The highest rate of Poisson traffic that a service sustains: 99 % of all requests answered within a limit.
 
-python -m headrace.serving.bench.sweep http://127.0.0.1:8000/v1/classify/resnet50 IMAGES... --p99-ms 15
+python -m tests.benchmarks.serving.sustainable http://127.0.0.1:8000/v1/classify/resnet50 IMAGES... --p99-ms 15
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import BenchError
-from .images import choose_images
-from .load.histogram import Histogram
-from .load.load import LoadRequest, LoadResult
-from .load.loadgen import run
+from headrace.errors import BenchError
+from headrace.serving.bench.images import choose_images
+from headrace.serving.bench.load.histogram import Histogram
+from headrace.serving.bench.load.load import LoadRequest, LoadResult
+from headrace.serving.bench.load.loadgen import run
 
-__all__ = ["Step", "Sweep", "find_sustainable", "goodput"]
+__all__ = ["Step", "Sweep", "find_sustainable", "goodput", "in_time"]
 
 SHARE = 0.99
 _HIGHEST_RATE = 1e6
+# What a client sees includes its own way to the server and back, so the server is told a little less than the deadline.
+SERVER_SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,30 @@ class Sweep:
     def best_goodput(self) -> float:
         """The most requests per second that were answered within the limit, at whatever rate."""
         return max(goodput(step.result, self.limit_seconds) for step in self.steps)
+
+
+def in_time(
+    url: str,
+    images: tuple[str, ...],
+    *,
+    rate: float,
+    deadline: float,
+    seconds: float,
+    warm_up_seconds: float = 1.0,
+    seed: int = 0,
+) -> LoadRequest:
+    """Poisson traffic to a classification route whose requests allow `deadline` seconds, on connections enough for it."""
+    return LoadRequest(
+        url=f"{url}?timeout_ms={1e3 * SERVER_SHARE * deadline:g}",
+        images=images,
+        kind="poisson",
+        rate=rate,
+        connections=min(1024, max(16, math.ceil(3 * rate * deadline))),
+        seconds=seconds,
+        warm_up_seconds=warm_up_seconds,
+        timeout_seconds=max(10.0, 4 * deadline),
+        seed=seed,
+    )
 
 
 def goodput(result: LoadResult, limit_seconds: float) -> float:
@@ -99,7 +126,7 @@ def find_sustainable(
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m headrace.serving.bench.sweep", description=(__doc__ or "").partition("\n")[0]
+        prog="python -m tests.benchmarks.serving.sustainable", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("url", help="http://HOST:PORT/v1/classify/MODEL, or grpc://HOST:PORT/MODEL_classify")
     parser.add_argument("images", type=Path, nargs="+", help="image files or folders to send")
@@ -125,14 +152,14 @@ def main(arguments: Sequence[str]) -> int:
 
         sweep = find_sustainable(measure, limit_seconds=chosen.p99_ms / 1e3)
     except (BenchError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"error: {error}", file=sys.stderr)
         return 2
     for step in sorted(sweep.steps, key=lambda one: one.rate):
         p99 = f"{step.result.latency_ms['p99']:.1f} ms" if step.result.latency_ms else "-"
         says = "sustained" if step.sustained else "too much"
         rejected = step.result.rejected_per_second
-        print(f"{step.rate:>10,.1f}/s  {says}  p99 {p99}, rejected {rejected:,.1f}/s, failed {step.result.errors}")  # noqa: T201
-    print(f"sustainable: {sweep.sustainable:,.1f} requests per second within {chosen.p99_ms:g} ms")  # noqa: T201
+        print(f"{step.rate:>10,.1f}/s  {says}  p99 {p99}, rejected {rejected:,.1f}/s, failed {step.result.errors}")
+    print(f"sustainable: {sweep.sustainable:,.1f} requests per second within {chosen.p99_ms:g} ms")
     return 0
 
 
