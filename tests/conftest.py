@@ -7,6 +7,7 @@ import pickle
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORC
 os.environ.setdefault(
     "TORCHINDUCTOR_CACHE_DIR", str(Path.home() / ".cache" / f"headrace-tests-torch-{importlib.metadata.version('torch')}")
 )
+
+# Tests start hundreds of processes: whatever the environment says, they find compiled what this one has imported.
+sys.dont_write_bytecode = False
 
 # A shell starts its background jobs with SIGINT ignored, and what they start inherits that: tests that interrupt would wait.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

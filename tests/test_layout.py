@@ -75,7 +75,7 @@ runtime: cli
 runtime/artifact: decode_model manifest
 runtime/backends: eager inductor_autotuned onnxruntime openvino tensorrt
 runtime/backends/shared: kernel_timer torch_session
-runtime/base: cache_folder calibration lock numerics silence
+runtime/base: cache_folder calibration lock numerics
 runtime/capture: behavior diagnosis no_grad_mode obstacles programs rewrite source_locations
 runtime/graph: loaded runner
 runtime/images: image_folder

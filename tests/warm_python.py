@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import functools
 import gc
 import importlib
 import io
@@ -230,7 +231,8 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
 
 def _export_once() -> None:
     """What torch prepares at the first export, its tables of operators above all, the forks then have."""
-    torch = sys.modules["torch"]
+    torch, registry = sys.modules["torch"], importlib.import_module("torch.onnx._internal.exporter._registration").ONNXRegistry
+    registry.from_torchlib = staticmethod(functools.cache(registry.from_torchlib))
     logging.disable()
     with torch.random.fork_rng(), warnings.catch_warnings(action="ignore"), contextlib.redirect_stdout(io.StringIO()):
         torch.onnx.export(torch.nn.Linear(2, 2).eval(), (torch.zeros(1, 2),), dynamo=True)

@@ -22,12 +22,17 @@ def silence(*prefixes: str) -> Iterator[None]:
         known = [
             name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] in prefixes and "__trace" not in name
         ]
-        loggers = {name: logging.getLogger(name) for name in {*known, *prefixes}}  # torch.__trace feeds draft_export
-        levels = {name: logger.level for name, logger in loggers.items()}
+        loggers = [logging.getLogger(name) for name in {*known, *prefixes}]  # torch.__trace feeds draft_export
+        levels = {logger: logger.level for logger in loggers}
         try:
-            for logger in loggers.values():
-                logger.setLevel(logging.CRITICAL)
+            _set(dict.fromkeys(loggers, logging.CRITICAL))
             yield
         finally:
-            for name, logger in loggers.items():
-                logger.setLevel(levels[name])
+            _set(levels)
+
+
+def _set(levels: dict[logging.Logger, int]) -> None:
+    """As by `setLevel`, which after each of them has all loggers forget what they are enabled for: that takes long."""
+    for logger, level in levels.items():
+        logger.level = level
+    logging.root.setLevel(logging.root.level)

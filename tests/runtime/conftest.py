@@ -46,10 +46,18 @@ def settled() -> Callable[..., nn.Module]:
     return settle
 
 
+@pytest.fixture(scope="session")
+def new_conv_net() -> Callable[[], nn.Module]:
+    def new() -> nn.Module:
+        torch.manual_seed(0)
+        return settle(ConvNet()).eval()
+
+    return new
+
+
 @pytest.fixture
-def conv_net() -> nn.Module:
-    torch.manual_seed(0)
-    return settle(ConvNet()).eval()
+def conv_net(new_conv_net: Callable[[], nn.Module]) -> nn.Module:
+    return new_conv_net()
 
 
 @pytest.fixture

@@ -27,11 +27,31 @@ USABLE = [
 HERE = {name: backend for name, backend in backends.discover().items() if backend.supports(Target()) is None}
 
 
+def captured(conv_net):
+    rows = np.random.default_rng(9).normal(size=(32, 3, 20, 12)).astype(np.float32)
+    passed = run_passes(capture(conv_net, torch.randn(1, 3, 20, 12)))[0]
+    return dataclasses.replace(passed, calibration=Calibration([rows]))
+
+
 @pytest.fixture
 def graph(conv_net):
-    rows = np.random.default_rng(9).normal(size=(32, 3, 20, 12)).astype(np.float32)
-    captured = run_passes(capture(conv_net, torch.randn(1, 3, 20, 12)))[0]
-    return dataclasses.replace(captured, calibration=Calibration([rows]))
+    return captured(conv_net)
+
+
+@pytest.fixture(scope="module")
+def opened(new_conv_net, tmp_path_factory):
+    """opened(name, precision) is a new session on files that are prepared once."""
+    graph, made = captured(new_conv_net()), {}
+
+    def open_session(name, precision):
+        backend, target = backends.get(name), Target(precision=precision, threads=1)
+        if (name, precision) not in made:
+            folder = tmp_path_factory.mktemp("prepared")
+            made[name, precision] = folder, backend.prepare(graph, target, folder)
+        folder, files = made[name, precision]
+        return backend.open(folder, target, files)
+
+    return open_session
 
 
 def test_backends_are_found_by_file_name():
@@ -74,9 +94,8 @@ def test_any_batch_agrees_with_the_module(graph, conv_net, tmp_path, name, preci
 
 
 @pytest.mark.parametrize(("name", "precision"), USABLE)
-def test_strided_and_read_only_arrays_are_read_correctly(graph, conv_net, tmp_path, name, precision):
-    backend, target = backends.get(name), Target(precision=precision, threads=1)
-    session = backend.open(tmp_path, target, backend.prepare(graph, target, tmp_path))
+def test_strided_and_read_only_arrays_are_read_correctly(opened, name, precision):
+    session = opened(name, precision)
     stored = np.random.default_rng(0).normal(size=(6, 20, 12, 3)).astype(np.float32)
     strided = stored.transpose(0, 3, 1, 2)[::2]
     dense = np.ascontiguousarray(strided)
@@ -86,9 +105,8 @@ def test_strided_and_read_only_arrays_are_read_correctly(graph, conv_net, tmp_pa
 
 
 @pytest.mark.parametrize(("name", "precision"), USABLE)
-def test_results_stay_the_callers_own(graph, tmp_path, name, precision):
-    backend, target = backends.get(name), Target(precision=precision, threads=1)
-    session = backend.open(tmp_path, target, backend.prepare(graph, target, tmp_path))
+def test_results_stay_the_callers_own(opened, name, precision):
+    session = opened(name, precision)
     rows = np.random.default_rng(0).normal(size=(3, 3, 20, 12)).astype(np.float32)
     first = session.run([rows])[0]
     copy = first.copy()
@@ -102,9 +120,8 @@ def test_results_stay_the_callers_own(graph, tmp_path, name, precision):
 
 
 @pytest.mark.parametrize(("name", "precision"), USABLE)
-def test_a_wrong_shape_is_an_error_and_the_session_goes_on(graph, tmp_path, name, precision):
-    backend, target = backends.get(name), Target(precision=precision, threads=1)
-    session = backend.open(tmp_path, target, backend.prepare(graph, target, tmp_path))
+def test_a_wrong_shape_is_an_error_and_the_session_goes_on(opened, name, precision):
+    session = opened(name, precision)
     with pytest.raises(BackendError, match=r"\(2, 4, 20, 12\)"):
         session.run([np.zeros((2, 4, 20, 12), np.float32)])
     assert session.run([np.zeros((2, 3, 20, 12), np.float32)])[0].shape == (2, 5)
