@@ -60,17 +60,17 @@ WITHOUT_TESTS = """
 .: __main__ console errors specs
 kernels: _kernel _launch _levels _tiles
 migrate: prepared
-migrate/proving: confine fit_numbers fit_pad record sandbox silent_terminal trace_fit trace_probe
-migrate/reading: arguments calls edits facts finding integers lexer names notebook_json notebook_magics
-    statements text_lines
+migrate/proving: confine fit_numbers fit_pad record sandbox trace_fit trace_probe
+migrate/reading: arguments calls edits facts finding integers lexer names notebook_json notebook_magics statements
+    text_lines
 migrate/reporting: cell_locations checkpoint_report render
 migrate/resolving: evaluation input_size labels model_metadata opened resolved settings sources
 migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names model_statements placement rule scalars
     selftest training_edits
 migrate/slicing: classes factories interprocedural liveness pretrained recipes side_effects
-migrate/stages: compile_model migration progress rehearse_model script_runs worker_client zero_edit_child
+migrate/stages: compile_model migration progress script_runs worker_client zero_edit_child
 migrate/survey: checkpoints loops transforms
-migrate/worker: build packaging server stub_datasets
+migrate/worker: packaging server stub_datasets
 runtime: cli
 runtime/artifact: decode_model manifest
 runtime/backends: eager inductor_autotuned onnxruntime openvino tensorrt
@@ -90,7 +90,7 @@ serving/bench/load: http_load load
 serving/bench/reporting: caveats plots result
 serving/grpc: codec methods
 serving/guard: byte_budget
-serving/http: app body connection edge openapi openapi openapi
+serving/http: app body connection edge openapi
 serving/images: decode_pool
 serving/models: loading model_group models repository_protocol scan snapshots
 serving/observe: stages

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Literal
@@ -21,10 +21,10 @@ from typing import IO, Literal
 import psutil
 
 from .disk_use import DiskUse
-from .silent_terminal import silent_terminal
 from .visible_files import stored_weights, visible_files
 
 GIBIBYTE = 2**30
+LINES, COLUMNS = 24, 80  # of the terminal at which nobody sits
 # Names that programs need and that carry no secret; everything else of the caller's environment stays out.
 PASSED_ON = (
     "PATH", "LANG", "LANGUAGE", "TZ", "TERM", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX",
@@ -138,7 +138,7 @@ def run(
     command = [sys.executable, "-I", str(CONFINE), json.dumps(settings), *argv]
     started = time.monotonic()
     stopped: Stopped | None = None
-    with silent_terminal() as terminal:
+    with _silent_terminal() as terminal:
         process = subprocess.Popen(
             command,
             cwd=cwd,
@@ -183,6 +183,34 @@ def run(
         seconds=time.monotonic() - started,
         isolation=held,
     )
+
+
+@contextlib.contextmanager
+def _silent_terminal() -> Iterator[int]:
+    """A file descriptor for a child's standard input, for as long as the block lasts.
+
+    It is a pseudo terminal of 24 lines and 80 columns, because many training scripts ask `stty size` for the width of their
+    progress bar and end where there is no terminal. Every read from it returns at once, with nothing: that is what termios(3)
+    says of a terminal without canonical mode, with VMIN and VTIME 0, where nothing was typed. Where the platform has no pseudo
+    terminals, it is the null device.
+    """
+    try:
+        import termios
+
+        master, slave = os.openpty()
+    except (ImportError, OSError):
+        yield subprocess.DEVNULL
+        return
+    try:
+        termios.tcsetwinsize(slave, (LINES, COLUMNS))
+        attributes = termios.tcgetattr(slave)
+        attributes[3] &= ~(termios.ICANON | termios.ECHO)
+        attributes[6][termios.VMIN], attributes[6][termios.VTIME] = 0, 0
+        termios.tcsetattr(slave, termios.TCSANOW, attributes)
+        yield slave
+    finally:
+        os.close(slave)
+        os.close(master)
 
 
 class _Reader(threading.Thread):

@@ -6,18 +6,28 @@ run gets a fresh folder of its own to write to, and everything else of the scrat
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import os
+import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
 
 from ...errors import SandboxError
 from .confined_run import Completed, Limits, clean_environment, run
 
+ANSWER_BYTES = 2**26
+ARRAY_BYTES = 2**32
 Server = Callable[[Path, Path, Callable[[str], None]], str | None]
 """Takes the paths of a request and its response, and what sees each line of output; gives why there is no response, or None."""
 
@@ -80,6 +90,52 @@ class Sandbox:
             readable=[self.scratch, *self.readable], trusted=self.trust_repository,
             limits=limits or self.limits, on_line=on_line, stop=stop,
         )  # fmt: skip
+
+
+def read_left(path: Path, *, most: int = ANSWER_BYTES) -> bytes:
+    """What the user's code left in a file. Raises SandboxError where it is no plain file, missing, or above `most` bytes."""
+    with _left(path, most) as file:
+        return file.read(most)
+
+
+def read_left_json(path: Path) -> Any:
+    """The JSON document that the user's code left. Raises SandboxError as `read_left` does, and where it is none."""
+    try:
+        return json.loads(read_left(path))
+    except (ValueError, RecursionError) as error:
+        raise SandboxError(f"{path.name} is no JSON document: {error}") from None
+
+
+def read_left_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Numbers and texts that the user's code left as .npz. Raises SandboxError as `read_left` does, and where it is none."""
+    try:
+        with _left(path, ARRAY_BYTES) as file:
+            with zipfile.ZipFile(file) as archive:
+                if sum(item.file_size for item in archive.infolist()) > ARRAY_BYTES:
+                    raise SandboxError(f"{path.name} unpacks to more than {ARRAY_BYTES >> 20} MiB")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                found = {name: arrays[name] for name in arrays.files}
+    except (OSError, ValueError, EOFError, MemoryError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise SandboxError(f"{path.name} is no archive of arrays: {error}") from None
+    if any(not isinstance(array, np.ndarray) or array.dtype.kind not in "biufU" for array in found.values()):
+        raise SandboxError(f"{path.name} holds something other than numbers and texts")
+    return found
+
+
+@contextlib.contextmanager
+def _left(path: Path, most: int) -> Iterator[IO[bytes]]:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would be waited for
+    except OSError as error:
+        raise SandboxError(f"{path.name} cannot be read: {error.strerror}") from None
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+        os.close(handle)
+        what = f"holds more than {most >> 20} MiB" if stat.S_ISREG(status.st_mode) else "is no plain file"
+        raise SandboxError(f"{path.name} {what}")
+    with open(handle, "rb") as file:
+        yield file
 
 
 def trust_repository(asked: bool) -> bool:

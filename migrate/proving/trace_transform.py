@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from ...errors import SandboxError
 from ...specs import CenterCrop, Preprocessing
 from ..reading.recipe import TransformRecipe
 from .fit_numbers import Rejected, tolerance
-from .sandbox import Sandbox
+from .sandbox import Sandbox, read_left_arrays, read_left_json
 from .trace_fit import Observation, fit, rows
 
 # (width, height): landscape, portrait, square, small, large; odd, so that halves and ratios round.
@@ -82,19 +83,34 @@ def trace(recipe: TransformRecipe, sandbox: Sandbox, *, seed: int = 0) -> Traced
     request.write_text(json.dumps({"recipe": recipe.to_json(), "probes": paths, "out": str(writable)}), encoding="utf-8")
     done = sandbox.run([str(PROBE), str(request)], writable)
     answer_file = writable / "trace.json"
-    if not done.ok or not answer_file.exists():
+    if not done.ok or not os.path.lexists(answer_file):
         return Traced(why=f"the transform could not be run: {done.why or 'it left no result'}")
-    answer = json.loads(answer_file.read_text(encoding="utf-8"))
+    try:
+        answer = _answer(answer_file, len(probes))
+        arrays = read_left_arrays(writable / "trace.npz") if answer["ok"] else {}
+    except SandboxError as error:
+        return Traced(why=f"the transform left no result that can be read: {error}")
     if not answer["ok"]:
         return Traced(why=f"the code that makes the transform failed: {answer['error']} ({answer['where']})")
     if any(found.get("random") for found in answer["probes"]):
         return Traced(why="the transform is random: two runs on one image differ, as training augmentations do")
-    with np.load(writable / "trace.npz", allow_pickle=False) as arrays:
-        probes = [
-            replace(probe, found=found, output=arrays.get(f"output{index}"), pixels=arrays.get(f"pixels{index}"))
-            for index, (probe, found) in enumerate(zip(probes, answer["probes"], strict=True))
-        ]
+    probes = [
+        replace(probe, found=found, output=arrays.get(f"output{index}"), pixels=arrays.get(f"pixels{index}"))
+        for index, (probe, found) in enumerate(zip(probes, answer["probes"], strict=True))
+    ]
     return _conclude(probes, sandbox, recipe.source_at)
+
+
+def _answer(path: Path, probes: int) -> dict[str, Any]:
+    """What the probe found, in the form in which it writes that. Raises SandboxError: the user's code can write there too."""
+    answer = read_left_json(path)
+    if isinstance(answer, dict) and isinstance(answer.get("ok"), bool):
+        found = answer.get("probes")
+        if not answer["ok"] and isinstance(answer.get("error"), str) and isinstance(answer.get("where"), str):
+            return answer
+        if answer["ok"] and isinstance(found, list) and len(found) == probes and all(isinstance(one, dict) for one in found):
+            return answer
+    raise SandboxError(f"{path.name} is not what the probe writes")
 
 
 def _conclude(probes: list[Probe], sandbox: Sandbox, source: str) -> Traced:
@@ -177,26 +193,24 @@ def _prove(made: Preprocessing, probes: list[Probe], mode: str, sandbox: Sandbox
     if not done.ok:
         raise SandboxError(f"the runtime's preprocessing failed on the probe images: {done.why}", output=done.stderr)
     worst, proofs, remarks = 0.0, 0, []
-    with np.load(out, allow_pickle=False) as served:
-        for index, (probe, output) in enumerate(usable):
-            try:
-                wanted = rows(output)
-            except Rejected:
-                if probe.mode == mode:
-                    raise
-                wanted = output  # four channels of an RGBA image, say: a difference like others
-            got = served[str(index)]
-            difference = float(np.abs(wanted - got).max()) if wanted.shape == got.shape else float("inf")
-            agrees = difference <= tolerance(wanted)
+    served = read_left_arrays(out)
+    for index, (probe, output) in enumerate(usable):
+        try:
+            wanted = rows(output)
+        except Rejected:
             if probe.mode == mode:
-                if not agrees:
-                    reason = f"what it does to {probe.path.name} could not be reproduced exactly (off by {difference:.3g})"
-                    raise Rejected(reason)
-                worst, proofs = max(worst, difference), proofs + probe.for_proof
-            elif not agrees and probe.mode in OTHER_MODES:
-                remarks.append(
-                    f"{probe.mode} images are converted to {made.mode} before any other step, unlike in the transform"
-                )
+                raise
+            wanted = output  # four channels of an RGBA image, say: a difference like others
+        got = served[str(index)]
+        difference = float(np.abs(wanted - got).max()) if wanted.shape == got.shape else float("inf")
+        agrees = difference <= tolerance(wanted)
+        if probe.mode == mode:
+            if not agrees:
+                reason = f"what it does to {probe.path.name} could not be reproduced exactly (off by {difference:.3g})"
+                raise Rejected(reason)
+            worst, proofs = max(worst, difference), proofs + probe.for_proof
+        elif not agrees and probe.mode in OTHER_MODES:
+            remarks.append(f"{probe.mode} images are converted to {made.mode} before any other step, unlike in the transform")
     if proofs < 3:
         raise Rejected(f"it fails on most {mode} images, so nothing could be proved")
     return worst, remarks

@@ -5,21 +5,24 @@ Compared are the model's recorded outputs (largest difference, top-1 agreement) 
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from ...errors import SandboxError
 from ..reading.facts import Script
 from ..reading.source import NOTEBOOK, read_source
 from .confined_run import Completed
 from .instrument import install
 from .loss_trace import TracedLoop, note_losses
-from .sandbox import Sandbox
+from .sandbox import Sandbox, read_left_arrays
 
 RELATIVE = 1e-3
 """Outputs may differ by this share of the largest reference output: float32 sums in another order, over a deep network."""
@@ -81,7 +84,10 @@ def run_script(script: Script, argv: Sequence[str], sandbox: Sandbox, *, cwd: Pa
     # A slice would end before an evaluation step has seen that a graph pays; what is to be proved is the graph.
     extra = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0"}
     done = sandbox.run(arguments, writable, cwd=folder, extra=extra, search=readable)
-    return ScriptRun(done=done, sites=read_record(record))
+    try:
+        return ScriptRun(done=done, sites=read_record(record))
+    except SandboxError as error:
+        return ScriptRun(done=_unreadable(done, error), sites={})
 
 
 def run_training(
@@ -94,15 +100,25 @@ def run_training(
     record = writable / "record.npz"
     arguments, folder = command(script, argv, sandbox.tree, readable)
     done = sandbox.run(arguments, writable, cwd=folder, extra={"HEADRACE_RECORD": str(record)}, search=readable)
-    return ScriptRun(done=done, sites={}, losses=read_losses(record))
+    try:
+        return ScriptRun(done=done, sites={}, losses=read_losses(record))
+    except SandboxError as error:
+        return ScriptRun(done=_unreadable(done, error), sites={})
+
+
+def _unreadable(done: Completed, error: SandboxError) -> Completed:
+    """A run whose record is not as the recorder leaves it: the script can write there too."""
+    return replace(done, exit=done.exit or 1, stderr=f"{done.stderr}\nthe record of its calls: {error}")
 
 
 def read_losses(path: Path) -> dict[str, np.ndarray]:
-    """The losses that the recorder wrote, by loop."""
-    if not path.exists():
+    """The losses that the recorder wrote, by loop. Raises SandboxError where they cannot be read."""
+    if not os.path.lexists(path):
         return {}
-    with np.load(path, allow_pickle=False) as arrays:
-        return {name.removesuffix("/losses"): arrays[name] for name in arrays.files if name.endswith("/losses")}
+    losses = {name: array for name, array in read_left_arrays(path).items() if name.endswith("/losses")}
+    if any(array.dtype.kind != "f" or array.ndim != 1 for array in losses.values()):
+        raise SandboxError(f"{path.name} holds losses that are no numbers")
+    return {name.removesuffix("/losses"): array for name, array in losses.items()}
 
 
 def command(script: Script, argv: Sequence[str], tree: Path, readable: Path) -> tuple[list[str], Path]:
@@ -116,24 +132,33 @@ def command(script: Script, argv: Sequence[str], tree: Path, readable: Path) -> 
 
 
 def read_record(path: Path) -> dict[str, Recorded]:
-    """What the recorder wrote, per call site; empty when it wrote nothing."""
-    if not path.exists():
+    """What the recorder wrote, per call site; empty when it wrote nothing. Raises SandboxError where it cannot be read."""
+    if not os.path.lexists(path):
         return {}
     fields: dict[str, dict[str, np.ndarray]] = {}
-    with np.load(path, allow_pickle=False) as arrays:
-        for name in arrays.files:
-            site, _, part = name.rpartition("/")
-            fields.setdefault(site, {})[part] = arrays[name]
+    for name, array in read_left_arrays(path).items():
+        site, _, part = name.rpartition("/")
+        fields.setdefault(site, {})[part] = array
+        if part in ("inputs", "outputs", "targets") and array.dtype.kind not in "biuf":
+            raise SandboxError(f"{path.name} holds {part} that are no numbers")
     return {
         site: Recorded(
             inputs=parts["inputs"],
             outputs=parts["outputs"],
             targets=parts.get("targets"),
-            classes=tuple(json.loads(str(parts["classes"]))) if "classes" in parts else None,
+            classes=_classes(path, str(parts["classes"])) if "classes" in parts else None,
         )
         for site, parts in fields.items()
         if {"inputs", "outputs"} <= parts.keys()
     }
+
+
+def _classes(path: Path, text: str) -> tuple[str, ...]:
+    with contextlib.suppress(ValueError, RecursionError):
+        names = json.loads(text)
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return tuple(names)
+    raise SandboxError(f"{path.name} holds class names that are no texts")
 
 
 def compare(original: ScriptRun, migrated: ScriptRun) -> Executed:

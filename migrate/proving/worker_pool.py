@@ -61,7 +61,7 @@ class WorkerPool:
         answered = self._answered.wait(limit + _GRACE)
         if not answered:
             self._finish()
-        if response.exists():
+        if os.path.lexists(response):
             return None
         if not answered or time.monotonic() - started >= limit:
             return f"stopped after {time.monotonic() - started:.0f} s, the time limit"

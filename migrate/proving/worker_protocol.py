@@ -167,8 +167,10 @@ class ModelPackaged:
 
     @property
     def timings(self) -> list[Timing]:
+        """Raises TypeError, KeyError, AttributeError or ValueError where the plan is none."""
         names = [item.name for item in fields(Timing)]
-        return [Timing(**{name: one[name] for name in names if name in one}) for one in self.plan.get("measurements", [])]
+        found = [{name: one[name] for name in names if name in one} for one in self.plan.get("measurements", [])]
+        return [_read(Timing, one) for one in found]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,12 +206,15 @@ def encode(message: Message) -> str:
 
 def decode(text: str) -> Message:
     """The message in a text. Raises ValueError saying what is wrong with it."""
-    data = json.loads(text)
-    if not isinstance(data, dict) or data.get("kind") not in _KINDS:
+    try:
+        data = json.loads(text, parse_constant=_rejected)
+    except RecursionError:
+        raise ValueError("no message of the worker: it is nested without end") from None
+    if not isinstance(data, dict) or not isinstance(data.get("kind"), str) or data["kind"] not in _KINDS:
         raise ValueError(f"no message of the worker: {text[:200]!r}")
     try:
         message: Message = _read(_KINDS[data.pop("kind")], data)
-    except (TypeError, KeyError) as error:
+    except (TypeError, KeyError, AttributeError, OverflowError) as error:
         raise ValueError(f"no complete message of the worker: {error}") from error
     return message
 
@@ -227,6 +232,10 @@ def _read(kind: Any, value: Any) -> Any:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
         return None if value is None else _read(inner[0], value)
+    if origin is typing.Literal and value not in inner:
+        raise TypeError(f"{value!r} is none of {inner}")
+    if origin is Mapping and not isinstance(value, dict):
+        raise TypeError(f"{value!r} is no object")
     if origin is tuple:
         if not isinstance(value, list) or (inner[-1] is not ... and len(value) != len(inner)):
             raise TypeError(f"{value!r} is no list that fits")
@@ -238,4 +247,10 @@ def _read(kind: Any, value: Any) -> Any:
         return kind(**{name: _read(hints[name], item) for name, item in value.items()})  # type: ignore[operator]
     if kind in (str, int, bool) and type(value) is not kind:
         raise TypeError(f"{value!r} is no {kind.__name__}")
+    if kind is float and type(value) not in (int, float):
+        raise TypeError(f"{value!r} is no number")
     return float(value) if kind is float else value
+
+
+def _rejected(constant: str) -> Any:
+    raise ValueError(f"no message of the worker: {constant} is no number")

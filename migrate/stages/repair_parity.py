@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ...errors import SandboxError
+from ..proving.sandbox import read_left_arrays
 from ..proving.worker_protocol import ComputeOutputs, Failed, Row
 from ..reading.recipe import Recipe
 from .migration import Migration
@@ -73,19 +75,22 @@ def _outputs(migration: Migration, recipe: Recipe, row: Row, weights: Path | Non
 
 def _difference(before: Path, after: Path) -> float | str:
     """The largest absolute difference, or in words what is more than rounding."""
-    with np.load(before, allow_pickle=False) as one, np.load(after, allow_pickle=False) as other:
-        if sorted(one.files) != sorted(other.files):
-            return f"{len(one.files)} outputs became {len(other.files)}"
-        largest = 0.0
-        for name in one.files:
-            a, b = one[name], other[name]
-            if a.shape != b.shape:
-                return f"an output of shape {a.shape} became {b.shape}"
-            if not np.array_equal(np.isfinite(a), np.isfinite(b)):
-                return "values that were finite are not, or the other way round"
-            finite = np.isfinite(a)
-            gap = float(np.abs(a - b)[finite].max(initial=0.0))
-            if gap > RELATIVE * max(1e-3, float(np.abs(a[finite]).max(initial=0.0))):
-                return f"an output differs by {gap:.3g}"
-            largest = max(largest, gap)
+    try:
+        one, other = read_left_arrays(before), read_left_arrays(after)
+    except SandboxError as error:
+        return str(error)
+    if sorted(one) != sorted(other):
+        return f"{len(one)} outputs became {len(other)}"
+    largest = 0.0
+    for name in one:
+        a, b = one[name], other[name]
+        if a.shape != b.shape:
+            return f"an output of shape {a.shape} became {b.shape}"
+        if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+            return "values that were finite are not, or the other way round"
+        finite = np.isfinite(a)
+        gap = float(np.abs(a - b)[finite].max(initial=0.0))
+        if gap > RELATIVE * max(1e-3, float(np.abs(a[finite]).max(initial=0.0))):
+            return f"an output differs by {gap:.3g}"
+        largest = max(largest, gap)
     return largest

@@ -6,7 +6,9 @@ The worker is `python -m headrace.migrate.worker.worker REQUEST.json RESPONSE.js
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from ...errors import SandboxError
-from ..proving.sandbox import Sandbox
+from ..proving.sandbox import Sandbox, read_left, read_left_json
 from ..proving.trace_transform import PROBE
 from ..proving.verify import Recorded
 from ..proving.worker_protocol import Failed, Inspect, Inspected, ModelPackaged, Package, Request, Response, Row, decode, encode
@@ -87,14 +89,37 @@ def package(
     (writable / "models").mkdir()
     request = replace(request, out=str(writable / "models" / request.name))
     answer = _expected(ModelPackaged, ask(request, sandbox, progress, writable=writable))
-    if isinstance(answer, ModelPackaged):
-        if any(path.is_symlink() for path in (writable / "models").rglob("*")):
-            return Failed(stage="package", error="the package holds links, which no package of Headrace does")
+    if not isinstance(answer, ModelPackaged):
+        return answer
+    try:
+        if (why := _no_package(answer, writable / "models", request.name)) is not None:
+            return Failed(stage="package", error=f"what the worker left is no package of Headrace: {why}")
         kept = sandbox.scratch / "models"  # out of reach of whatever runs later
         kept.mkdir(exist_ok=True)
-        for folder in (writable / "models").iterdir():
-            folder.rename(kept / folder.name)
+        (writable / "models" / request.name).rename(kept / request.name)
+    except OSError as error:
+        return Failed(stage="package", error=f"the package cannot be read: {error}")
     return answer
+
+
+def _no_package(answer: ModelPackaged, models: Path, name: str) -> str | None:
+    """What of an answer and its folder is not as the worker leaves it: the user's code can write there too. Raises OSError."""
+    try:
+        _ = answer.timings
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        return f"its plan cannot be read ({error})"
+    if models.is_symlink() or os.listdir(models) != [name]:
+        return f"there is more in its folder than {name}"
+
+    def stop(error: OSError) -> None:
+        raise error
+
+    for folder, names, files in os.walk(models, onerror=stop):
+        for inside in (*names, *files):
+            kind = os.lstat(os.path.join(folder, inside)).st_mode
+            if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+                return f"{inside} is a link, a pipe or a device"
+    return None
 
 
 def ask(request: Request, sandbox: Sandbox, progress: Progress | None = None, *, writable: Path | None = None) -> Response:
@@ -113,11 +138,11 @@ def ask(request: Request, sandbox: Sandbox, progress: Progress | None = None, *,
         why = sandbox.server(asked, answered, on_line)
     else:
         why = sandbox.run([*WORKER, str(asked), str(answered)], writable, on_line=on_line).why
-    if not answered.exists():
+    if not os.path.lexists(answered):
         return Failed(stage="build", error=f"the worker left no answer: {why}")
     try:
-        answer = decode(answered.read_text(encoding="utf-8"))
-    except ValueError as error:  # the user's code can write there too
+        answer = decode(read_left(answered).decode())
+    except (SandboxError, ValueError) as error:  # the user's code can write there too
         return Failed(stage="build", error=f"the worker's answer cannot be read: {error}")
     return answer if isinstance(answer, Response) else Failed(stage="build", error="the worker's answer is no answer")
 
@@ -157,5 +182,7 @@ def class_names(recipe: Recipe, sandbox: Sandbox) -> list[str]:
     done = sandbox.run(["-c", NAMES, str(asked)], writable)
     if not done.ok:
         raise SandboxError(f"the class names could not be computed: {done.why}", output=done.stderr)
-    names: list[str] = json.loads(answered.read_text(encoding="utf-8"))
+    names = read_left_json(answered)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SandboxError("the class names that were computed are no list of texts")
     return names
