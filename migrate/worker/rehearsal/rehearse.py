@@ -73,10 +73,12 @@ def _attempt(request: Rehearsal, watch: Watch | None, number: int, *, last: bool
         for name, edge in found.items():
             if stage.uses(name):
                 stack.enter_context(edge.stand_in(stage))
-        with _as_main(stage, request), watch() if watch is not None else contextlib.nullcontext():
+        stack.enter_context(_as_main(stage, request))
+        with watch() if watch is not None else contextlib.nullcontext():
             _seed(request.seed)
             try:
                 _run(stage, request)
+                stage.finish()
                 ended = "finished"
             except Taken:
                 ended = "taken"
@@ -90,7 +92,8 @@ def _attempt(request: Rehearsal, watch: Watch | None, number: int, *, last: bool
             report = RehearsalReport(ended=ended, **stage.told())  # type: ignore[arg-type]
         else:
             assert error is not None
-            lessons = [edge.lesson(stage, error) for edge in found.values() if hasattr(edge, "lesson")]
+            # One lesson for each attempt: what else is wrong shows in the next.
+            lessons = (edge.lesson(stage, error) for edge in reversed(found.values()) if hasattr(edge, "lesson"))
             if not last and any(lessons):
                 return None
             remedies = (edge.remedy(stage, error) for edge in found.values() if hasattr(edge, "remedy"))
@@ -135,7 +138,7 @@ def _as_main(stage: Stage, request: Rehearsal) -> Iterator[None]:
     before = sys.argv, list(sys.path), os.getcwd(), sys.modules["__main__"]
     folder = os.path.realpath(request.directory or stage.root)
     path = os.path.join(stage.root, request.script)
-    sys.argv = [request.script if request.module else os.path.relpath(path, folder), *request.argv]
+    sys.argv = [request.script if request.module else os.path.relpath(path, folder), *request.argv, *stage.extra_argv]
     sys.path.insert(0, folder if request.module else os.path.dirname(os.path.realpath(path)))
     os.chdir(folder)
     try:

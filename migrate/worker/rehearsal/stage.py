@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import os
+import shutil
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +39,11 @@ class Stage:
         self.learned: dict[str, Any] = {}
         self.user_weights = True
         self.attempt = 1
+        self.served = False
+        self.extra_argv: list[str] = []
+        self.options: dict[str, Any] = {}
+        """What the script's command-line options came to."""
+        self._last: list[Callable[[], object]] = []
         self._patches = contextlib.ExitStack()
         self.made.mkdir(parents=True, exist_ok=True)
         self._memory = self.made / "learned.json"
@@ -64,6 +70,23 @@ class Stage:
         """Weights that are not the user's were taken for some that are not here."""
         self.user_weights = False
         self.note("network", f"{what}: weights that are not yours stood in")
+
+    def keep(self, path: str) -> None:
+        """Remember something that was made, which the next attempt makes anew."""
+        with (self.made / "files").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(os.path.abspath(path)) + "\n")
+
+    def clear(self) -> None:
+        """Remove what earlier attempts made: the next may make it otherwise."""
+        listed = self.made / "files"
+        if listed.exists():
+            for line in listed.read_text(encoding="utf-8").splitlines():
+                path = Path(json.loads(line))
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+            listed.unlink()
 
     def learn(self, key: str, value: Any) -> bool:
         """Keep something for the next attempt; false where it was known."""
@@ -104,6 +127,14 @@ class Stage:
     def on_exit(self, action: Callable[[], object]) -> None:
         """Call it when the rehearsal ends."""
         self._patches.callback(action)
+
+    def at_end(self, action: Callable[[], object]) -> None:
+        """Call it when the script has come to its end by itself, while all stand-ins hold."""
+        self._last.append(action)
+
+    def finish(self) -> None:
+        for action in self._last:
+            action()
 
     @contextlib.contextmanager
     def patched(self) -> Iterator[None]:

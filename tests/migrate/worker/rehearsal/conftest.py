@@ -78,9 +78,11 @@ def on_stage(tmp_path, monkeypatch):
     """`on_stage(edge, ...)`: these edges' stand-ins hold until the test ends."""
     with contextlib.ExitStack() as stack:
 
-        def enter(*edges, learned=None, **fields):
+        def enter(*edges, learned=None, files=None, **fields):
             root = tmp_path / "repository"
             root.mkdir()
+            for name, text in (files or {}).items():
+                (root / name).write_text(text)
             made = tmp_path / "made"
             made.mkdir()
             (made / "learned.json").write_text(json.dumps(learned or {}))

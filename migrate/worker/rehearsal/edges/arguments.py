@@ -1,0 +1,203 @@
+"""Arguments: what a script requires on its command line and was not given is guessed from choices, types, names and help."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import linecache
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..making import Maker
+from ..places import is_users
+from ..stage import Stage
+
+# What an argument stands for, by words in its name, its metavar or its help, and what is given for it.
+_NEAR = 6
+"""Lines within which a script that gives up has looked at its arguments."""
+_GUESSES = (
+    (r"config|cfg|ya?ml", None),
+    (r"out(put)?|save|log|export|result|dst|dest", "output"),
+    (r"check_?point|ckpt|weights?|resume|pretrained|model_?(path|file)|snapshot|state_?dict|\.pth?\b", "checkpoint.pth"),
+    (r"csv|annotations?|ann_?file", "annotations.csv"),
+    (r"(class|label)(es|s)?_?(names?|file|map|json)|\bjson\b", "labels.json"),
+    (r"image_?(dir|folder|root|s)\b|img_?(dir|folder|root|s)\b|\b(data|root|dir|folder|directory|dataset_?(dir|path|root))\b|data_?(dir|path|root)",
+     "data"),
+    (r"image|img|picture|photo|input|file|source|filename|url", "image.jpg"),
+    (r"data_?set", "cifar10"),
+    (r"arch|model|backbone|net(work)?\b|encoder", "resnet18"),
+    (r"device|gpu", "cpu"),
+    (r"path", "data"),
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def stand_in(stage: Stage) -> Iterator[None]:
+    maker = Maker(stage)
+    sys_argv = [guess(name, "", maker) for name in stage.learned.get("argv", ())]
+
+    def parse(original: Any, self: Any, args: Any = None, namespace: Any = None) -> Any:
+        given = [*sys.argv[1:]] if args is None else list(args)
+        given += [part for flag, value in chosen.items() if flag in self._option_string_actions for part in (flag, value)]
+        try:
+            found = original(self, given, namespace)
+        except _RequiredError as missing:
+            found = original(self, [*given, *_filled(stage, self, maker, missing.names)], namespace)
+        values = vars(found[0])
+        stage.options |= {
+            flag: values.get(action.dest) for flag, action in self._option_string_actions.items() if flag[:2] == "--"
+        }
+        return found
+
+    def reject(original: Any, self: Any, message: str) -> Any:
+        found = re.match(r"the following arguments are required: (.*)", message)
+        if found and not asked:
+            asked.append(message)
+            raise _RequiredError(found[1].split(", "))
+        return original(self, message)
+
+    asked: list[str] = []
+    chosen: dict[str, str] = stage.learned.get("choices", {})
+    for flag, value in chosen.items():
+        stage.note("arguments", f"{flag} {value} was guessed")
+    stage.wrap(argparse.ArgumentParser, "parse_known_args", parse)
+    stage.wrap(argparse.ArgumentParser, "error", reject)
+    stage.when_imported("click.core", lambda library: _click(stage, maker, library))
+    before = sys.argv
+    if sys_argv:
+        stage.extra_argv = sys_argv
+        for value in sys_argv:
+            stage.note("arguments", f"{value!r} was guessed")
+    yield
+    sys.argv = before
+
+
+def lesson(stage: Stage, error: BaseException) -> bool:
+    """A script that reads `sys.argv` itself, or cannot go on with an option that is None, is given more."""
+    own = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename, stage.root)]
+    if isinstance(error, KeyError) and own and error.args and isinstance(error.args[0], str):
+        return _other_choice(stage, error.args[0], own[-1])
+    if isinstance(error, TypeError) and "NoneType" in str(error):
+        return _path_option(stage)
+    if not own or not isinstance(error, IndexError | SystemExit | ValueError):
+        return False
+    lines = linecache.getlines(own[-1].f_code.co_filename)
+    reads = [line for line in lines if "sys.argv" in line or re.search(r"\bargv\[", line)]
+    place = own[-1].f_lineno
+    if not any("argv" in line for line in lines[max(0, place - _NEAR) : place]):
+        return False
+    known = stage.learned.get("argv", [])
+    if not reads or len(known) >= 4 or (isinstance(error, SystemExit) and error.code in (None, 0)):
+        return False
+    number = 1 + len(known) + len(stage.request.argv)
+    named = next((line.split("=")[0].strip() for line in reads if f"argv[{number}]" in line and "=" in line), "image")
+    return stage.learn("argv", [*known, named])
+
+
+def _other_choice(stage: Stage, key: str, frame: Any) -> bool:
+    """A table of the user's has no such entry: the option that named it, or names a model, takes the table's first."""
+    named = [flag for flag, value in stage.options.items() if value == key]
+    named += [
+        flag for flag, value in stage.options.items() if value is None and re.search(r"arch|model|backbone|network", flag)
+    ]
+    names = {*frame.f_code.co_names, *frame.f_code.co_varnames}
+    held = [value for scope in (frame.f_locals, frame.f_globals) for name, value in scope.items() if name in names]
+    tables: list[dict[str, Any]] = [
+        value for value in held if type(value) is dict and value and all(isinstance(item, str) for item in value)
+    ]
+    if not named or not tables:
+        return False
+    smallest = min(tables, key=lambda table: len(list(table)))
+    return stage.learn("choices", {**stage.learned.get("choices", {}), named[0]: next(iter(smallest))})
+
+
+def _path_option(stage: Stage) -> bool:
+    """A path that is None: the first option without a value that names data, images or a checkpoint."""
+    known = stage.learned.get("choices", {})
+    for flag, value in stage.options.items():
+        if value is None and flag not in known and re.search(r"data|root|dir|path|image|img|file|checkpoint|weights", flag):
+            return stage.learn("choices", {**known, flag: guess(flag.lstrip("-"), "", Maker(stage))})
+    return False
+
+
+def remedy(stage: Stage, error: BaseException) -> str | None:
+    if isinstance(error, SystemExit) and error.code == 2:
+        return (
+            "the script did not take its arguments; --entry FILE takes another script, --data DIR gives the folder of the data"
+        )
+    return None
+
+
+class _RequiredError(Exception):
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(*names)
+        self.names = names
+
+
+def _filled(stage: Stage, parser: argparse.ArgumentParser, maker: Maker, names: Sequence[str]) -> list[str]:
+    positional: list[str] = []
+    optional: list[str] = []
+    wanted = {part for name in names for part in name.split("/")}
+    for action in parser._actions:
+        if not wanted & {*action.option_strings, action.dest, str(action.metavar)}:
+            continue
+        count = action.nargs if isinstance(action.nargs, int) else 1
+        values = [_value(action, maker)] * count
+        stage.note(
+            "arguments", f"{action.option_strings[-1] if action.option_strings else action.dest} {values[0]} was guessed"
+        )
+        if action.option_strings:
+            optional += [action.option_strings[-1], *(values if action.nargs != 0 else [])]
+        else:
+            positional += values
+    return [*optional, *(["--", *positional] if optional and positional else positional)]
+
+
+def _value(action: argparse.Action, maker: Maker) -> str:
+    if action.choices:
+        return str(next(iter(action.choices)))
+    if action.type is int:
+        return str(maker.classes if re.search("class|label", action.dest) else 1)
+    if action.type is float:
+        return "0.1"
+    return guess(action.dest, f"{action.metavar or ''} {action.help or ''}", maker)
+
+
+def guess(name: str, told: str, maker: Maker) -> str:
+    """A value for an argument: by its name, and where that says nothing by its help."""
+    for text in (name.lower().replace("-", "_"), told.lower()):
+        for pattern, value in _GUESSES:
+            if re.search(pattern, text):
+                return value if value is not None else _configuration(maker)
+    return "1"
+
+
+def _configuration(maker: Maker) -> str:
+    root = Path(maker.stage.root)
+    found = sorted(
+        path for end in ("*.yaml", "*.yml", "*.json", "*.toml") for path in root.rglob(end) if ".git" not in path.parts
+    )
+    ranked = sorted(found, key=lambda path: ("config" not in path.as_posix().lower(), len(path.parts), path.as_posix()))
+    folder = os.path.realpath(maker.stage.request.directory or root)
+    return os.path.relpath(ranked[0], folder) if ranked else "config.yaml"
+
+
+def _click(stage: Stage, maker: Maker, library: Any) -> None:
+    def missing(original: Any, self: Any, ctx: Any, value: Any) -> Any:
+        try:
+            return original(self, ctx, value)
+        except library.MissingParameter:
+            choices = getattr(self.type, "choices", None)
+            kinds = {"integer": "1", "float": "0.1"}
+            made = (
+                choices[0] if choices else kinds.get(self.type.name) or guess(self.name, getattr(self, "help", "") or "", maker)
+            )
+            stage.note("arguments", f"{self.name} {made} was guessed")
+            return original(self, ctx, (made,) if self.multiple or self.nargs != 1 else made)
+
+    stage.wrap(library.Parameter, "process_value", missing)

@@ -1,0 +1,147 @@
+"""Data: what a script reads and is not here is made in the form that it expects; what is here is never touched."""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import re
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from .. import torchvision_sets
+from ..making import Maker
+from ..paths import Paths
+from ..places import is_users
+from ..stage import Stage
+
+_SIZES = (224, 32, 28, 64, 96, 128, 299, 384, 48)
+"""Sides of images to try, one after the other, for models that take one size only and sources that do not say which."""
+_SET_UP: dict[int, Paths] = {}
+
+
+@contextlib.contextmanager
+def stand_in(stage: Stage) -> Iterator[None]:
+    stage.clear()
+    maker = Maker(stage)
+    paths = Paths(stage, maker)
+    maker.home = paths.home
+    paths.install()
+    _SET_UP[id(stage)] = paths
+    stage.when_imported("torchvision.datasets", lambda library: torchvision_sets.install(stage, maker, library))
+    stage.when_imported(
+        "torchvision.io", lambda library: _readers(stage, paths, library, ("read_image", "read_file", "decode_image"))
+    )
+    stage.when_imported("cv2", lambda library: _readers(stage, paths, library, ("imread", "VideoCapture")))
+    yield
+    del _SET_UP[id(stage)]
+
+
+def _readers(stage: Stage, paths: Paths, library: Any, names: tuple[str, ...]) -> None:
+    """Functions that open a path without Python's `open`."""
+
+    def read(original: Any, path: Any, *args: Any, **named: Any) -> Any:
+        if isinstance(path, str | os.PathLike) and not os.path.exists(path):
+            text = os.fspath(path)
+            found = paths.found(text)
+            path = found if found != text else paths.make(text) or path
+        return original(path, *args, **named)
+
+    for name in names:
+        if isinstance(getattr(library, name, None), type):
+            continue
+        stage.wrap(library, name, read)
+
+
+def lesson(stage: Stage, error: BaseException) -> bool:
+    """What the error says of the data that the next attempt should make."""
+    text = f"{type(error).__name__}: {error}"
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [frame.f_code.co_filename for frame in frames]
+    if re.search(
+        r"Target \d+ is out of bounds|Assertion .t >= 0|index \d+ is out of bounds for dimension|list index out of range", text
+    ):
+        return _fewer_classes(stage, frames, text)
+    if re.search(
+        r"mat1 and mat2 shapes cannot be multiplied|size of tensor a .* must match|Expected .*input size|doesn't match model",
+        text,
+    ):
+        return _next_size(stage)
+    if re.search(r"Sum of input lengths|out of range|out of bounds|index .* is out|num_samples=0|larger sample", text, re.I):
+        return stage.learn("full", True)
+    if isinstance(error, KeyError) and any("pandas" in name or name.endswith("csv.py") for name in names):
+        return _add(stage, "columns", str(error.args[0]))
+    if isinstance(error, KeyError) and ("npz" in text or any("numpy" in name for name in names) or stage.learned.get("keys")):
+        return _add(stage, "keys", str(error.args[0]).split(" is not")[0].strip("'\""))
+    if isinstance(error, IsADirectoryError | PermissionError) and error.filename:
+        return _add(stage, "flat", os.path.dirname(str(error.filename)))
+    if isinstance(error, NotADirectoryError) and error.filename:
+        return False
+    return _want(stage, error, frames)
+
+
+def remedy(stage: Stage, error: BaseException) -> str | None:
+    if isinstance(error, FileNotFoundError | NotADirectoryError) or re.search(
+        r"dataset|no such file|not found", str(error), re.I
+    ):
+        return "give the folder of the data with --data DIR"
+    return None
+
+
+def _add(stage: Stage, key: str, value: str) -> bool:
+    known = stage.learned.get(key, [])
+    return value not in known and stage.learn(key, [*known, value])
+
+
+def _fewer_classes(stage: Stage, frames: list[Any], text: str) -> bool:
+    """The model's outputs are fewer than the classes that were made: the loss's input says how many."""
+    for frame in reversed(frames):
+        for value in frame.f_locals.values():
+            shape: Any = getattr(value, "shape", None)
+            outputs = shape is not None and len(shape) == 2 and shape[1] >= 2 and getattr(value, "requires_grad", False)
+            if outputs and int(shape[1]) != stage.learned.get("classes"):
+                return stage.learn("classes", int(shape[1]))
+    return stage.learn("full", True)
+
+
+def _next_size(stage: Stage) -> bool:
+    tried = stage.learned.get("sizes", 0)
+    if tried >= 4:
+        return False
+    sizes = [stage.request.image[0], *_SIZES] if stage.request.image else list(_SIZES)
+    stage.learn("image", [sizes[tried], sizes[tried]])
+    return stage.learn("sizes", tried + 1)
+
+
+def _want(stage: Stage, error: BaseException, frames: list[Any]) -> bool:
+    """A path that the script could not go on without: the error names it, or the script looked for it and then gave up."""
+    paths = _SET_UP[id(stage)]
+    wanted: dict[str, str] = dict(stage.learned.get("wanted", {}))
+    own = [frame for frame in frames if is_users(frame.f_code.co_filename, stage.root)]
+    where = f"{os.path.relpath(own[-1].f_code.co_filename, stage.root)}:{own[-1].f_lineno}" if own else ""
+    named = getattr(error, "filename", None)
+    text = str(error)
+    candidates = [named] if isinstance(named, str) else []
+    candidates += [path for path in reversed(paths.probed) if path and path in text]
+    candidates += [frame.f_locals.get("directory") for frame in reversed(frames) if "torchvision" in frame.f_code.co_filename]
+    if isinstance(error, OSError | RuntimeError | ValueError):
+        candidates += re.findall(r"[\"']([^\"']+\.\w{2,5}|[^\"' ]*/[^\"' ]+)[\"']", text)
+    if own and _gave_up(error, own[-1]):
+        file, _, line = where.rpartition(":")
+        near = [path for path, place in paths.probed.items() if place.rpartition(":")[0] == file]
+        candidates += sorted(near, key=lambda path: abs(int(paths.probed[path].rpartition(":")[2]) - int(line)))[:1]
+    for path in candidates:
+        if not isinstance(path, str):
+            continue
+        full = os.path.abspath(path)
+        if full not in wanted and (paths.maker.can(path) or not os.path.splitext(path)[1]) and paths.may_want(path):
+            wanted[full] = paths.probed.get(path, where)
+            return stage.learn("wanted", wanted)
+    return False
+
+
+def _gave_up(error: BaseException, frame: Any) -> bool:
+    """Whether the user's own line ended the script: by `raise`, `assert`, `exit`."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return isinstance(error, SystemExit | AssertionError) or line.strip().startswith("raise ")

@@ -1,0 +1,228 @@
+"""Network: what a script fetches is taken from the user's own caches, or made; weights that were made are marked as such."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import os
+import re
+import shutil
+import types
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .. import weights
+from ..making import Maker
+from ..stage import Stage
+
+_REPOSITORIES = re.compile(r"^pytorch/vision|pytorch-image-models|facebookresearch/(deit|convnext|swav|dino|vissl|semi)", re.I)
+
+
+@contextlib.contextmanager
+def stand_in(stage: Stage) -> Iterator[None]:
+    maker = Maker(stage)
+    kept = {name: os.environ.get(name) for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_HOME")}
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    hub = next((folder for folder in stage.request.caches if Path(folder, "hub").is_dir() and "huggingface" in folder), None)
+    if hub is not None:
+        os.environ["HF_HOME"] = hub
+    stage.when_imported("torch", lambda torch: _torch(stage, maker, torch))
+    stage.when_imported("timm.models._builder", lambda library: _forgiving(stage, library, "load_pretrained"))
+    stage.when_imported("timm.models.helpers", lambda library: _forgiving(stage, library, "load_pretrained"))
+    stage.when_imported("huggingface_hub.file_download", lambda library: _hugging_face(stage, maker, library))
+    stage.when_imported("transformers.modeling_utils", lambda library: _transformers(stage, library))
+    stage.when_imported("requests.sessions", lambda library: _requests(stage, maker, library))
+    for name, library in (("download", "gdown"), ("download", "wget")):
+        stage.when_imported(library, lambda module, name=name: stage.wrap(module, name, _downloaded(stage, maker)))  # type: ignore[misc]
+    stage.wrap(urllib.request, "urlretrieve", _retrieved(stage, maker))
+    stage.wrap(urllib.request, "urlopen", _opened(stage, maker))
+    yield
+    for name, value in kept.items():
+        os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+
+
+def remedy(stage: Stage, error: BaseException) -> str | None:
+    text = f"{type(error).__name__} {error}"
+    if not re.search(r"URLError|ConnectionError|MaxRetryError|LocalEntryNotFound|name resolution|resolve host|offline", text):
+        return None
+    return "fetch once what the script downloads, so that it lies in your cache, and run the migration again"
+
+
+def _torch(stage: Stage, maker: Maker, torch: Any) -> None:
+    weights.install(stage, torch, tuple(maker.names))
+
+    def download(original: Any, url: str, dst: str, *args: Any, **named: Any) -> None:
+        cached = _cached(stage, url)
+        os.makedirs(os.path.dirname(dst) or ".", exist_ok=True)
+        if cached is not None:
+            shutil.copyfile(cached, dst)
+        elif maker.can(dst):
+            maker.file(dst)
+            stage.note("network", f"{os.path.basename(dst)} was made, not downloaded")
+        else:
+            original(url, dst, *args, **named)
+
+    def load(original: Any, repo: str, model: str, *args: Any, **named: Any) -> Any:
+        try:
+            return original(repo, model, *args, **named)
+        except Exception:
+            if not _REPOSITORIES.search(str(repo)):
+                raise
+            named = {name: value for name, value in named.items() if name not in ("source", "force_reload", "trust_repo")}
+            named = {name: value for name, value in named.items() if name not in ("skip_validation", "verbose")}
+            return _library_model(str(repo), model, args, named)
+
+    stage.wrap(torch.hub, "download_url_to_file", download)
+    stage.wrap(torch.hub, "load", load)
+
+
+def _library_model(repo: str, model: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The same model from the installed library that the repository on GitHub is the source of."""
+    import importlib
+
+    if repo.startswith("pytorch/vision"):
+        return getattr(importlib.import_module("torchvision.models"), model)(*args, **named)
+    return importlib.import_module("timm").create_model(model, *args, **named)
+
+
+def _cached(stage: Stage, url: str) -> str | None:
+    name = os.path.basename(urllib.parse.urlparse(url).path)
+    for folder in stage.request.caches:
+        for below in ("hub/checkpoints", "checkpoints", "."):
+            path = Path(folder, below, name)
+            if path.is_file():
+                return str(path)
+    return None
+
+
+def _forgiving(stage: Stage, library: types.ModuleType, name: str) -> None:
+    """Pretrained weights are loaded where they can be had; else the model stays as it was built."""
+
+    def load(original: Any, model: Any, *args: Any, **named: Any) -> Any:
+        try:
+            return original(model, *args, **named)
+        except Exception:  # noqa: BLE001 - whatever the library raises for what it cannot fetch
+            return stage.weights_stand_in(type(model).__name__)
+
+    stage.wrap(library, name, load)
+
+
+def _hugging_face(stage: Stage, maker: Maker, library: types.ModuleType) -> None:
+    def download(original: Any, repo_id: str, filename: str, *args: Any, **named: Any) -> Any:
+        try:
+            return original(repo_id, filename, *args, **named)
+        except Exception:
+            path = str(stage.made / "hugging-face" / repo_id / filename)
+            if not maker.can(path) or (filename.endswith(".json") and "label" not in filename and "class" not in filename):
+                raise  # a configuration is nothing to make up
+            maker.file(path)
+            stage.note("network", f"{filename} of {repo_id} was made, not downloaded")
+            return path
+
+    stage.wrap(library, "hf_hub_download", download)
+
+
+def _transformers(stage: Stage, library: Any) -> None:
+    """A model by its name, from its configuration's defaults, where its files are not in the cache."""
+    mapping = __import__("importlib").import_module("transformers.models.auto.configuration_auto")
+
+    def configured(name: str, named: dict[str, Any]) -> Any:
+        kinds = [kind for kind in mapping.CONFIG_MAPPING if re.search(rf"(^|[/_-]){re.escape(kind)}([/_-]|\d|$)", name.lower())]
+        if not kinds:
+            return None
+        config = mapping.CONFIG_MAPPING[max(kinds, key=len)]()
+        for key in ("num_labels", "id2label", "label2id", "problem_type"):
+            if key in named:
+                setattr(config, key, named[key])
+        return config
+
+    def model(original: Any, own: Any, name: Any, *args: Any, **named: Any) -> Any:
+        try:
+            return original(name, *args, **named)
+        except (OSError, ValueError):
+            config = named.get("config") or configured(str(name), named)
+            if config is None:
+                raise
+            stage.weights_stand_in(str(name))
+            return own.from_config(config) if hasattr(own, "from_config") else own._from_config(config)
+
+    for owner in (library.PreTrainedModel, _auto(library)):
+        inner = inspect.getattr_static(owner, "from_pretrained").__func__
+
+        def start(own: Any, /, name: Any, *args: Any, _inner: Any = inner, **named: Any) -> Any:
+            return model(types.MethodType(_inner, own), own, name, *args, **named)
+
+        stage.patch(owner, "from_pretrained", classmethod(start))
+
+
+def _auto(library: Any) -> Any:
+    return __import__("importlib").import_module("transformers.models.auto.auto_factory")._BaseAutoModelClass
+
+
+def _downloaded(stage: Stage, maker: Maker) -> Any:
+    def download(original: Any, url: Any = None, output: Any = None, *args: Any, **named: Any) -> Any:
+        output = output or named.pop("out", None) or os.path.basename(urllib.parse.urlparse(str(url)).path)
+        if not maker.can(str(output)):
+            return original(url, output, *args, **named)
+        maker.file(str(output))
+        stage.note("network", f"{os.path.basename(str(output))} was made, not downloaded")
+        return output
+
+    return download
+
+
+def _retrieved(stage: Stage, maker: Maker) -> Any:
+    def retrieve(original: Any, url: str, filename: Any = None, *args: Any, **named: Any) -> Any:
+        name = os.path.basename(urllib.parse.urlparse(url).path)
+        target = str(filename or stage.made / "fetched" / name)
+        if not (maker.can(target) or maker.can(name)):
+            return original(url, filename, *args, **named)
+        if maker.can(target):
+            maker.file(target)
+        stage.note("network", f"{name} was made, not downloaded")
+        return target, None
+
+    return retrieve
+
+
+def _content(stage: Stage, maker: Maker, url: str) -> bytes | None:
+    name = os.path.basename(urllib.parse.urlparse(url).path)
+    path = str(stage.made / "fetched" / name)
+    if not name or not (maker.can(path) and maker.file(path)):
+        return None
+    stage.note("network", f"{name} was made, not downloaded")
+    return Path(path).read_bytes()
+
+
+def _opened(stage: Stage, maker: Maker) -> Any:
+    def open_url(original: Any, url: Any, *args: Any, **named: Any) -> Any:
+        address = url if isinstance(url, str) else getattr(url, "full_url", "")
+        data = _content(stage, maker, address) if address.startswith("http") and not _local(address) else None
+        if data is None:
+            return original(url, *args, **named)
+        answer = io.BytesIO(data)
+        answer.headers, answer.status, answer.code = {"Content-Length": str(len(data))}, 200, 200  # type: ignore[attr-defined]
+        return answer
+
+    return open_url
+
+
+def _requests(stage: Stage, maker: Maker, library: Any) -> None:
+    def request(original: Any, self: Any, method: str, url: Any, *args: Any, **named: Any) -> Any:
+        asked = method.upper() == "GET" and not _local(str(url))
+        data = _content(stage, maker, str(url)) if asked else None
+        if data is None:
+            return original(self, method, url, *args, **named)
+        answer = __import__("requests").Response()
+        answer.status_code, answer.url, answer.raw = 200, str(url), io.BytesIO(data)
+        return answer
+
+    stage.wrap(library.Session, "request", request)
+
+
+def _local(url: str) -> bool:
+    return urllib.parse.urlparse(url).hostname in ("localhost", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104

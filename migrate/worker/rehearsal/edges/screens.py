@@ -1,0 +1,83 @@
+"""Screens and people: windows are not opened, plots are not shown, questions are answered, a camera gives made pictures."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..making import photo
+from ..stage import Enough, Stage
+
+ANSWERS = 4
+"""Questions that are answered before a conversation has gone on long enough."""
+
+
+@contextlib.contextmanager
+def stand_in(stage: Stage) -> Iterator[None]:
+    asked: list[str] = []
+
+    def answer(original: Any, prompt: object = "") -> str:
+        asked.append(str(prompt))
+        if len(asked) > ANSWERS:
+            raise Enough("the script asks for input again and again")
+        text = _answer(str(prompt).lower())
+        stage.note("screens", f"input({str(prompt)!r}) was answered with {text!r}")
+        return text
+
+    stage.wrap(builtins, "input", answer)
+    stage.when_imported("matplotlib.pyplot", lambda library: _quiet(stage, library, ("show", "pause", "waitforbuttonpress")))
+    stage.when_imported("PIL.Image", lambda library: _quiet(stage, library.Image, ("show",)))
+    stage.when_imported("cv2", lambda library: _windows(stage, library))
+    yield
+
+
+def _answer(prompt: str) -> str:
+    if re.search(r"\by(es)?\b\W*/|\by/n|\bcontinue|\bsure", prompt):
+        return "y"
+    if re.search(r"image|img|path|file|photo|picture|url", prompt):
+        return "image.jpg"
+    return "1"
+
+
+def _quiet(stage: Stage, owner: Any, names: tuple[str, ...]) -> None:
+    for name in names:
+        stage.wrap(owner, name, lambda original, *args, **named: stage.note("screens", f"{original.__name__}() showed nothing"))
+
+
+def _windows(stage: Stage, library: Any) -> None:
+    _quiet(stage, library, ("imshow", "namedWindow", "destroyAllWindows", "destroyWindow", "moveWindow", "resizeWindow"))
+    for name in ("waitKey", "waitKeyEx", "pollKey"):
+        stage.patch(library, name, lambda *_: ord("q"))
+    stage.patch(library, "VideoCapture", lambda *args: _Camera(stage, args))
+
+
+class _Camera:
+    """A few frames, then the end, as a short film has it."""
+
+    def __init__(self, stage: Stage, args: tuple[Any, ...]) -> None:
+        self.left = stage.request.batches
+        self.open = True
+        stage.note("data", f"the frames of cv2.VideoCapture({', '.join(map(repr, args))})")
+
+    def isOpened(self) -> bool:  # noqa: N802 - OpenCV's name
+        return self.open
+
+    def read(self, *_: Any) -> tuple[bool, Any]:
+        if self.left <= 0:
+            return False, None
+        self.left -= 1
+        return True, np.ascontiguousarray(np.asarray(photo(f"frame{self.left}", (480, 640)))[..., ::-1])
+
+    def get(self, *_: Any) -> float:
+        return 30.0
+
+    def set(self, *_: Any) -> bool:
+        return True
+
+    def release(self) -> None:
+        self.open = False

@@ -1,0 +1,118 @@
+"""What the repository's own sources say of its data: how many classes, their names, and the columns of its tables."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from .places import is_users
+
+_COUNT = re.compile(
+    r"^(num|n|nb|number)_?(of_?)?(class|classes|labels|cls|outputs?)$|^(class|classes|cls)_?(num|count|number)$", re.I
+)
+_NAMES = re.compile(
+    r"^(class(es)?|labels?|categor(y|ies)|cls)(_?(names?|list|labels|map))?$|^idx_?(to|2)_?(class|label)(es)?$", re.I
+)
+_MOST = 22_000
+CLASSES = 10
+"""How many classes made data has where nothing says."""
+
+
+@functools.cache
+def _sources(root: str, first: str) -> tuple[ast.Module, ...]:
+    """The parsed files of the repository, that of the script before all others."""
+    paths = sorted(str(path) for path in Path(root).rglob("*.py") if is_users(str(path), root))[:500]
+    found = []
+    for path in sorted(paths, key=lambda path: path != first):
+        try:
+            found.append(ast.parse(Path(path).read_bytes()))
+        except (SyntaxError, ValueError, OSError):
+            continue
+    return tuple(found)
+
+
+def _script(root: str, script: str) -> str:
+    return os.path.join(root, script if script.endswith(".py") else script.replace(".", os.sep) + ".py")
+
+
+def class_names(root: str, script: str) -> tuple[str, ...] | None:
+    """A list of names that the sources call classes or labels; the script's own before others."""
+    for tree in _sources(root, _script(root, script)):
+        for name, value in _bound(tree):
+            if not _NAMES.match(name):
+                continue
+            items = value.values if isinstance(value, ast.Dict) else getattr(value, "elts", ())
+            names = [item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+            if len(names) >= 2 and len(set(names)) == len(items):
+                return tuple(names)
+    return None
+
+
+def class_count(root: str, script: str) -> int | None:
+    """How many classes the sources state: a number bound to such a name, the script's own before others."""
+    for tree in _sources(root, _script(root, script)):
+        for name, value in _bound(tree):
+            number = value.value if isinstance(value, ast.Constant) else None
+            if _COUNT.match(name) and isinstance(number, int) and 2 <= number <= _MOST:
+                return number
+        names = class_names(root, script)
+        if names is not None:
+            return len(names)
+    return None
+
+
+def _bound(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Names and what is bound to them: assignments, keywords, defaults of parameters and of command-line options."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name | ast.Attribute):
+                    yield target.id if isinstance(target, ast.Name) else target.attr, node.value
+        elif isinstance(node, ast.Call):
+            yield from ((item.arg, item.value) for item in node.keywords if item.arg is not None)
+            flags = [item.value for item in node.args if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+            default = next((item.value for item in node.keywords if item.arg == "default"), None)
+            if default is not None:
+                yield from ((flag.lstrip("-").replace("-", "_"), default) for flag in flags)
+        elif isinstance(node, ast.FunctionDef):
+            names = [item.arg for item in (*node.args.posonlyargs, *node.args.args)]
+            yield from zip(reversed(names), reversed(node.args.defaults), strict=False)
+
+
+def columns(root: str, script: str) -> tuple[list[str], int]:
+    """The names by which the sources that read tables take columns, in their order, and how many are taken by number."""
+    names: dict[str, None] = {}
+    highest = 0
+    for tree in _sources(root, _script(root, script)):
+        taken = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        taken |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        if not taken & {"read_csv", "read_table", "read_excel", "read_feather", "read_parquet", "DictReader"}:
+            continue
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Subscript):
+                continue
+            parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            parts = [item for part in parts for item in (part.elts if isinstance(part, ast.List) else [part])]
+            for part in parts:
+                if isinstance(part, ast.Constant) and isinstance(part.value, str) and _is_table(node.value):
+                    names[part.value] = None
+            last = parts[-1] if isinstance(node.slice, ast.Tuple) else None
+            if (
+                isinstance(node.value, ast.Attribute)
+                and node.value.attr in ("iloc", "values")
+                and isinstance(last, ast.Constant)
+            ):
+                highest = max(highest, last.value + 1 if isinstance(last.value, int) else 0)
+    return list(names), highest
+
+
+def _is_table(node: ast.expr) -> bool:
+    """Not `os.environ["X"]`, `checkpoint["model"]` or `config["x"]`, which are taken by name too."""
+    text = ast.unparse(node).lower()
+    words = ("environ", "checkpoint", "ckpt", "state", "config", "cfg", "args", "batch", "metric", "history", "model", "param",
+             "transform", "loader", "sample", "option", "result")  # fmt: skip
+    return not any(word in text for word in words)

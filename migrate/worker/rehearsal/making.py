@@ -1,0 +1,179 @@
+"""Files that a script opens and that are not here, made in the form that their names say: the same path, the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pickle
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from . import hints
+from .stage import Stage
+
+IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
+WEIGHTS = (".pth", ".pt", ".ckpt", ".pth.tar", ".bin", ".safetensors", ".t7", ".tar", ".model", ".weights")
+ROWS = 16
+PER_CLASS = 4
+"""Images in a folder of one class; of many classes fewer."""
+_LABEL = re.compile(r"label|class|target|categor|diagnos|level|grade|^y$|species|breed|^id_code$", re.I)
+_FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
+_FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
+
+
+def generator(path: str) -> np.random.Generator:
+    """Random numbers that depend on the name of a file alone."""
+    return np.random.default_rng(zlib.crc32(os.path.basename(path).encode()))
+
+
+def photo(path: str, size: tuple[int, int], mode: str = "RGB") -> Image.Image:
+    """A small image with smooth regions and some texture, as photographs have; `size` is (height, width)."""
+    draw = generator(path)
+    coarse = draw.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    image = Image.fromarray(coarse, "RGB").resize((size[1], size[0]), Image.Resampling.BICUBIC)
+    noise = draw.integers(-12, 13, (*size, 1), dtype=np.int16)
+    return Image.fromarray(np.clip(np.asarray(image, np.int16) + noise, 0, 255).astype(np.uint8), "RGB").convert(mode)
+
+
+class Maker:
+    """Makes what is missing, in the way the sources and earlier attempts say."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        request = stage.request
+        names = hints.class_names(stage.root, request.script)
+        learned = stage.learned.get("classes")
+        stated = len(names) if names else hints.class_count(stage.root, request.script)
+        self.classes: int = request.classes or learned or stated or hints.CLASSES
+        self.names = list(names) if names and len(names) == self.classes else [f"class_{i:03d}" for i in range(self.classes)]
+        size = stage.learned.get("image") or request.image or (256, 256)
+        self.home: Callable[[str], str] = lambda path: path
+        """Where a folder of data sets is to be made."""
+        self.size: tuple[int, int] = (size[0], size[1])
+
+    def can(self, path: str) -> bool:
+        return self._kind(path) is not None
+
+    def file(self, path: str) -> bool:
+        """Make the file at `path`, whose folder is made too; false where nothing says what it should hold."""
+        make = self._kind(path)
+        if make is None:
+            return False
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        data = make(path)
+        Path(path).write_bytes(data)
+        self.stage.keep(path)
+        return True
+
+    def folder(self, path: str, suffix: str = ".jpg", *, flat: bool | None = None) -> None:
+        """Make a folder of images, or one with a folder of images for each class."""
+        if flat is None:
+            flat = path in self.stage.learned.get("flat", ()) or bool(_FLAT.match(os.path.basename(path)))
+        os.makedirs(path, exist_ok=True)
+        self.stage.keep(path)
+        # Few pictures are drawn, and each is written many times: a thousand classes take a second.
+        drawn = [self._image(f"{number}{suffix}") for number in range(16)]
+        each = ROWS if flat else max(1, min(PER_CLASS, 400 // self.classes))
+        for order, name in enumerate(["."] if flat else self.names):
+            folder = os.path.normpath(os.path.join(path, name))
+            os.makedirs(folder, exist_ok=True)
+            for number in range(each):
+                Path(folder, f"{number:04d}{suffix}").write_bytes(drawn[(order * each + number) % len(drawn)])
+
+    def matching(self, folder: str, pattern: str) -> None:
+        """Make what a pattern of file names below a missing folder asks for: `*/*.png`, `**/*.jpg`, `*`."""
+        last = os.path.basename(pattern)
+        suffix = next((end for end in IMAGES if last.endswith(end)), None)
+        if suffix is None and "." in last and not last.endswith("*"):
+            return
+        deep = "/" in pattern or "**" in pattern
+        self.folder(folder, suffix or ".jpg", flat=not deep if suffix else None)
+
+    def _kind(self, path: str) -> Callable[[str], bytes] | None:
+        low = path.lower()
+        for suffixes, make in (
+            (IMAGES, self._image),
+            ((".csv", ".tsv"), self._table),
+            ((".json",), self._json),
+            ((".txt", ".lst", ".names"), self._lines),
+            ((".npy",), self._array),
+            ((".npz",), self._arrays),
+            ((".pkl", ".pickle"), self._pickle),
+            (WEIGHTS, self._weights),
+        ):
+            if low.endswith(suffixes):
+                return make
+        return None
+
+    def _image(self, path: str) -> bytes:
+        file = io.BytesIO()
+        suffix = os.path.splitext(path)[1].lower()
+        photo(path, self.size).save(file, _FORMATS.get(suffix, suffix[1:].upper()))
+        return file.getvalue()
+
+    def _table(self, path: str) -> bytes:
+        names, count = hints.columns(self.stage.root, self.stage.request.script)
+        extra = [name for name in self.stage.learned.get("columns", ()) if name not in names]
+        names = list(dict.fromkeys([*names, *extra])) or ["image", "label"]
+        names += [("label" if "label" not in names else f"column_{i}") for i in range(len(names), count)]
+        file = io.StringIO()
+        writer = csv.writer(file, delimiter="\t" if path.lower().endswith(".tsv") else ",")
+        writer.writerow(names)
+        text = "text" in self.stage.learned.get("labels", "")
+        for row in range(ROWS):
+            label = row % self.classes
+            first = self.names[label] if text else label
+            writer.writerow([first if _LABEL.search(name) else f"image_{row:04d}.jpg" for name in names])
+        return file.getvalue().encode()
+
+    def _json(self, path: str) -> bytes:
+        """Names of the classes by their numbers, as files of labels are mostly written."""
+        if "class_index" in os.path.basename(path):
+            return json.dumps({str(i): [f"n{i:08d}", name] for i, name in enumerate(self.names)}).encode()
+        if re.search(r"(class|label|cat)\w*(_to_|2)\w*(idx|index|id)", os.path.basename(path), re.I):
+            return json.dumps({name: i for i, name in enumerate(self.names)}).encode()
+        return json.dumps({str(i): name for i, name in enumerate(self.names)}).encode()
+
+    def _lines(self, path: str) -> bytes:
+        """Names of classes, or lines of an image and its class, by the name of the file."""
+        if re.search(r"class|label|name|synset|categor", os.path.basename(path), re.I):
+            return "".join(f"{name}\n" for name in self.names).encode()
+        return "".join(f"image_{row:04d}.jpg {row % self.classes}\n" for row in range(ROWS)).encode()
+
+    def _is_labels(self, path: str) -> bool:
+        return bool(_LABEL.search(os.path.basename(path)))
+
+    def _array(self, path: str) -> bytes:
+        file = io.BytesIO()
+        labels: np.ndarray = np.arange(ROWS) % self.classes
+        np.save(file, labels if self._is_labels(path) else generator(path).integers(0, 256, (ROWS, *self.size, 3), np.uint8))
+        return file.getvalue()
+
+    def _arrays(self, path: str) -> bytes:
+        """The keys that were asked for, else those of most such files."""
+        images = generator(path).integers(0, 256, (ROWS, *self.size, 3), np.uint8)
+        keys = [*self.stage.learned.get("keys", ()), "x_train", "y_train", "x_test", "y_test", "images", "labels"]
+        file = io.BytesIO()
+        labels: np.ndarray = np.arange(ROWS) % self.classes
+        arrays = {key: labels if _LABEL.search(key) or key.lower().startswith("y") else images for key in keys}
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+        return file.getvalue()
+
+    def _pickle(self, path: str) -> bytes:
+        labels = [row % self.classes for row in range(ROWS)]
+        images = generator(path).integers(0, 256, (ROWS, 3 * 32 * 32), np.uint8)
+        keys = dict.fromkeys(self.stage.learned.get("keys", ()), labels)
+        return pickle.dumps({"data": images, "labels": labels, "fine_labels": labels, "label_names": self.names, **keys})
+
+    def _weights(self, path: str) -> bytes:
+        from .weights import stand_in_file
+
+        self.stage.weights_stand_in(os.path.basename(path))
+        return stand_in_file()

@@ -1,0 +1,261 @@
+"""Paths that are not here: made when they are opened or listed, in the repository, or redirected where they lie elsewhere."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import glob
+import io
+import os
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .making import Maker
+from .places import frames, is_users
+from .stage import Stage
+
+_LIBRARIES = tuple(
+    {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")} | {sys.prefix, sys.base_prefix}
+)
+_SYSTEM = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", "/run/", "/lib")
+_PROBES = ("genericpath.py", "posixpath.py", "pathlib.py", os.path.join("pathlib", "_local.py"))
+_HEADRACE = str(Path(__file__).resolve().parents[3]) + os.sep
+
+
+class Paths:
+    """Answers for missing files and folders; what is there is never touched."""
+
+    def __init__(self, stage: Stage, maker: Maker) -> None:
+        self.stage = stage
+        self.maker = maker
+        self.outside = stage.made / "outside"
+        self.probed: dict[str, str] = {}
+        """Missing paths that the user's code asked for with `exists` and the like, and where."""
+        self._busy = False
+
+    def install(self) -> None:
+        stage = self.stage
+        for owner in (builtins, io):
+            stage.wrap(owner, "open", self._open)
+        for name in ("listdir", "scandir"):
+            stage.wrap(os, name, self._list)
+        for name in ("stat", "lstat", "access"):
+            stage.wrap(os, name, self._stat)
+        for name in ("mkdir", "makedirs"):
+            stage.wrap(os, name, self._mkdir)
+        for name in ("glob", "iglob"):
+            stage.wrap(glob, name, self._glob)
+        for name in ("glob", "rglob"):
+            stage.wrap(Path, name, self._path_glob)
+        for path in stage.learned.get("wanted", ()):
+            self.want(path)
+
+    def want(self, path: str) -> None:
+        """Make a path that an earlier attempt could not go on without."""
+        if self.may_want(path):
+            where = self.stage.learned["wanted"].get(path)
+            target = self._target(path)
+            if self.maker.can(path):
+                self.maker.file(target)
+            elif not os.path.splitext(path)[1]:
+                self.maker.folder(target)
+            self.stage.note("data", self._named(path), where)
+
+    def found(self, path: str) -> str:
+        """Where a path really is: itself, or what was made for it elsewhere."""
+        busy, self._busy = self._busy, True
+        other = self._elsewhere(path)
+        redirected = not os.path.lexists(path) and os.path.lexists(other)
+        self._busy = busy
+        return other if redirected else path
+
+    def home(self, path: str) -> str:
+        """The folder itself where it can be made, else the place that stands in for it."""
+        return path if os.path.isdir(path) and os.access(path, os.W_OK) else self._target(path)
+
+    def may_want(self, path: str) -> bool:
+        """Whether a path is one of the script's world: neither the system's nor what is here already."""
+        full = os.path.abspath(path)
+        there = os.path.exists(self.found(path)) and not (os.path.isdir(path) and not os.listdir(path))
+        return not there and not full.startswith((*_SYSTEM, *_LIBRARIES, _HEADRACE)) and full != self.stage.root
+
+    def make(self, path: str) -> str | None:
+        """Make a missing file and say where it is; None where it is not to be made, or nobody knows what it should hold."""
+        if not self._may_make(path) or not self.maker.can(path):
+            return None
+        target = self._target(path)
+        return target if self._made(path, lambda: self.maker.file(target)) else None
+
+    def make_folder(self, path: str) -> str | None:
+        if not self._may_make(path):
+            return None
+        target = self._target(path)
+        self._made(path, lambda: self.maker.folder(target))
+        return target
+
+    def _made(self, path: str, action: Callable[[], Any]) -> bool:
+        self._busy = True
+        try:
+            done = action() is not False
+        finally:
+            self._busy = False
+        if done:
+            self.stage.note("data", self._named(path))
+        return done
+
+    def _named(self, path: str) -> str:
+        path = os.path.abspath(path)
+        return os.path.relpath(path, self.stage.root) if path.startswith(self.stage.root + os.sep) else path
+
+    def _elsewhere(self, path: str) -> str:
+        return str(self.outside) + os.path.abspath(path)
+
+    def _target(self, path: str) -> str:
+        """The path itself where it can be written, else a place below the folder for what is made."""
+        above = os.path.abspath(path)
+        busy, self._busy = self._busy, True  # what is asked here is asked of the real file system
+        while not os.path.isdir(above):
+            above = os.path.dirname(above)
+        inside = os.path.abspath(path).startswith(self.stage.root + os.sep) and os.access(above, os.W_OK)
+        self._busy = busy
+        return path if inside else self._elsewhere(path)
+
+    def _may_make(self, path: str) -> bool:
+        """What the user's code opens, itself or through a library, but not what libraries look for when they are imported."""
+        full = os.path.abspath(path)
+        if full.startswith((*_SYSTEM, *_LIBRARIES, _HEADRACE, str(self.stage.made))) or os.sep + ".cache" + os.sep in full:
+            return False
+        for frame in frames():
+            name = frame.f_code.co_filename
+            if is_users(name, self.stage.root):
+                return not _expects_absence(frame) or full in self.stage.learned.get("wanted", ())
+            if name.startswith(("<frozen importlib", _HEADRACE)):
+                return False
+        return False
+
+    def _open(self, original: Callable[..., Any], file: Any, mode: Any = "r", *args: Any, **named: Any) -> Any:
+        try:
+            return original(file, mode, *args, **named)
+        except FileNotFoundError:
+            if self._busy or not isinstance(file, str | os.PathLike):
+                raise
+            path = os.fsdecode(file)
+            if isinstance(mode, str) and set(mode) & set("wax"):
+                return original(self._for_output(path), mode, *args, **named)
+            other = self.found(path) if self.found(path) != path else self.make(path)
+            if other is None:
+                raise
+            return original(other, mode, *args, **named)
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES) or not (isinstance(mode, str) and set(mode) & set("wax")):
+                raise
+            return original(self._for_output(os.fsdecode(file)), mode, *args, **named)
+
+    def _for_output(self, path: str) -> str:
+        """A path to write to: its folder is made, as the user will have made it once."""
+        target = self._target(path)
+        os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
+        return target
+
+    def _list(self, original: Callable[..., Any], path: Any = ".", *args: Any) -> Any:
+        try:
+            return original(path, *args)
+        except FileNotFoundError:
+            if self._busy or not isinstance(path, str | os.PathLike):
+                raise
+            text = os.fsdecode(path)
+            other = self.found(text) if self.found(text) != text else self.make_folder(text)
+            if other is None:
+                raise
+            return original(type(path)(other) if isinstance(path, str) else Path(other), *args)
+
+    def _stat(self, original: Callable[..., Any], path: Any, *args: Any, **named: Any) -> Any:
+        try:
+            answer = original(path, *args, **named)
+            if answer is not False or self._busy:
+                return answer
+        except FileNotFoundError:
+            if self._busy or not isinstance(path, str | os.PathLike):
+                raise
+            text = os.fsdecode(path)
+            other = self._elsewhere(text)
+            if not _there(original, other):
+                self._probe(text)
+                raise
+            return original(other, *args, **named)
+        return answer
+
+    def _probe(self, path: str) -> None:
+        for frame in frames():
+            name = frame.f_code.co_filename
+            if is_users(name, self.stage.root):
+                where = f"{os.path.relpath(name, self.stage.root)}:{frame.f_lineno}"
+                self.probed.pop(path, None)
+                self.probed[path] = where
+                return
+            if not name.endswith(_PROBES) and "<frozen" not in name:
+                return
+
+    def _mkdir(self, original: Callable[..., Any], path: Any, *args: Any, **named: Any) -> Any:
+        try:
+            return original(path, *args, **named)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            if self._busy or error.errno not in (errno.EROFS, errno.EACCES):
+                raise
+            return os.makedirs(self._elsewhere(os.fsdecode(path)), exist_ok=True)
+
+    def _glob(self, original: Callable[..., Any], pathname: Any, *args: Any, **named: Any) -> Any:
+        if isinstance(pathname, str):
+            folder, pattern = _split(os.path.join(named.get("root_dir") or "", pathname))
+            self._for_pattern(folder, pattern)
+            if not os.path.isdir(folder) and os.path.isdir(self._elsewhere(folder)):
+                pathname = os.path.join(self._elsewhere(folder), pattern)
+        return original(pathname, *args, **named)
+
+    def _path_glob(self, original: Callable[..., Any], own: Path, pattern: Any, *args: Any, **named: Any) -> Iterator[Any]:
+        self._for_pattern(str(own), str(pattern) if original.__name__ == "glob" else f"**/{pattern}")
+        other = self.found(str(own))
+        return original(own if other == str(own) else Path(other), pattern, *args, **named)  # type: ignore[no-any-return]
+
+    def _for_pattern(self, folder: str, pattern: str) -> None:
+        if pattern and not self._busy and not os.path.isdir(self.found(folder)) and self._may_make(folder):
+            target = self._target(folder)
+            self._made(folder, lambda: self.maker.matching(target, pattern))
+
+
+def _there(stat: Callable[..., Any], path: str) -> bool:
+    try:
+        return stat(path) is not False if stat.__name__ != "access" else bool(stat(path, os.F_OK))
+    except OSError:
+        return False
+
+
+def _split(pathname: str) -> tuple[str, str]:
+    """The part of a pattern before its first wildcard, and the rest."""
+    parts = pathname.split(os.sep)
+    first = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    return os.sep.join(parts[:first]) or ("." if not pathname.startswith(os.sep) else os.sep), os.sep.join(parts[first:])
+
+
+def _expects_absence(frame: types.FrameType) -> bool:
+    """Whether the line that is running stands in a `try` whose handler takes a missing file: the script copes without."""
+    import ast
+    import linecache
+
+    try:
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    except SyntaxError:
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and node.body[0].lineno <= frame.f_lineno <= (node.body[-1].end_lineno or 0):
+            caught = " ".join(ast.unparse(handler.type) if handler.type else "Exception" for handler in node.handlers)
+            reraises = all(any(isinstance(part, ast.Raise) for part in ast.walk(handler)) for handler in node.handlers)
+            if any(word in caught for word in ("FileNotFound", "OSError", "IOError", "Exception")) and not reraises:
+                return True
+    return False

@@ -1,0 +1,130 @@
+"""torchvision's data sets without their files: made on disk in the set's own format where that is simple, else item by item."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .making import Maker, generator, photo
+from .stage import Stage
+
+# How many classes the sets have that are made item by item; the documentation of torchvision says so of each.
+CLASSES = {
+    "Caltech101": 101, "Caltech256": 257, "Country211": 211, "DTD": 47, "EuroSAT": 10, "FGVCAircraft": 100, "Flowers102": 102,
+    "Food101": 101, "GTSRB": 43, "INaturalist": 10_000, "Imagenette": 10, "ImageNet": 1000, "LFWPeople": 5749, "Omniglot": 964,
+    "OxfordIIITPet": 37, "PCAM": 2, "Places365": 365, "QMNIST": 10, "RenderedSST2": 2, "SEMEION": 10, "SUN397": 397, "SVHN": 10,
+    "STL10": 10, "StanfordCars": 196, "USPS": 10, "CelebA": 40, "FER2013": 7,
+}  # fmt: skip
+_LETTERS = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 37, "digits": 10, "mnist": 10}
+_CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+_GRAY = ("QMNIST", "SEMEION", "USPS", "FER2013", "Omniglot")
+_SIZES = {"SVHN": 32, "STL10": 96, "EuroSAT": 64, "PCAM": 96, "QMNIST": 28, "USPS": 16, "SEMEION": 16, "FER2013": 48}
+ROWS = 64
+_CREATED = ("FakeData", "DatasetFolder", "ImageFolder", "VisionDataset")
+
+
+def install(stage: Stage, maker: Maker, datasets: Any) -> None:
+    """Let every data set of `torchvision.datasets` that is for classification be made without its files."""
+    cifar = __import__("importlib").import_module("torchvision.datasets.cifar")
+    stage.patch(cifar, "check_integrity", lambda path, md5=None: os.path.isfile(path))
+    active: list[Any] = []
+    for name, kind in list(vars(datasets).items()):
+        known = isinstance(kind, type) and issubclass(kind, datasets.VisionDataset) and name not in _CREATED
+        if known and "__init__" in vars(kind):
+            stage.wrap(kind, "__init__", _starter(stage, maker, active, datasets))
+
+
+def _starter(stage: Stage, maker: Maker, active: list[Any], datasets: Any) -> Any:
+    def start(original: Any, self: Any, *args: Any, **named: Any) -> None:
+        if any(self is other for other in active):  # the base class of one that is being made
+            original(self, *args, **named)
+            return
+        active.append(self)
+        try:
+            made(original, self, args, {name: value for name, value in named.items() if name != "download"})
+        finally:
+            active.pop()
+
+    def made(original: Any, self: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        try:
+            original(self, *args, **named)
+        except (OSError, RuntimeError, ModuleNotFoundError):
+            kind = next(base for base in type(self).__mro__ if vars(datasets).get(base.__name__) is base)
+            stage.note("data", f"torchvision's {kind.__name__}")
+            make = _MAKERS.get(kind.__name__)
+            if make is None:
+                _item_by_item(maker, self, kind.__name__, args, named)
+                return
+            root = maker.home(str(args[0] if args else named.pop("root", "data")))
+            make(maker, root, kind, bool(stage.learned.get("full")))
+            original(self, root, *args[1:], **named)
+
+    return start
+
+
+def _mnist(maker: Maker, root: str, kind: Any, full: bool) -> None:
+    folder = Path(root, kind.__name__, "raw")
+    folder.mkdir(parents=True, exist_ok=True)
+    maker.stage.keep(str(folder))
+    splits = [("", 10)] if kind.__name__ != "EMNIST" else [(f"emnist-{name}-", count) for name, count in _LETTERS.items()]
+    for prefix, classes in splits:
+        for part, rows in (("train", 60_000 if full else ROWS), ("test" if prefix else "t10k", 10_000 if full else ROWS)):
+            images = generator(f"{kind.__name__}{part}").integers(0, 256, (rows, 28, 28), np.uint8)
+            labels: np.ndarray = (np.arange(rows) % classes).astype(np.uint8)
+            head = struct.pack(">4i", 0x803, rows, 28, 28)
+            (folder / f"{prefix}{part}-images-idx3-ubyte").write_bytes(head + images.tobytes())
+            (folder / f"{prefix}{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, rows) + labels.tobytes())
+
+
+def _cifar(maker: Maker, root: str, kind: Any, full: bool) -> None:
+    folder = Path(root, kind.base_folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    maker.stage.keep(str(folder))
+    fine = "100" in kind.__name__
+    count = 100 if fine else 10
+    names = _CIFAR10 if not fine else [f"class_{i:02d}" for i in range(100)]
+    for part, files in (("train", kind.train_list), ("test", kind.test_list)):
+        rows = (50_000 if part == "train" else 10_000) // len(files) if full else ROWS
+        for name, _ in files:
+            labels = [row % count for row in range(rows)]
+            coarse = [label // 5 for label in labels]
+            entry = {"data": generator(name).integers(0, 256, (rows, 3072), np.uint8), "batch_label": name, "filenames": []}
+            entry |= {"fine_labels": labels, "coarse_labels": coarse} if fine else {"labels": labels}
+            (folder / name).write_bytes(pickle.dumps(entry, protocol=2))
+    meta = {kind.meta["key"]: names, "coarse_label_names": [f"group_{i:02d}" for i in range(20)]}
+    (folder / kind.meta["filename"]).write_bytes(pickle.dumps(meta, protocol=2))
+
+
+def _item_by_item(maker: Maker, self: Any, name: str, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """A set of the same class, whose items are drawn when they are asked for."""
+    count = CLASSES.get(name, maker.classes)
+    side = _SIZES.get(name)
+    size = (side, side) if side else maker.size
+    labels = [row * max(1, count // ROWS) % count for row in range(ROWS)]
+    names = [f"class_{i:03d}" for i in range(count)]
+    self.root, self.split, self.train = str(named.get("root", args[0] if args else "")), named.get("split"), named.get("train")
+    self.transform, self.target_transform = named.get("transform"), named.get("target_transform")
+    self.transforms = None
+    self.classes, self.class_to_idx = names, {name: i for i, name in enumerate(names)}
+    self.targets = self.labels = self._labels = labels
+    self.samples = self.imgs = [(f"{row:04d}.jpg", label) for row, label in enumerate(labels)]
+    mode = "L" if name in _GRAY else "RGB"
+
+    def item(own: Any, index: int) -> tuple[Any, Any]:
+        if not -ROWS <= index < ROWS:
+            raise IndexError(index)
+        image, label = photo(f"{name}{index % ROWS}", size, mode), labels[index]
+        image = own.transform(image) if own.transform is not None else image
+        return image, own.target_transform(label) if own.target_transform is not None else label
+
+    own = type(self)
+    made = type(own.__name__, (own,), {"__getitem__": item, "__len__": lambda _: ROWS, "__module__": own.__module__})
+    self.__class__ = made
+
+
+_MAKERS = {"MNIST": _mnist, "FashionMNIST": _mnist, "KMNIST": _mnist, "EMNIST": _mnist, "CIFAR10": _cifar, "CIFAR100": _cifar}

@@ -1,0 +1,67 @@
+import pytest
+
+from headrace.migrate.worker.rehearsal.edges import arguments
+from headrace.migrate.worker.rehearsal.making import Maker
+
+PARSER = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("data", metavar="DIR")
+parser.add_argument("--dataset", required=True, choices=["flowers", "birds"])
+parser.add_argument("--ratio", required=True, type=float)
+parser.add_argument("--image-path", required=True)
+parser.add_argument("--weights", required=True, help="a file")
+parser.add_argument("--lr", type=float, default=0.5)
+args = parser.parse_args()
+print(args.data, args.dataset, args.ratio, args.image_path, args.weights, args.lr)
+"""
+
+
+def test_what_argparse_requires_is_guessed(rehearsed):
+    done = rehearsed({"main.py": PARSER})
+    assert done.stdout == "data flowers 0.1 image.jpg checkpoint.pth 0.5\n"
+    assert "--dataset flowers was guessed" in [item.what for item in done.standins("arguments")]
+    assert all(item.where == "main.py:10" for item in done.standins("arguments"))
+
+
+def test_what_was_given_is_kept(rehearsed):
+    done = rehearsed({"main.py": PARSER}, "mine", "--dataset", "birds", "--ratio", "3", "--lr", "1")
+    assert done.stdout == "mine birds 3.0 image.jpg checkpoint.pth 1.0\n"
+
+
+def test_a_wrong_argument_is_still_wrong(rehearsed):
+    done = rehearsed({"main.py": PARSER}, "mine", "--dataset", "fish")
+    assert done.report.ended == "stopped"
+    assert "invalid choice" in done.stderr
+
+
+def test_click_and_argv_are_answered(rehearsed):
+    click = "import click\n@click.command()\n@click.argument('image')\n@click.option('--size', type=int, required=True)\n"
+    done = rehearsed({"main.py": click + "def main(image, size):\n    print(image, size)\nmain()\n"})
+    assert done.stdout == "image.jpg 1\n"
+    argv = "import sys\nif len(sys.argv) != 3:\n    sys.exit('usage')\nfolder = sys.argv[1]\n"
+    argv += "weights = sys.argv[2]\nprint(folder, weights)\n"
+    done = rehearsed({"main.py": argv})
+    assert (done.stdout, done.report.attempts) == ("data checkpoint.pth\n", 3)
+
+
+def test_an_entry_that_a_table_lacks_is_chosen_from_it(rehearsed):
+    text = (
+        "import argparse\nmodels = {'small': 1, 'large': 2}\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--arch')\nprint(models[parser.parse_args().arch or 'medium'])\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.stdout, done.report.attempts) == ("1\n", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "value"),
+    [("data_dir", "", "data"), ("img", "", "image.jpg"), ("ckpt", "", "checkpoint.pth"),
+     ("x", "path to the image", "image.jpg"),
+     ("arch", "", "resnet18"), ("output_dir", "", "output"), ("n", "", "1"), ("config", "", "configs/a.yaml")],
+)  # fmt: skip
+def test_names_say_what_is_wanted(on_stage, name, told, value):
+    world = on_stage()
+    (world.root / "configs").mkdir()
+    (world.root / "configs/a.yaml").touch()
+    assert arguments.guess(name, told, Maker(world.stage)) == value

@@ -1,0 +1,65 @@
+import pytest
+
+from headrace.migrate.worker.rehearsal.edges import data
+
+
+def stopped(world, text):
+    with pytest.raises((Exception, SystemExit)) as caught:
+        world.play(text)
+    return caught.value
+
+
+def test_a_folder_that_the_script_insists_on_is_made_for_the_next_attempt(rehearsed):
+    text = (
+        "import os, sys\nroot = 'pictures/train'\nif not os.path.isdir(root):\n    sys.exit('put the data there')\n"
+        "print(len(os.listdir(root)))\n"
+    )
+    done = rehearsed({"main.py": text, "net.py": "num_classes = 3\n"})
+    assert (done.report.ended, done.report.attempts, done.stdout) == ("finished", 2, "3\n")
+    assert [(item.what, item.where) for item in done.standins("data")] == [("pictures/train", "main.py:3")]
+
+
+def test_two_rehearsals_with_one_folder_find_the_same_files(rehearsed, tmp_path):
+    text = "import hashlib\nprint(hashlib.sha256(open('a/x.png', 'rb').read() + open('t.csv', 'rb').read()).hexdigest())\n"
+    first = rehearsed({"main.py": text})
+    (first.root / "a/x.png").unlink()
+    assert rehearsed({"main.py": text}).stdout == first.stdout != ""
+
+
+def test_opencv_reads_what_is_missing(on_stage):
+    world = on_stage(data)
+    assert world.play("import cv2\nshape = cv2.imread('images/x.jpg').shape\n")["shape"] == (256, 256, 3)
+    assert world.said("data") == ["images/x.jpg"]
+
+
+def test_more_labels_than_the_model_has_outputs_teaches_the_count(on_stage):
+    world = on_stage(data)
+    text = (
+        "import torch\noutputs = torch.zeros(2, 4, requires_grad=True)\n"
+        "torch.nn.functional.cross_entropy(outputs, torch.tensor([1, 7]))\n"
+    )
+    assert data.lesson(world.stage, stopped(world, text))
+    assert world.stage.learned["classes"] == 4
+
+
+def test_a_model_of_one_size_teaches_to_try_another(on_stage):
+    world = on_stage(data)
+    error = stopped(world, "import torch\ntorch.nn.Linear(4, 2)(torch.zeros(2, 5))\n")
+    sizes = []
+    while data.lesson(world.stage, error):
+        sizes.append(world.stage.learned["image"][0])
+    assert sizes == [224, 32, 28, 64]
+
+
+def test_a_split_of_the_true_size_teaches_that(on_stage):
+    world = on_stage(data)
+    text = "import torch\ntorch.utils.data.random_split(range(64), [45000, 5000])\n"
+    assert data.lesson(world.stage, stopped(world, text))
+    assert world.stage.learned["full"] is True
+
+
+def test_an_error_of_another_kind_teaches_nothing(on_stage):
+    world = on_stage(data)
+    assert not data.lesson(world.stage, stopped(world, "1 / 0\n"))
+    assert data.remedy(world.stage, FileNotFoundError("x")) == "give the folder of the data with --data DIR"
+    assert data.remedy(world.stage, ZeroDivisionError("x")) is None

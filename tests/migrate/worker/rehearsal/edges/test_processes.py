@@ -1,0 +1,48 @@
+import os
+
+import pytest
+
+from headrace.migrate.worker.rehearsal.edges import processes
+
+
+def test_one_process_is_the_whole_group(rehearsed):
+    text = """
+import os
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+def worker(gpu, count):
+    dist.init_process_group(backend="nccl", init_method="env://", world_size=count, rank=gpu)
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1).cuda(gpu), device_ids=[gpu])
+    value = net(torch.ones(3, 2)).sum()
+    dist.all_reduce(value)
+    print(dist.get_world_size(), dist.get_rank(), os.environ["LOCAL_RANK"], value.numel())
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(worker, nprocs=8, args=(8,))
+"""
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "1 0 0 1\n", 2), done.report
+    said = [item.what for item in done.standins("processes")]
+    assert "a group of one process with gloo stood in for nccl" in said
+    assert "LOCAL_RANK=0 in the environment, as a launcher sets it" in said
+
+
+@pytest.mark.parametrize(("name", "other"), [("LOCAL_RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")])
+def test_who_asks_for_one_word_of_a_launcher_is_told_all_its_words(on_stage, monkeypatch, name, other):
+    monkeypatch.delenv(name, raising=False)
+    world = on_stage()
+    assert processes.lesson(world.stage, KeyError(name))
+    assert {name, other} <= set(world.stage.learned["launched"])
+    assert ("SLURM_PROCID" in world.stage.learned["launched"]) == name.startswith("SLURM")
+    assert not processes.lesson(world.stage, KeyError("HOME"))
+
+
+def test_the_environment_is_as_it_was_afterwards(on_stage, monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    world = on_stage(learned={"launched": ["RANK"]})
+    with processes.stand_in(world.stage):
+        assert os.environ["RANK"] == "0"
+    assert "RANK" not in os.environ

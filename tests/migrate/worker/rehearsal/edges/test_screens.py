@@ -1,0 +1,36 @@
+import pytest
+
+from headrace.migrate.worker.rehearsal import Enough
+from headrace.migrate.worker.rehearsal.edges import screens
+
+
+def test_questions_are_answered(on_stage):
+    names = on_stage(screens).play("found = [input('Continue? [y/n] '), input('Path of the image: '), input('Which? ')]\n")
+    assert names["found"] == ["y", "image.jpg", "1"]
+
+
+def test_a_conversation_ends(on_stage):
+    with pytest.raises(Enough):
+        on_stage(screens).play("while True:\n    input('Image: ')\n")
+
+
+def test_windows_and_plots_show_nothing(on_stage):
+    world = on_stage(screens)
+    world.play(
+        "import cv2, matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as plt\nimport numpy as np\n"
+        "from PIL import Image\n"
+        "plt.plot([1]); plt.show()\ncv2.imshow('x', np.zeros((2, 2))); cv2.waitKey(0); cv2.destroyAllWindows()\n"
+        "Image.new('RGB', (2, 2)).show()\n"
+    )
+    shown = [item.partition("(")[0] for item in world.said("screens")]
+    assert shown == ["show", "imshow", "destroyAllWindows", "show"]
+
+
+def test_a_camera_has_a_few_frames(on_stage):
+    world = on_stage(screens)
+    names = world.play(
+        "import cv2\ncamera, frames = cv2.VideoCapture(0), []\nwhile camera.isOpened():\n    good, frame = camera.read()\n"
+        "    if not good:\n        break\n    frames.append(frame.shape)\ncamera.release()\n"
+    )
+    assert names["frames"] == [(480, 640, 3)] * 2
+    assert world.said("data") == ["the frames of cv2.VideoCapture(0)"]

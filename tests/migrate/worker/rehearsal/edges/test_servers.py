@@ -1,0 +1,49 @@
+import io
+
+from headrace.migrate.worker.rehearsal.edges import servers
+
+FLASK = """
+import io
+from flask import Flask, jsonify, request
+from PIL import Image
+app = Flask(__name__)
+
+@app.route("/")
+def index():
+    return "hello"
+
+@app.route("/predict", methods=["POST"])
+def predict():
+    image = Image.open(io.BytesIO(request.files["photo"].read()))
+    return jsonify(size=image.size)
+
+if __name__ == "__main__":
+    app.run(host="0.0.0.0")
+"""
+
+
+def test_the_route_of_a_flask_app_is_called_once(rehearsed):
+    done = rehearsed({"main.py": FLASK})
+    assert done.report.ended == "finished"
+    assert done.stdout == 'POST /predict: 200 {"size":[256,256]}\n\n'
+    assert done.standins("servers")[0].what == "POST /predict was called with a made image instead of serving"
+
+
+def test_an_app_that_another_program_serves_is_found_at_the_end(rehearsed):
+    done = rehearsed({"main.py": FLASK.partition("if __name__")[0] + "print('loaded')\n"})
+    assert done.stdout.startswith("loaded\nPOST /predict: 200")
+
+
+def test_an_error_in_a_route_stops_the_rehearsal(rehearsed):
+    done = rehearsed({"main.py": FLASK.replace("size=image.size", "size=1 / 0")})
+    assert (done.report.ended, done.report.why, done.report.where) == (
+        "stopped",
+        "ZeroDivisionError: division by zero",
+        "main.py:14",
+    )
+
+
+def test_the_made_image_is_a_file(on_stage):
+    on_stage()
+    assert isinstance(servers._image(), io.BytesIO)
+    assert servers._image().read(2) == b"\xff\xd8"

@@ -1,0 +1,49 @@
+import pytest
+
+from headrace.migrate.worker.rehearsal import hints
+
+
+@pytest.fixture
+def says(tmp_path):
+    def write(**files):
+        for name, text in files.items():
+            (tmp_path / f"{name}.py").write_text(text)
+        return str(tmp_path), "main.py"
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("num_classes = 7", 7),
+        ("parser.add_argument('--num-classes', type=int, default=12)", 12),
+        ("def build(depth, nb_classes=5):\n    pass", 5),
+        ("model = Net(n_classes=3)", 3),
+        ("CLASSES = ('cat', 'dog')", 2),
+        ("class Config:\n    NUM_CLASSES: int = 120", 120),
+        ("labels = {0: 'cat', 1: 'dog', 2: 'bird'}", 3),
+        ("num_classes = 'many'\nepochs = 10", None),
+        ("num_workers = 7", None),
+    ],
+)
+def test_the_count_of_classes_is_read(says, text, count):
+    assert hints.class_count(*says(main=text)) == count
+
+
+def test_the_scripts_own_word_counts_first(says):
+    assert hints.class_count(*says(a="num_classes = 3", main="num_classes = 7")) == 7
+
+
+def test_names_are_all_different_strings(says):
+    assert hints.class_names(*says(main="classes = ['cat', 'dog']")) == ("cat", "dog")
+
+
+def test_a_list_with_anything_else_in_it_is_no_list_of_names(says):
+    assert hints.class_names(*says(main="classes = ['cat', name]\nlabels = ['a', 'a']")) is None
+
+
+def test_columns_are_those_that_readers_of_tables_take(says):
+    text = "df = pd.read_csv(p)\nx = df['image'], df.loc[i, 'label'], df[['a', 'b']], df.iloc[i, 5]\n"
+    text += "os.environ['HOME']; ckpt['model']\n"
+    assert hints.columns(*says(main=text, other="state['x']; y['z']")) == (["image", "label", "a", "b"], 6)

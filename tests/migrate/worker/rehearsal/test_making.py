@@ -1,0 +1,97 @@
+import csv
+import io
+import json
+import pickle
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from headrace.migrate.worker.rehearsal import Rehearsal, Stage
+from headrace.migrate.worker.rehearsal.making import Maker
+
+
+@pytest.fixture
+def maker(tmp_path):
+    def make(text="", learned=None, **fields):
+        (tmp_path / "main.py").write_text(text)
+        stage = Stage(Rehearsal(root=str(tmp_path), script="main.py", made=str(tmp_path / "made"), **fields))
+        stage.learned |= learned or {}
+        return Maker(stage)
+
+    return make
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".JPEG", ".png", ".bmp", ".webp", ".ppm", ".tif"])
+def test_an_image_is_made_in_the_format_of_its_name_and_is_the_same_each_time(maker, tmp_path, suffix):
+    path = tmp_path / f"deep/x{suffix}"
+    assert maker(image=(40, 60)).file(str(path))
+    first = path.read_bytes()
+    with Image.open(path) as image:
+        assert image.size == (60, 40)
+        assert np.asarray(image).std() > 10
+    path.unlink()
+    maker(image=(40, 60)).file(str(path))
+    assert path.read_bytes() == first
+
+
+def test_different_images_differ(maker):
+    own = maker()
+    assert own._image("a.png") != own._image("b.png")
+
+
+def test_what_nobody_knows_is_not_made(maker, tmp_path):
+    assert not maker().file(str(tmp_path / "config.yaml"))
+    assert not (tmp_path / "config.yaml").exists()
+
+
+def test_a_table_has_the_columns_that_are_read(maker):
+    text = "num_classes = 3\ndf = pd.read_csv(p)\nx = df['file'], df['label']\n"
+    rows = list(csv.DictReader(io.StringIO(maker(text, {"columns": ["fold"]})._table("x.csv").decode())))
+    assert list(rows[0]) == ["file", "label", "fold"]
+    assert {row["label"] for row in rows} == {"0", "1", "2"}
+    assert len({row["file"] for row in rows}) == len(rows)
+
+
+def test_names_of_classes_come_in_the_form_of_the_file(maker):
+    own = maker("classes = ['cat', 'dog']\n")
+    assert json.loads(own._json("labels.json")) == {"0": "cat", "1": "dog"}
+    assert json.loads(own._json("class_to_idx.json")) == {"cat": 0, "dog": 1}
+    assert json.loads(own._json("imagenet_class_index.json"))["1"][1] == "dog"
+    assert own._lines("classes.txt") == b"cat\ndog\n"
+    assert own._lines("train.txt").splitlines()[1] == b"image_0001.jpg 1"
+
+
+def test_arrays_have_the_keys_that_were_asked_for(maker):
+    own = maker("num_classes = 4\n", {"keys": ["pictures"]}, image=(8, 8))
+    with np.load(io.BytesIO(own._arrays("x.npz"))) as arrays:
+        assert arrays["pictures"].shape == (16, 8, 8, 3)
+        assert set(arrays["y_train"]) == {0, 1, 2, 3}
+    assert np.load(io.BytesIO(own._array("labels.npy"))).max() == 3
+    assert pickle.loads(own._pickle("batch.pkl"))["data"].shape == (16, 3072)
+
+
+def test_a_folder_has_a_folder_of_images_for_each_class_and_goes_away_with_the_attempt(maker, tmp_path):
+    own = maker("classes = ['cat', 'dog']\n", image=(8, 8))
+    own.folder(str(tmp_path / "data/train"))
+    assert sorted(path.name for path in (tmp_path / "data/train").iterdir()) == ["cat", "dog"]
+    assert len(list((tmp_path / "data/train").glob("*/*.jpg"))) == 8
+    own.folder(str(tmp_path / "data/images"), ".png")
+    assert len(list((tmp_path / "data/images").glob("*.png"))) == 16
+    own.stage.clear()
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_a_thousand_classes_have_an_image_each(maker, tmp_path):
+    maker("num_classes = 1000\n", image=(8, 8)).folder(str(tmp_path / "data"))
+    assert len(list((tmp_path / "data").glob("*/*.jpg"))) == 1000
+
+
+def test_what_a_pattern_asks_for_is_made(maker, tmp_path):
+    own = maker("num_classes = 2\n", image=(8, 8))
+    own.matching(str(tmp_path / "a"), "*/*.png")
+    own.matching(str(tmp_path / "b"), "*.bmp")
+    own.matching(str(tmp_path / "c"), "*.py")
+    assert len(list((tmp_path / "a").glob("*/*.png"))) == 8
+    assert len(list((tmp_path / "b").glob("*.bmp"))) == 16
+    assert not (tmp_path / "c").exists()

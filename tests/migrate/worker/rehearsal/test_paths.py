@@ -1,0 +1,87 @@
+import os
+
+import pytest
+
+from headrace.migrate.worker.rehearsal.edges import data
+
+CLASSES = "classes = ['cat', 'dog']\n"
+
+
+def test_a_missing_image_is_made_where_it_is_opened(on_stage):
+    world = on_stage(data)
+    names = world.play("from PIL import Image\nsize = Image.open('images/x.jpg').convert('RGB').size\n")
+    assert names["size"] == (256, 256)
+    assert [(item.edge, item.what, item.where) for item in world.stage.standins] == [("data", "images/x.jpg", "main.py:2")]
+
+
+def test_what_is_here_is_not_touched(on_stage):
+    world = on_stage(data)
+    (world.root / "x.txt").write_text("mine")
+    (world.root / "there").mkdir()
+    names = world.play("import os\ntext = open('x.txt').read()\nfound = os.listdir('there')\n")
+    assert (names["text"], names["found"]) == ("mine", [])
+    assert world.said("data") == []
+
+
+def test_a_path_outside_of_the_repository_is_redirected(on_stage):
+    world = on_stage(data, files={"hints.py": CLASSES})
+    names = world.play(
+        "import os\nroot = '/nowhere/headrace/train'\nbefore = os.path.exists(root)\nfound = sorted(os.listdir(root))\n"
+        "files = [os.path.join(d, f) for d, _, fs in os.walk(root) for f in fs]\n"
+        "after = os.path.exists(root), os.path.isdir(os.path.join(root, 'cat'))\nhead = open(files[0], 'rb').read(2)\n"
+    )
+    assert (names["before"], names["found"], names["after"], names["head"]) == (
+        False,
+        ["cat", "dog"],
+        (True, True),
+        b"\xff\xd8",
+    )
+    assert "nowhere" not in os.listdir("/")
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        "import glob\nfound = glob.glob('data/*/*.png')",
+        "import glob, os\nfound = glob.glob(os.path.join('data', '**', '*.png'), recursive=True)",
+        "from pathlib import Path\nfound = list(Path('data').glob('*/*.png'))",
+        "from pathlib import Path\nfound = list(Path('data').rglob('*.png'))",
+    ],
+)
+def test_patterns_find_what_they_ask_for(on_stage, look):
+    world = on_stage(data, files={"hints.py": CLASSES})
+    assert len(world.play(look + "\n")["found"]) == 8
+    assert world.said("data") == ["data"]
+
+
+def test_a_script_that_copes_without_a_file_is_left_to_it(on_stage):
+    world = on_stage(data)
+    names = world.play(
+        "import json\ntry:\n    best = json.load(open('best.json'))\nexcept FileNotFoundError:\n    best = None\n"
+    )
+    assert names["best"] is None
+    assert world.said("data") == []
+
+
+def test_the_folder_of_an_output_is_made(on_stage):
+    world = on_stage(data)
+    world.play("with open('runs/1/log.txt', 'w') as file:\n    file.write('x')\n")
+    assert (world.root / "runs/1/log.txt").read_text() == "x"
+    assert world.said("data") == []
+
+
+def test_what_nobody_can_make_is_missing_as_before(on_stage):
+    world = on_stage(data)
+    with pytest.raises(FileNotFoundError):
+        world.play("open('config.yaml')\n")
+    with pytest.raises(FileNotFoundError):
+        world.play("import os\nos.stat('x.jpg')\n")
+
+
+def test_what_libraries_look_for_is_not_made(on_stage, tmp_path, monkeypatch):
+    world = on_stage(data)
+    (tmp_path / "rehearsed_elsewhere.py").write_text(
+        "found = True\ntry:\n    open('x.json')\nexcept OSError:\n    found = False\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert world.play("import rehearsed_elsewhere\nfound = rehearsed_elsewhere.found\n")["found"] is False

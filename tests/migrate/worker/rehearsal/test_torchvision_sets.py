@@ -1,0 +1,70 @@
+"""The formats are torchvision's; where torchvision is installed its own classes read them."""
+
+import pickle
+import struct
+
+import numpy as np
+import pytest
+
+from headrace.migrate.worker.rehearsal import Rehearsal, Stage
+from headrace.migrate.worker.rehearsal.edges import data
+from headrace.migrate.worker.rehearsal.making import Maker
+from headrace.migrate.worker.rehearsal.torchvision_sets import ROWS, _cifar, _item_by_item, _mnist
+
+
+@pytest.fixture
+def maker(tmp_path):
+    return Maker(Stage(Rehearsal(root=str(tmp_path), script="main.py", made=str(tmp_path / "made"))))
+
+
+def test_idx_files(maker, tmp_path):
+    _mnist(maker, str(tmp_path), type("MNIST", (), {}), full=False)
+    images = (tmp_path / "MNIST/raw/t10k-images-idx3-ubyte").read_bytes()
+    labels = (tmp_path / "MNIST/raw/train-labels-idx1-ubyte").read_bytes()
+    assert struct.unpack(">4i", images[:16]) == (2051, ROWS, 28, 28)
+    assert len(images) == 16 + ROWS * 784
+    assert set(labels[8:]) == set(range(10))
+
+
+@pytest.mark.parametrize(("full", "rows"), [(False, ROWS), (True, 10_000)])
+def test_pickles_of_cifar(maker, tmp_path, full, rows):
+    meta = {"key": "label_names", "filename": "batches.meta"}
+    lists = {
+        "train_list": [["data_batch_1", ""], *[[f"data_batch_{i}", ""] for i in range(2, 6)]],
+        "test_list": [["test_batch", ""]],
+    }
+    _cifar(maker, str(tmp_path), type("CIFAR10", (), {"base_folder": "cifar-10-batches-py", "meta": meta, **lists}), full=full)
+    batch = pickle.loads((tmp_path / "cifar-10-batches-py/data_batch_3").read_bytes())
+    assert batch["data"].shape == (rows, 3072)
+    assert len(batch["labels"]) == rows
+    assert "airplane" in pickle.loads((tmp_path / "cifar-10-batches-py/batches.meta").read_bytes())["label_names"]
+
+
+def test_any_other_set_gives_items_of_its_classes(maker):
+    class Flowers102:
+        pass
+
+    made = Flowers102()
+    _item_by_item(maker, made, "Flowers102", ("root",), {"split": "val", "transform": np.asarray})
+    image, label = made[3]
+    assert (len(made), len(made.classes), image.shape, label) == (ROWS, 102, (256, 256, 3), 3)
+    assert isinstance(made, Flowers102)
+    with pytest.raises(IndexError):
+        made[ROWS]
+
+
+def test_torchvisions_own_classes_read_them(on_stage):
+    pytest.importorskip("torchvision")
+    names = on_stage(data).play(
+        "from torchvision import datasets as d\n"
+        "sets = [d.MNIST('data', train=False, download=True), d.CIFAR10(root='data', train=True, download=True),\n"
+        "        d.CIFAR100('data'), d.Food101('data', split='test'), d.EMNIST('data', split='letters')]\n"
+        "found = [(len(s), len(s.classes), s[0][0].size) for s in sets]\n"
+    )
+    assert names["found"] == [
+        (64, 10, (28, 28)),
+        (320, 10, (32, 32)),
+        (64, 100, (32, 32)),
+        (64, 101, (256, 256)),
+        (64, 27, (28, 28)),
+    ]

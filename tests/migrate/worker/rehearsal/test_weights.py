@@ -1,0 +1,71 @@
+import pytest
+import torch
+
+from headrace.migrate.worker.rehearsal import weights
+from headrace.migrate.worker.rehearsal.weights import StandInState, stand_in_file
+
+
+@pytest.fixture
+def world(on_stage, tmp_path):
+    found = on_stage()
+    weights.install(found.stage, torch, ("cat", "dog"))
+    (tmp_path / "x.pth").write_bytes(stand_in_file())
+    found.path = str(tmp_path / "x.pth")
+    return found
+
+
+def test_a_stand_in_answers_as_checkpoints_do():
+    StandInState.classes = ("cat", "dog")
+    state = StandInState()
+    assert isinstance(state["state_dict"]["model"], StandInState)
+    assert (state["epoch"], state["best_acc"], state["classes"], state["class_to_idx"]) == (
+        0,
+        0,
+        ["cat", "dog"],
+        {"cat": 0, "dog": 1},
+    )
+    assert state.pop("fc.weight", None) is None
+    assert "state_dict" in state
+    assert "fc.weight" not in state
+    assert list(state.items()) == []
+    with pytest.raises(KeyError):
+        state["fc.weight"]
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        "torch.load(path)",
+        "torch.load(path, map_location='cpu', weights_only=True)['state_dict']",
+        "{k.replace('module.', ''): v for k, v in torch.load(path)['model'].items()}",
+        "{**net.state_dict(), **{k: v for k, v in torch.load(path).items() if k in net.state_dict()}}",
+    ],
+)
+def test_a_model_takes_it_keeps_its_weights_and_is_marked(world, take):
+    names = world.play(
+        f"import torch\npath = {world.path!r}\nnet = torch.nn.Linear(2, 2)\nbefore = net.weight.clone()\n"
+        f"net.load_state_dict({take})\nsame = torch.equal(net.weight, before)\n"
+    )
+    assert names["same"]
+    if "**" not in take:
+        assert not world.stage.user_weights
+        assert world.said("network") == ["Linear: weights that are not yours stood in"]
+
+
+def test_optimizers_and_schedulers_take_it(world):
+    world.play(
+        f"import torch\nstate = torch.load({world.path!r})\nnet = torch.nn.Linear(2, 2)\n"
+        "optimizer = torch.optim.SGD(net.parameters(), lr=0.1)\noptimizer.load_state_dict(state['optimizer'])\n"
+        "torch.optim.lr_scheduler.StepLR(optimizer, 1).load_state_dict(state['scheduler'])\nstart = state['epoch'] + 1\n"
+    )
+
+
+def test_the_users_own_weights_are_loaded_and_held_to_their_names(world, tmp_path):
+    torch.save({"weight": torch.ones(2, 2), "bias": torch.ones(2)}, tmp_path / "own.pth")
+    names = world.play(
+        f"import torch\nnet = torch.nn.Linear(2, 2)\nnet.load_state_dict(torch.load({str(tmp_path / 'own.pth')!r}))\n"
+    )
+    assert torch.equal(names["net"].weight, torch.ones(2, 2))
+    assert world.stage.user_weights
+    with pytest.raises(RuntimeError, match="Missing key"):
+        world.play("import torch\ntorch.nn.Linear(2, 2).load_state_dict({})\n")
