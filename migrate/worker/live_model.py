@@ -6,6 +6,7 @@ It executes the user's code: only ever in a subprocess.
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import signal
 import threading
@@ -115,6 +116,7 @@ def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int) -> RehearsalRep
         argv=recipe.argv,
         directory=str((Path(recipe.root) / recipe.directory).resolve()),
         seed=seed,
+        caches=tuple(os.environ[name] for name in ("TORCH_HOME", "HF_HUB_CACHE") if name in os.environ),
     )
 
     @contextmanager
