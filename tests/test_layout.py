@@ -63,7 +63,7 @@ migrate: prepared
 migrate/proving: confine fit_numbers fit_pad record sandbox trace_fit trace_probe
 migrate/reading: arguments calls edits facts finding integers lexer names notebook_json notebook_magics statements
     text_lines
-migrate/reporting: cell_locations checkpoint_report render
+migrate/reporting: checkpoint_report render
 migrate/resolving: evaluation input_size labels model_metadata opened resolved settings sources
 migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names model_statements placement rule scalars
     selftest training_edits

@@ -199,7 +199,8 @@ class _Resolver:
             owned = next((f" {item.where}: {item.message}" for item in self.survey.findings if item.code == "PS016"), "")
             raise NothingToMigrateError(
                 f"{self.survey.root} uses PyTorch, but neither a model nor a script that calls one was found; looked for "
-                f"nn.Module classes that end in a layer of classes, functions that return them, and loops that call a model.{owned}"
+                f"nn.Module classes that end in a layer of classes, functions that return them, and loops that call a "
+                f"model.{owned}"
             )
         elif len(factories) > 1:
             names = _told_apart(factories)
