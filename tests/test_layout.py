@@ -63,13 +63,13 @@ migrate: prepared
 migrate/proving: confine fit_numbers record sandbox trace_fit trace_probe
 migrate/reading: arguments calls edits facts finding integers lexer names notebook_json notebook_magics statements
     text_lines
-migrate/reporting: cell_locations checkpoint_report render
+migrate/reporting: checkpoint_report render
 migrate/resolving: evaluation input_size labels model_metadata opened resolved settings sources
 migrate/rewriting: call_edits codes evaluation_edits graph_mode graph_names model_statements placement rule scalars
     selftest training_edits
-migrate/slicing: classes factories interprocedural liveness pretrained recipes side_effects
+migrate/slicing: classes interprocedural liveness pretrained recipes side_effects
 migrate/stages: compile_model migration progress script_runs worker_client zero_edit_child
-migrate/survey: checkpoints loops transforms
+migrate/survey: checkpoints transforms
 migrate/worker: packaging server stub_datasets
 runtime: cli
 runtime/artifact: decode_model manifest

@@ -1,42 +1,56 @@
-"""Places in notebooks, for people: the stages speak of lines of the joined module, the report of cells and lines in them."""
+"""Places for people: the stages speak of lines of repaired files and of a notebook's joined module, the report of lines as they
+are in the repository, in notebooks of cells and lines in them."""
 
+import difflib
 import re
 from dataclasses import replace
 
 from ..reading.facts import Survey
 from ..reading.finding import Finding
+from ..reading.source import parse_source
 from ..resolving.resolved import ChainStep
+from ..rewriting.rewrite import Change
 from .report import Report
 
 
 def locate_in_cells(report: Report, surveyed: Survey) -> None:
-    """Turn every place in a notebook that the report names ("net.ipynb:12") into a cell's ("net.ipynb:cell 3:2")."""
+    """Turn every place in a repaired file that the report names into that of the file as it came, and every place in a notebook
+    ("net.ipynb:12") into a cell's ("net.ipynb:cell 3:2"). `surveyed` are the files as they came."""
     notebooks = {file.path: file.notebook for file in surveyed.files if file.notebook is not None}
-    if not notebooks:
+    lines = {change.path: _lines_before(change) for change in report.changes if change.repaired is not None}
+    of_rules = {finding for change in report.changes for finding in change.findings}
+    if not notebooks and not lines:
         return
-    longest_first = sorted(notebooks, key=len, reverse=True)
+    longest_first = sorted({**notebooks, **lines}, key=len, reverse=True)
     pattern = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, longest_first))}):(\d+)")
+
+    def at(path: str, line: int) -> tuple[int, int]:
+        """The cell, 0 outside of notebooks, and the line in it."""
+        before = lines.get(path, ())
+        line = before[line - 1] if 0 < line <= len(before) else line
+        found = notebooks.get(path)
+        return found.locate(line) if found is not None and found.cells else (0, line)
 
     def in_cells(text: str) -> str:
         def cell(found: re.Match[str]) -> str:
-            number, line = notebooks[found[1]].locate(int(found[2]))
-            return f"{found[1]}:cell {number}:{line}"
+            number, line = at(found[1], int(found[2]))
+            return f"{found[1]}:cell {number}:{line}" if number else f"{found[1]}:{line}"
 
         return pattern.sub(cell, text)
 
     def place(finding: Finding) -> Finding:
+        if finding.cell:
+            return finding
         found = notebooks.get(finding.path)
-        if found is None or finding.cell or not found.cells:
-            return replace(finding, message=in_cells(finding.message))
-        cell, line = found.locate(finding.line)
+        if finding in of_rules:  # at its place in the file as it came
+            cell, line = found.locate(finding.line) if found is not None and found.cells else (0, finding.line)
+        else:
+            cell, line = at(finding.path, finding.line)
         return replace(finding, cell=cell, line=line, message=in_cells(finding.message))
 
     def link(step: ChainStep) -> ChainStep:
-        found = notebooks.get(step.path)
-        if found is None:
-            return step
-        cell, line = found.locate(step.line)
-        return replace(step, path=f"{step.path}:cell {cell}", line=line)
+        cell, line = at(step.path, step.line)
+        return replace(step, path=f"{step.path}:cell {cell}" if cell else step.path, line=line)
 
     report.findings = [place(finding) for finding in report.findings]
     report.chain = tuple(link(step) for step in report.chain)
@@ -50,3 +64,12 @@ def locate_in_cells(report: Report, surveyed: Survey) -> None:
     for checkpoint in report.checkpoints:
         checkpoint.source = in_cells(checkpoint.source)
         checkpoint.why = in_cells(checkpoint.why) if checkpoint.why else None
+
+
+def _lines_before(change: Change) -> list[int]:
+    """For each line of a repaired file, the line of the file as it came; what a repair wrote stands where it begins."""
+    before, after = (parse_source(change.path, data).lines for data in (change.before, change.repaired or change.before))
+    found: list[int] = []
+    for _, i1, i2, j1, j2 in difflib.SequenceMatcher(a=before, b=after, autojunk=False).get_opcodes():
+        found += [min(i1 + offset + 1, max(i1 + 1, i2)) for offset in range(j2 - j1)]
+    return found

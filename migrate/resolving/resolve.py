@@ -196,9 +196,11 @@ class _Resolver:
         if self.model is not None:
             factory, call = self._factory_named(self.model)
         elif not factories:
+            owned = next((f" {item.where}: {item.message}" for item in self.survey.findings if item.code == "PS016"), "")
             raise NothingToMigrateError(
                 f"{self.survey.root} uses PyTorch, but neither a model nor a script that calls one was found; looked for "
-                "nn.Module classes that end in a layer of classes, functions that return them, and loops that call a model"
+                f"nn.Module classes that end in a layer of classes, functions that return them, and loops that call a "
+                f"model.{owned}"
             )
         elif len(factories) > 1:
             names = _told_apart(factories)

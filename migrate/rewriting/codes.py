@@ -28,6 +28,9 @@ PS014 neutral-argument
 PS015 built-with-defaults
     No script could be followed to this model, so it was built with its own defaults. --entry "SCRIPT ARGUMENTS" names the
     script and what it is run with.
+PS016 library-owns-loop
+    An object of a library holds the model and its loops, so there is no call of the model that could be rewritten. Call the
+    model itself in a loop of your own, or package it with headrace compile.
 PS020 settings
     Something under [tool.headrace] in pyproject.toml is not a setting, or has a value that does not fit; it
     was ignored.

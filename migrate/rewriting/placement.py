@@ -39,8 +39,8 @@ def construction(context: Context, group: Group) -> Place:
         raise RejectedError("a loop, a with statement or the like binds the model's name")
     if "streamlit" in {name.partition(".")[0] for name in module.imports.values()}:
         raise RejectedError(
-            "Streamlit runs the script again at each interaction, and the graph would be compiled at each; make the model and its "
-            "graph in a function under @st.cache_resource"
+            "Streamlit runs the script again at each interaction, and the graph would be compiled at each; make the model and "
+            "its graph in a function under @st.cache_resource"
         )
     if root == "self":
         return _in_method(context, group)

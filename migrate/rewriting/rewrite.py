@@ -24,6 +24,9 @@ class Change:
     after: bytes
     rules: list[str]
     findings: list[Finding]
+    """At their places in `before`."""
+    repaired: bytes | None = None
+    """The file with its repairs alone, which the later stages read; None where it has none."""
 
     @property
     def changed(self) -> bool:
@@ -110,7 +113,8 @@ def _rewrite_file(
         findings += made
     if not findings:
         return None
-    return Change(file.path, repaired.before.data, after, sorted(set(codes)), sorted(findings))
+    mended = file.data if file is not repaired.before else None
+    return Change(file.path, repaired.before.data, after, sorted(set(codes)), sorted(findings), mended)
 
 
 def _parses(file: SourceFile, data: bytes) -> bool:

@@ -118,7 +118,7 @@ class RegisteredModel(Repair):
                 at = positions.text.rindex("**", 0, positions.span(node.args.kwarg)[0])
                 edit = Edit(at, at, f"{added}, ")
             else:
-                given = [*parameters(node), *defaults_of(node).values()]
+                given: list[ast.arg | ast.expr] = [*parameters(node), *defaults_of(node).values()]
                 start = positions.text.index("(", positions.offset(node.lineno, node.col_offset)) + 1
                 at = max((positions.span(item)[1] for item in given), default=start)
                 edit = Edit(at, at, f", {added}" if given else added)

@@ -13,16 +13,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ..reading.calls import bind
 from ..reading.facts import Factory
-from ..reading.nodes import arguments_of, inside, required_of, text_of
+from ..reading.nodes import arguments_of, defaults_of, inside, required_of, text_of
 from ..reading.scopes import Definition, Function, Module, Repository, dotted, last_name, local_names, parameters, root_of
-
-_CLASSES = re.compile(
-    r"(^|_)(n|num|nb|number|no)?_?(of_)?(class(es)?|categories|labels|cls)$"
-    r"|(^|_)(class(es)?|cls|labels?|categor(y|ies))_?(n|num|nums|nb|number|count|size|cnt)$"
-    r"|^(out_dim|output_dim|output_size)$",
-    re.I,
+from .heads import (
+    COUNTS_CLASSES,
+    HEADS,
+    answers_with_classes,
+    counts_classes,
+    is_count,
+    is_head,
+    is_zoo_constructor,
+    makes_published,
 )
+
 _NOT_IMAGES = frozenset(
     ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Conv3d", "Upsample", "PixelShuffle", "Embedding", "EmbeddingBag"]
 )
@@ -38,7 +43,6 @@ _FLATTENING = _PATCHING | {
     "AdaptiveAvgPool2d",
     "avg_pool2d",
 }
-_HEADS = frozenset(["Linear", "Conv2d", "LazyLinear"])
 _WHOLE_NETWORK = re.compile(r"(Net(V\d+)?|Transformer|VGG|Inception3|InceptionV\d|ConvNeXt|MaxVit|Mixer|Cait|Xcit|Beit|Eva)$")
 """Published classes that are whole classifiers, not parts of them; their head comes with them."""
 _MODULE_ROOTS = (
@@ -50,28 +54,13 @@ _MODULE_ROOTS = (
     "lightning",
     "efficientnet_pytorch",
 )
+_GIVEN_BODY = re.compile(r"^(backbone|encoder|base_?model|feature_?extractor|trunk|pretrained_model|cnn)$")
+"""Parameters that bring a network for images."""
 _SAME = frozenset(["to", "cuda", "eval", "train", "half", "float"])
 """Methods that give the model back."""
 _NOT_PARTS = frozenset(["super", "isinstance", "issubclass", "summary", "partial"])
 """Callees that get a class without making it a part of another network."""
 _LIGHTNING = re.compile(r"(^|\.)(LightningModule)$")
-_ZOOS = (
-    "torchvision.models",
-    "timm",
-    "pretrainedmodels",
-    "efficientnet_pytorch",
-    "torch.hub.load",
-    "transformers.AutoModelForImage",
-)
-_NOT_MODELS = ("timm.data", "timm.layers", "timm.loss", "timm.optim", "timm.scheduler", "timm.utils")
-
-
-def is_zoo_constructor(name: str | None) -> bool:
-    """Whether a dotted callee builds a model from a published library."""
-    if name is None or not name.startswith(_ZOOS) or name.startswith(_NOT_MODELS):
-        return False
-    leaf = name.rpartition(".")[2]
-    return leaf not in ("list_models", "is_model", "list_modules", "get_weight", "get_model_weights", "resolve_data_config")
 
 
 def makes_itself(node: ast.ClassDef, name: str) -> bool:
@@ -200,15 +189,35 @@ class ModelTable:
             return False
         if any(self._is_published(part) for part in seen if part is model or part in model.bases):
             return True
-        if not any(name.endswith("Conv2d") or "PatchEmbed" in name for name in names) and not names & _FLATTENING:
+        calls = [(part.module, call) for part in seen for call in inside(part.node, ast.Call)]
+        published = [call for module, call in calls if makes_published(module, call)]
+        if published:
+            return answers_with_classes(published, [call for _, call in calls if last_name(call.func) == "Linear"], names)
+        given = model.methods("__init__")
+        taken = given is not None and any(_GIVEN_BODY.match(argument.arg) for argument in parameters(given))
+        if not taken and not any(name.endswith("Conv2d") or "PatchEmbed" in name for name in names) and not names & _FLATTENING:
             return False  # a network of vectors: a policy, a regressor
         if model.methods("reparameterize") or model.methods("decode"):
             return False
         init = model.methods("__init__")
-        named = init is not None and any(_CLASSES.search(argument.arg) for argument in parameters(init))
-        if named and names & _HEADS:
+        named = init is not None and any(COUNTS_CLASSES.search(argument.arg) for argument in parameters(init))
+        if named and names & HEADS:
             return True
-        return any(_is_head(call) for call in model.own_nodes() if isinstance(call, ast.Call))
+        own = [call for call in model.own_nodes() if isinstance(call, ast.Call)]
+        return any(is_head(call) or self._makes_head(model, call) for call in own)
+
+    def _makes_head(self, model: ModelClass, call: ast.Call) -> bool:
+        """Whether a call makes a part that ends in a layer of as many outputs as the call says: `Head(512, n_classes)`."""
+        found = model.module.find_callee(call.func)
+        part = self.classes.get(found[1]) if found is not None else None
+        init = part.methods("__init__") if part is not None and part in model.parts else None
+        if part is None or init is None:
+            return False
+        outs = {last_name(item) for node in part.own_nodes() if isinstance(node, ast.Call) and last_name(node.func) == "Linear"
+                for item in arguments_of(node)[1:2]}  # fmt: skip
+        given = defaults_of(init) | bind(init, call, skip=1)
+        called = re.search(r"head|classif|fc|logit", part.node.name, re.I) is not None
+        return any(counts_classes(value) or (called and is_count(value)) for name, value in given.items() if name in outs)
 
     @staticmethod
     def _is_published(model: ModelClass) -> bool:
@@ -406,30 +415,10 @@ class ModelTable:
         return {last_name(call.func) for module in self.repository.modules.values() for call in module.calls}
 
 
-def _is_head(call: ast.Call) -> bool:
-    """Whether a layer's outputs are classes, as its arguments name them."""
-    name = last_name(call.func)
-    if name not in _HEADS:
-        return False
-    position = 0 if name == "LazyLinear" else 1
-    outs = [keyword.value for keyword in call.keywords if keyword.arg in ("out_features", "out_channels")]
-    if not outs and len(call.args) > position:
-        outs = [call.args[position]]
-    for out in outs:
-        if isinstance(out, ast.Constant):
-            return name != "Conv2d" and isinstance(out.value, int) and out.value > 1
-        leaf = last_name(out)
-        if leaf and _CLASSES.search(leaf):
-            return True
-        if isinstance(out, ast.Call) and last_name(out.func) == "len":
-            return name != "Conv2d"
-    return False
-
-
 def _is_written_out(call: ast.Call) -> bool:
     """Whether an `nn.Sequential(...)` is a whole classifier: images in, a Linear of classes last."""
     last = call.args[-1] if call.args else None
-    if not isinstance(last, ast.Call) or not _is_head(last):
+    if not isinstance(last, ast.Call) or not is_head(last):
         return False
     names = {last_name(node.func) for node in inside(call, ast.Call)}
     return last_name(last.func) == "Linear" and bool(names & (_PATCHING | {"Conv2d"}))

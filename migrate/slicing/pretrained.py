@@ -9,7 +9,7 @@ import copy
 
 from ..reading.nodes import defaults_of
 from ..reading.scopes import Function, Module, last_name, parameters
-from .factories import is_zoo_constructor
+from .heads import is_zoo_constructor
 
 SWITCHES = ("pretrained", "weights", "pretrain", "pre_trained", "use_pretrained", "imagenet_pretrained", "weights_backbone")
 """Parameters that ask for stored weights."""

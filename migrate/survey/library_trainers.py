@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ..reading.finding import Finding
 from ..reading.nodes import inside
 from ..reading.scopes import Module, dotted, last_name
 from ..slicing.factories import ModelTable
@@ -17,6 +18,29 @@ _TRAINER = re.compile(
 )
 _EVALUATING = re.compile(r"(^|_)(e?val|valid|validation|test|evaluation)", re.I)
 _DATA = re.compile(r"data|load|dl|set", re.I)
+
+
+_OWNERS = {
+    "fastai": (("vision_learner", "cnn_learner", "Learner", "load_learner", "create_cnn"), "learn.model"),
+    "ultralytics": (("YOLO", "RTDETR"), "YOLO(...).model"),
+    "transformers": (("pipeline", "Trainer"), "the model that it is given, or pipe.model"),
+}
+"""Libraries whose objects hold model and loops: what makes one, and where the model is."""
+
+
+def find_owned_loops(module: Module) -> Iterator[Finding]:
+    """A remark at each object that holds a model and its loops, so that there is no call of the model to rewrite."""
+    stars = {star.partition(".")[0] for star in module.star_imports}
+    for call in module.calls:
+        name = last_name(call.func)
+        root = (module.expand(call.func) or "").partition(".")[0]
+        for library, (makers, model) in _OWNERS.items():
+            if name in makers and (root == library or (library in stars and root == name)):
+                message = (
+                    f"{name}() of {library} holds the model and its loops, which are not migrated; call the model itself "
+                    f"({model}) on images in a loop of your own, or package it with headrace compile"
+                )
+                yield Finding(module.path, *module.place(call), "PS016", message)
 
 
 def find_library_trainers(module: Module, table: ModelTable) -> Iterator[TrainerSite]:

@@ -9,7 +9,8 @@ from itertools import takewhile
 from ..reading.facts import Loop, LoopKind
 from ..reading.nodes import arguments_of, inside, values_of
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, parameters
-from ..slicing.factories import ModelTable, is_zoo_constructor
+from ..slicing.factories import ModelTable
+from ..slicing.heads import is_zoo_constructor
 from ..slicing.side_effects import TRAINING_CALLS
 
 _NAMED = re.compile(r"^(.*_)?(model|net|network|classifier|backbone|teacher|student|ema)s?(_.*|\d*)$|^(model|net)_?\w*$", re.I)

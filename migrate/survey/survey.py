@@ -16,7 +16,7 @@ from ..reading.scopes import Definition, Module, Repository, dotted, last_name
 from ..reading.source import MAX_FILES, SUFFIXES, SourceFile, read_source, walk
 from ..slicing.factories import ModelTable
 from .checkpoints import find_checkpoints
-from .library_trainers import find_library_trainers
+from .library_trainers import find_library_trainers, find_owned_loops
 from .lightning_module import find_trainer_calls
 from .loops import CallSite, TrainerSite, find_calls
 from .transforms import find_transforms
@@ -27,7 +27,7 @@ _IMAGE = re.compile(
     r"^(im|img|image|picture|photo)s?(_?(path|file|name|filename|url)s?)?$|(path|file)_?(to_)?(img|image)s?$|^input_image", re.I
 )
 _OPENERS = frozenset(["open", "imread", "read_image", "load_image", "pil_loader", "default_loader"])
-_TORCH = re.compile(rb"\b(torch|timm|torchvision|lightning|pytorch_lightning|fastai)\b")
+_TORCH = re.compile(rb"\b(torch|timm|torchvision|lightning|pytorch_lightning|fastai|ultralytics|transformers)\b")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def runnable(survey: Survey) -> list[Script]:
 
 def resurvey(survey: Survey, files: tuple[SourceFile, ...]) -> Survey:
     """The survey of the same repository with other texts in its files, which may lie nowhere but in memory."""
-    before = {file.problem for file in survey.files}
+    before = {file.problem for file in survey.files} | {item for item in survey.findings if item.code == "PS016"}
     findings = [finding for finding in survey.findings if finding not in before and not _mended(finding, files)]
     findings += [file.problem for file in files if file.problem is not None]
     return _stated(survey.root, files, findings, _indexed(files))
@@ -123,7 +123,7 @@ def _stated(root: Path, files: tuple[SourceFile, ...], findings: Iterable[Findin
         scripts=_scripts(found),
         transforms=tuple(item for module in modules for item in find_transforms(module)),
         checkpoints=tuple(item for module in modules for item in find_checkpoints(module, found.calls)),
-        findings=tuple(sorted(findings)),
+        findings=tuple(sorted([*findings, *(item for module in modules for item in find_owned_loops(module))])),
         files=files,
         loops=tuple(site.fact for site in found.sites),
         index=found,

@@ -1,13 +1,14 @@
 """Scripts that leave their loops to a library's trainer."""
 
+import re
 import textwrap
 
 import pytest
 
-from headrace.errors import AmbiguousError
+from headrace.errors import AmbiguousError, NothingToMigrateError
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.rewriting.rewrite import rewrite
-from headrace.migrate.survey.survey import survey
+from headrace.migrate.survey.survey import resurvey, survey
 
 NETS = """
     from torch import nn
@@ -136,3 +137,27 @@ def test_two_such_scripts_are_told_apart_by_name(tmp_path):
         resolve(found)
     assert caught.value.candidates == ("cifar.py", "imagenet.py")
     assert resolve(found, entry="imagenet.py").factory_name == "Large"
+
+
+@pytest.mark.parametrize(
+    ("source", "maker"),
+    [
+        ("from fastai.vision.all import *\nlearn = vision_learner(dls, resnet34)\n", "vision_learner() of fastai"),
+        ("from ultralytics import YOLO\nYOLO('a.pt').predict('a.jpg')\n", "YOLO() of ultralytics"),
+        ("import transformers as hf\npipe = hf.pipeline('image-classification')\n", "pipeline() of transformers"),
+    ],
+)
+def test_a_library_that_owns_the_loop_is_named(tmp_path, source, maker):
+    (tmp_path / "main.py").write_text(source)
+    surveyed = survey(tmp_path)
+    (finding,) = surveyed.findings
+    assert (finding.where.rpartition(":")[0], finding.code) == ("main.py:2", "PS016")
+    assert finding.message.startswith(f"{maker} holds the model and its loops")
+    assert resurvey(surveyed, surveyed.files).findings == surveyed.findings
+    with pytest.raises(NothingToMigrateError, match=re.escape(f"main.py:2:{finding.column}: {maker}")):
+        resolve(surveyed)
+
+
+def test_a_function_of_ones_own_is_no_library(tmp_path):
+    (tmp_path / "main.py").write_text("import torch, transformers\n\n\ndef pipeline():\n    pass\n\n\npipeline()\n")
+    assert survey(tmp_path).findings == ()

@@ -1,0 +1,75 @@
+"""Which classes of a repository are whole classifiers of images."""
+
+import textwrap
+
+import pytest
+
+from headrace.migrate.reading.scopes import Repository
+from headrace.migrate.reading.source import parse_source
+from headrace.migrate.slicing.factories import ModelTable
+
+HEAD = "import timm, torch\nimport torch.nn as nn\nfrom torchvision import models\n\n"
+FORWARD = "    def forward(self, x):\n        return self.head(self.body(x))\n"
+
+
+def found(source):
+    text = HEAD + textwrap.dedent(source)
+    return [item.name for item in ModelTable(Repository([parse_source("nets.py", text.encode())])).factories]
+
+
+def network(*lines, parameters="", before=""):
+    body = "".join(f"        {line}\n" for line in ("super().__init__()", *lines))
+    return f"{before}class Net(nn.Module):\n    def __init__(self{parameters}):\n{body}\n{FORWARD}"
+
+
+PART = """\
+class Top(nn.Module):
+    def __init__(self, width, outputs):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Dropout(), nn.Linear(width, outputs))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class FinalHead(Top):
+    pass
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        network("self.body = models.resnet18()", "self.body.fc = nn.Linear(512, n)", parameters=", n"),
+        network("self.body = models.resnet18()", "self.body.fc = nn.Linear(512, cfg['kinds'])", parameters=", cfg"),
+        network("self.body = timm.create_model(name, num_classes=0)", "self.head = nn.Linear(512, 7)", parameters=", name"),
+        network("self.body = timm.create_model('vit_tiny', num_classes=n)", parameters=", n=3"),
+        network(
+            "self.body = torch.hub.load('repo', 'net')", "self.color = nn.Linear(9, colors)", parameters=", colors, shapes"
+        ),
+        network("self.body = getattr(models, name)(weights=None)", parameters=", name='resnet18'"),
+        network("self.body = nn.Conv2d(3, 8, 3)", "self.head = Top(8, n_classes)", parameters=", n_classes", before=PART),
+        network("self.body = nn.Conv2d(3, 8, 3)", "self.head = FinalHead(8, outputs=5)", before=PART),
+        network("self.body = backbone", "self.head = nn.Linear(512, nb_classes)", parameters=", backbone, nb_classes"),
+    ],
+)
+def test_classifiers(source):
+    assert found(source) == ["Net"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        network("self.body = timm.create_model('vit_tiny', num_classes=0)"),
+        network("self.body = models.resnet18()", "self.body.fc = nn.Identity()"),
+        network("self.body = models.resnet18()", "self.head = nn.Linear(512, embedding_dim)", parameters=", embedding_dim"),
+        network("self.body = models.resnet18()", "self.head = nn.Linear(512, 1)"),
+        network("self.body = models.detection.fasterrcnn_resnet50_fpn()"),
+        network("self.body = nn.Conv2d(3, 8, 3)", "self.gate = Top(8, 8)", before=PART),
+        network("self.body = nn.Linear(4, 8)", "self.head = nn.Linear(8, n)", parameters=", n"),
+    ],
+)
+def test_other_networks(source):
+    assert "Net" not in found(source)

@@ -1,0 +1,44 @@
+"""Which calls are those of a model, and what each is for."""
+
+import pytest
+
+from headrace.migrate.survey.survey import survey
+
+
+def loops(tmp_path, source):
+    (tmp_path / "main.py").write_text("import torch\n" + source)
+    return [(item.kind, item.model, item.inputs, item.targets) for item in survey(tmp_path).loops]
+
+
+LOOP = "model.eval()\nfor {batch} in loader:\n    outputs = {call}\n    hits += (outputs.argmax(1) == labels).sum()\n"
+
+
+@pytest.mark.parametrize(
+    ("batch", "call", "inputs"),
+    [
+        ("images, labels", "model(images)", "images"),
+        ("images, labels", "model(pixel_values=images).logits", "images"),
+        ("images, labels", "model(x=images.to(device))", "images.to(device)"),
+        ("inputs, labels", "model(**inputs).logits", "inputs"),
+    ],
+)
+def test_an_input_may_be_given_by_name(tmp_path, batch, call, inputs):
+    assert loops(tmp_path, LOOP.format(batch=batch, call=call)) == [("evaluate", "model", inputs, "labels")]
+
+
+@pytest.mark.parametrize("call", ["model(**options)", "model(pretrained=images)", "model(*images)", "model()"])
+def test_what_is_no_input_makes_no_call_of_a_model(tmp_path, call):
+    assert loops(tmp_path, LOOP.format(batch="images, labels", call=call)) == []
+
+
+@pytest.mark.parametrize("framework", ["mxnet", "tensorflow", "paddle", "flax.linen"])
+def test_another_frameworks_network_is_no_model(tmp_path, framework):
+    root = framework.partition(".")[0]
+    source = (
+        f"import {framework}\n\n\ndef evaluate(model, loader):\n    for images, labels in loader:\n"
+        f"        hits = {root}.sum(model(images) == labels)\n\n\n"
+        "def evaluate_here(model, loader):\n    for images, labels in loader:\n"
+        "        hits = torch.sum(model(images) == labels)\n\n\n"
+        f"net = {framework}.Net()\nfor images, labels in loader:\n    net(images)\n"
+    )
+    assert loops(tmp_path, source) == [("evaluate", "model", "images", "labels")]
