@@ -23,9 +23,9 @@ def in_program(program: ExportedProgram, names: Sequence[str]) -> list[Obstacle]
     lasting = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs if spec.kind in _LASTING}
     for node_name, buffer in program.graph_signature.buffers_to_mutate.items():
         found.append(writes(_public(buffer), *source_locations.of_node(nodes.get(node_name))))
-    for node, name in _written(program):
-        if name in lasting:
-            found.append(writes(_public(lasting[name]), *source_locations.of_node(node)))
+    for node, base in written(program.graph):
+        if base.name in lasting:
+            found.append(writes(_public(lasting[base.name]), *source_locations.of_node(node)))
     random = (node for node in nodes.values() if node.users and _is_random(node))
     found += [Obstacle("PG109", _RANDOM, *source_locations.of_node(node)) for node in random]
     batches = {str(node.meta["val"].shape[0]) for node in nodes.values() if node.name in program.graph_signature.user_inputs}
@@ -49,7 +49,7 @@ def written_inputs(program: ExportedProgram) -> frozenset[int]:
     """The positions of the inputs that the graph computes in place of, as `nn.ReLU(inplace=True)` at the beginning does."""
     order = {name: index for index, name in enumerate(program.graph_signature.user_inputs)}
     mutated = getattr(program.graph_signature, "user_inputs_to_mutate", {}).values()
-    return frozenset(order[name] for name in (*mutated, *(name for _, name in _written(program))) if name in order)
+    return frozenset(order[name] for name in (*mutated, *(base.name for _, base in written(program.graph))) if name in order)
 
 
 def values_taken(program: ExportedProgram) -> list[Obstacle]:
@@ -59,19 +59,24 @@ def values_taken(program: ExportedProgram) -> list[Obstacle]:
     return [value_needed(*place) for place in dict.fromkeys(found) if place[0]]
 
 
-def _written(program: ExportedProgram) -> list[tuple[torch.fx.Node, str]]:
-    """Each operation that computes in place, and the name of the graph's input that it writes to, itself or through views."""
-    found = []
-    for node in program.graph.nodes:
-        for argument, value in _arguments(node):
-            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, torch.fx.Node):
-                base = _base(value)
-                if base.op == "placeholder":
-                    found.append((node, base.name))
-    return found
+def written(graph: torch.fx.Graph) -> list[tuple[torch.fx.Node, torch.fx.Node]]:
+    """Each operation that computes in place, and the node whose memory it writes to, itself or through views."""
+    return [
+        (node, memory_of(value))
+        for node in graph.nodes
+        for argument, value in _arguments(node)
+        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, torch.fx.Node)
+    ]
 
 
-def _base(node: torch.fx.Node) -> torch.fx.Node:
+def writes_to_its_own(program: ExportedProgram) -> str | None:
+    """The first operation that writes to an input or to a stored tensor, of which a graph has none: the next call would find
+    what this one left."""
+    found = ((node, base) for node, base in written(program.graph) if base.op in ("placeholder", "get_attr"))
+    return next((f"{node.target} writes to {base.name}, which outlives the call" for node, base in found), None)
+
+
+def memory_of(node: torch.fx.Node) -> torch.fx.Node:
     """Whose memory a node's value is: the node that a chain of views and operations in place began with."""
     while True:
         shared = [

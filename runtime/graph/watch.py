@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dis
+import functools
+import types
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -12,6 +15,7 @@ from torch import nn
 
 from ..base.lock import LOCK
 
+_PLAIN = (bool, int, float, complex, str, bytes)
 _NAMED = 3  # names that an explanation lists
 
 
@@ -35,7 +39,8 @@ class Watch:
     """Remembers which modules, parameters, buffers and tensors a graph was captured from, and in which version.
 
     `owner` is the graph, which is not kept alive by it. Sees in-place updates (optimizer steps, load_state_dict) and whatever
-    was replaced: parameters, submodules, attributes of the graph. It does not see writes through `parameter.data` in place,
+    was replaced: parameters, submodules, attributes of the graph, and the numbers and names among the attributes that `build`
+    or a module's `forward` reads, which a graph has as constants. It does not see writes through `parameter.data` in place,
     which torch hides from version counters.
     """
 
@@ -57,6 +62,14 @@ class Watch:
             (kind, name, held)
             for member, name in members.items()
             for kind, held in (("parameter", member._parameters), ("buffer", member._buffers))
+        ]
+        self._read = [name for name in _read_by(type(owner), "build") if name in attributes]  # type: ignore[arg-type]
+        self._options = [
+            (f"{path}.{name}", vars(member), name)
+            for member, path in members.items()
+            if not type(member).__module__.startswith("torch.")
+            for name in _read_by(type(member), "forward")  # type: ignore[arg-type]
+            if name in vars(member)
         ]
         # Holding modules and tensors keeps their ids from being used again.
         self._pinned = [dict(self._tops_now()), *(list(held.values()) for _, _, held in self._held)]
@@ -90,14 +103,47 @@ class Watch:
         tops = tuple(_version(item) if isinstance(item, torch.Tensor) else id(item) for _, item in self._tops_now())
         children = tuple(id(child) for _, group in self._children for child in group.values())
         held = tuple(_version(value) for _, _, group in self._held for value in group.values() if value is not None)
-        return tops, children, held
+        own = vars(self._owner())
+        settings = (_plain(own.get(name)) for name in self._read)
+        return tops, children, held, (*settings, *(_plain(attributes.get(name)) for _, attributes, name in self._options))
 
     def _label(self) -> list[tuple[str, str]]:
         """(kind, name) of everything that `_look` looks at."""
         tops = [("tensor" if isinstance(item, torch.Tensor) else "module", name) for name, item in self._tops_now()]
         children = [("module", f"{name}.{key}") for name, group in self._children for key in group]
         held = [(kind, f"{name}.{key}") for kind, name, group in self._held for key in group if group[key] is not None]
-        return [*tops, *children, *held]
+        settings = [("attribute", name) for name in (*self._read, *(name for name, _, _ in self._options))]
+        return [*tops, *children, *held, *settings]
+
+
+@functools.cache
+def _read_by(kind: type, method: str) -> tuple[str, ...]:
+    """The public attributes that a method reads, and the methods that it calls, but does not set."""
+    read: set[str] = set()
+    written: set[str] = set()
+    seen: set[types.CodeType] = set()
+    waiting = [getattr(getattr(kind, method, None), "__code__", None)]
+    while waiting:
+        if (code := waiting.pop()) is None or code in seen:
+            continue
+        seen.add(code)
+        waiting += [item for item in code.co_consts if isinstance(item, types.CodeType)]
+        for step in dis.get_instructions(code):
+            if step.opname in ("STORE_ATTR", "DELETE_ATTR"):
+                written.add(step.argval)
+            elif "ATTR" in step.opname or step.opname == "LOAD_METHOD":
+                read.add(step.argval)
+                waiting.append(getattr(getattr(kind, str(step.argval), None), "__code__", None))
+    return tuple(sorted(name for name in read - written - {"training"} if not name.startswith("_")))
+
+
+def _plain(value: Any) -> str | None:
+    """A number or a name, or a list of such, as text that is equal where they are; None for anything else."""
+    if type(value) in _PLAIN:
+        return repr(value)
+    if type(value) in (list, tuple) and all(type(item) in _PLAIN for item in value):
+        return repr(value)
+    return None
 
 
 def _flat(state: Iterable[tuple[Any, ...]]) -> list[Any]:
@@ -109,6 +155,8 @@ def _verb(before: Any, now: Any) -> str | None:
         return None
     if before is None or now is None:
         return "added" if before is None else "removed"
+    if isinstance(before, str):
+        return "changed"
     same = isinstance(before, tuple) and before[0] == now[0]
     return "written" if same else "replaced"
 

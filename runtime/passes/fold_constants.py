@@ -17,6 +17,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from ..base.passes import Pass
+from ..capture.graph_obstacles import memory_of, written
 from ..capture.rewrite import ProgramEditor
 
 _MOST_BYTES = 64 << 20  # of one stored result that is larger than what it was made of
@@ -26,6 +27,7 @@ _MOST_GROWTH = 1.0  # results that are no larger than their sources are always s
 def fold_constants(program: ExportedProgram) -> ExportedProgram:
     """The program with stored results. This pass runs first, so that the others see plain weights."""
     editor = ProgramEditor(program)
+    changing = {base for _, base in written(editor.graph)}  # stored, such a tensor would keep what a call writes to it
     known: dict[Node, Any] = {}
     sizes: dict[Node, int] = {}  # bytes of the weights and constants that a known value was made of
     for node in list(editor.graph.nodes):
@@ -33,7 +35,7 @@ def fold_constants(program: ExportedProgram) -> ExportedProgram:
             value = editor.tensor(node)
             if value is not None:
                 known[node], sizes[node] = value, _bytes(value)
-        elif _is_pure(node) and all(source in known for source in node.all_input_nodes):
+        elif _is_pure(node) and memory_of(node) not in changing and all(source in known for source in node.all_input_nodes):
             values = _computed(node, known)
             if values is not None:
                 known[node] = values

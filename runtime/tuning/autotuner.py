@@ -17,6 +17,7 @@ from ..artifact.plan import Choice, Plan
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
 from ..base.fingerprint import fingerprint
+from ..base.memory import free_megabytes
 from ..base.session import Target
 from .candidate import PARITY_BATCHES, PARITY_ROWS, Candidate
 from .judging_data import NO_IMAGES, JudgingData
@@ -34,6 +35,7 @@ _FIXED_HOPE = 1.5  # and is not tried where its sibling for any batch takes so m
 _STREAMS_HOPE = 1.2  # nor in streams where one stream does
 _IN_FLOATS_SHARE = 0.25  # of max_tuning_seconds, for int8 with layers in floats; other candidates need the rest
 _LONG_SECONDS = 20.0
+_OPENING = 1.5  # times the memory of an open candidate, while one is opened
 _ON_TENSOR_CORES = (BF16, FP8, INT8_BF16, INT8, FP16, FP32)  # fp16 is no faster than bf16, and passes less often
 
 
@@ -71,6 +73,8 @@ def tune(
         for index, candidate in enumerate(candidates):
             report(0.1 + 0.5 * index / len(candidates), f"preparing {candidate.choice}")
             if not candidate.status and (why := _no_time(candidate, candidates, config, deadline, kept=keep is not None)):
+                candidate.status, candidate.why = "skipped", why
+            if not candidate.status and not candidate.is_reference and (why := _no_memory(candidates)):
                 candidate.status, candidate.why = "skipped", why
             if not candidate.status:
                 candidate.prepare(source, directory, reference, config)
@@ -155,6 +159,14 @@ def _no_time(
     return f"takes about {needed:.0f} s to prepare, more than {allowed} leaves"
 
 
+def _no_memory(candidates: list[Candidate]) -> str | None:
+    """Why another candidate does not fit beside those that are open: it may take as much as the largest of them, and half more
+    while it is opened."""
+    needed = _OPENING * max((item.memory_mb or 0.0 for item in candidates), default=0.0)
+    free = free_megabytes()
+    return f"takes about {needed:.0f} MB, and {free:.0f} MB of memory are free" if needed > free else None
+
+
 class Autotuner:
     """Who is fastest at which batch size. Candidates that come up on the way (a session for one batch size alone, int8 with
     more layers in floats) join `candidates`."""
@@ -212,7 +224,10 @@ class Autotuner:
         """Prepare candidates that come up late, and measure them beside the fastest so far."""
         for candidate in candidates:
             self.report(0.9, f"preparing {candidate.choice} for batch {bucket}")
-            candidate.prepare(self.source, self.directory, self.reference, self.config)
+            if why := _no_memory(self.candidates):
+                candidate.end("skipped", why)
+            else:
+                candidate.prepare(self.source, self.directory, self.reference, self.config)
         self.candidates += candidates
         ready = [candidate for candidate in candidates if candidate.session is not None and not candidate.status]
         if ready:

@@ -43,19 +43,14 @@ class JudgingData:
         return cls(arrays, classes, ranges)
 
     def for_graph(self, signature: Signature) -> JudgingData:
-        """Themselves where they are inputs of that graph, none where they have another row shape.
+        """Those images, and those for calibration, that are inputs of that graph; none where they have another row shape.
 
         Raises InputError when they have the row shape and are wrong otherwise.
         """
-        if not self.images or tuple(self.images[0].shape[1:]) != signature.inputs[0].row_shape:
-            return JudgingData()
-        if len(self.images) != len(signature.inputs):
-            raise InputError(f"images: expected {len(signature.inputs)} tensors, one per input; got {len(self.images)}")
-        for spec, array in zip(signature.inputs, self.images, strict=True):
-            check_input(spec, tuple(array.shape), array.dtype.name, "images")
-        if len({len(array) for array in self.images}) > 1:
-            raise InputError(f"images: inputs must have equally many rows, got {[len(array) for array in self.images]}")
-        return self
+        calibration = _fitting(self.calibration, signature, "calibration")
+        if not _fitting(self.images, signature, "images"):
+            return JudgingData(calibration=calibration)
+        return self if calibration is self.calibration else replace(self, calibration=calibration)
 
     def split(self, config: GraphConfig) -> tuple[Calibration | str, JudgingData, JudgingData]:
         """What int8 takes its ranges from, or why it cannot; the images that it took for that; what is left to judge by.
@@ -84,6 +79,18 @@ class JudgingData:
 
 
 NO_IMAGES = JudgingData()
+
+
+def _fitting(given: tuple[Array, ...], signature: Signature, what: str) -> tuple[Array, ...]:
+    if not given or tuple(given[0].shape[1:]) != signature.inputs[0].row_shape:
+        return ()
+    if len(given) != len(signature.inputs):
+        raise InputError(f"{what}: expected {len(signature.inputs)} tensors, one per input; got {len(given)}")
+    for spec, array in zip(signature.inputs, given, strict=True):
+        check_input(spec, tuple(array.shape), array.dtype.name, what)
+    if len({len(array) for array in given}) > 1:
+        raise InputError(f"{what}: inputs must have equally many rows, got {[len(array) for array in given]}")
+    return given
 
 
 def check_input(spec: TensorSpec, shape: tuple[int, ...], dtype: str, what: str) -> None:

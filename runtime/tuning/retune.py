@@ -119,29 +119,30 @@ def retune(
             progress=lambda part, text: report(0.1 + 0.85 * part, text),
         )
         report(0.95, "writing the plan")
-        plan = _write(folder, artifact, plan, directory, source.records(plan))
+        plan = _write(folder, artifact.version, plan, directory, source.records(plan))
     report(1.0, "tuned")
     return load_artifact(folder, version=artifact.version), plan
 
 
-def _write(folder: Path, artifact: Artifact, plan: Plan, directory: Path, records: Sequence[PassRecord]) -> Plan:
-    others = [other for other in artifact.plans if not matches(other.fingerprint, plan.fingerprint)]
-    kept = {name for other in others for name in other.files}
-    kept |= {name for name in artifact.files if name.startswith(ONNX_FILE)}
-    renamed = {
-        name: _free_name(name, directory, artifact.path, kept)
-        for name in plan.files
-        if name not in kept or not name.startswith(ONNX_FILE)
-    }
-    plan = replace(
-        plan,
-        choices={
+def _write(folder: Path, version: int, plan: Plan, directory: Path, records: Sequence[PassRecord]) -> Plan:
+    with replacing(folder, [str(version)]) as (fresh,):
+        artifact = load_artifact(folder, version=version)  # as it is now: another process may have tuned it meanwhile
+        others = [other for other in artifact.plans if not matches(other.fingerprint, plan.fingerprint)]
+        kept = {name for other in others for name in other.files}
+        kept |= {name for name in artifact.files if name.startswith(ONNX_FILE)}
+        renamed = {
+            name: _free_name(name, directory, artifact.path, kept)
+            for name in plan.files
+            if name not in kept or not name.startswith(ONNX_FILE)
+        }
+        choices = {
             bucket: replace(choice, files=tuple(renamed.get(name, name) for name in choice.files))
             for bucket, choice in plan.choices.items()
-        },
-    )
-    content, _ = read_manifest(artifact.path)
-    with replacing(folder, [str(artifact.version)]) as (fresh,):
+        }
+        plan = replace(plan, choices=choices)
+        content, _ = read_manifest(artifact.path)
+        if content["digests"].get(ONNX_FILE) != digest(directory / ONNX_FILE, inside=directory):
+            raise ArtifactError(f"{folder} was packaged again while it was tuned; tune it again")
         for name in sorted(kept):
             (fresh / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(artifact.path / name, fresh / name)

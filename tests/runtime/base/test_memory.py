@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headrace.runtime.base.memory import give_back_memory
+from headrace.runtime.base.memory import free_megabytes, give_back_memory
 
 CODE = """
 import ctypes
@@ -39,3 +39,15 @@ def test_elsewhere_nothing_happens(monkeypatch):
     give_back_memory.__globals__["_trim"].cache_clear()
     give_back_memory()
     give_back_memory.__globals__["_trim"].cache_clear()
+
+
+@pytest.mark.parametrize(("limit", "most"), [("max", None), ("1048576000", 900.0), ("garbage", None), (None, None)])
+def test_a_containers_limit_counts(tmp_path, limit, most):
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.current").write_text(f"{100 << 20}\n")
+    free = free_megabytes(tmp_path)
+    assert free > 0
+    if most is not None:
+        assert free == pytest.approx(min(most, free))
+        assert free <= most

@@ -113,3 +113,47 @@ def test_a_module_that_takes_a_freed_ones_place_in_memory_is_another(owner):
 def test_modules_are_found_inside_containers_by_the_expression_that_reaches_them(owner):
     assert [name for name, _ in modules_in(vars(owner))] == ["model", "heads[0]", "heads[1]['last']"]
     assert [name for name, _ in held_in(vars(owner))] == ["model", "heads[0]", "heads[1]['last']", "scale"]
+
+
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.scale, self.kinds, self.unread = nn.Linear(2, 2), 2.0, ["a", "b"], 5
+
+    def forward(self, x):
+        if self.training:
+            return x
+        return self.linear(x) * self.factor()
+
+    def factor(self):
+        return self.scale * len(self.kinds)
+
+
+class Building:
+    def __init__(self):
+        self.model, self.shift, self.calls, self.unread = Scaled().eval(), 1, 0, 1
+
+    def build(self, x):
+        self.calls += 1
+        return [self.model(x) + self.shift for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda owner: setattr(owner, "shift", 1.0), "attribute shift was changed"),
+        (lambda owner: setattr(owner.model, "scale", 3.0), "attribute model.scale was changed"),
+        (lambda owner: owner.model.kinds.append("c"), "attribute model.kinds was changed"),
+        (lambda owner: delattr(owner, "shift"), "attribute shift was removed"),
+    ],
+)
+def test_numbers_that_the_code_reads_are_constants_of_the_graph(change, why):
+    owner = Building()
+    watch = Watch(owner)
+    owner.unread = owner.model.unread = 7
+    owner.calls += 1  # what the code itself counts
+    owner.model.train()
+    assert not watch.changed()
+    change(owner)
+    assert watch.changed()
+    assert watch.why() == why

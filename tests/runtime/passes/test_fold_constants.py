@@ -4,7 +4,12 @@ import pytest
 import torch
 from torch import nn
 
+import headrace
+from headrace.errors import BackendError
+from headrace.runtime.base.passes import Pass
 from headrace.runtime.capture.capture import capture
+from headrace.runtime.capture.programs import runnable
+from headrace.runtime.capture.rewrite import ProgramEditor
 from headrace.runtime.lowering.portable import write_onnx
 from headrace.runtime.passes import run_passes
 from headrace.runtime.passes.fold_batch_norm import PASS as FOLD_BATCH_NORM
@@ -151,3 +156,57 @@ def test_it_lets_batch_norm_fold_into_a_computed_weight(settled, tmp_path):
     write_onnx(result, tmp_path)
     rows = torch.randn(5, 4, 6, 6)
     torch.testing.assert_close(result.program.module()(rows)[0], module(rows), rtol=1e-4, atol=1e-5)
+
+
+class Accumulating(nn.Module):
+    """Adds in place to a tensor of its own, which is made anew by each call; `view` was taken before."""
+
+    def __init__(self):
+        super().__init__()
+        self.position, self.linear = nn.Parameter(torch.randn(1, 4)), nn.Linear(4, 3)
+
+    def forward(self, x):
+        made = torch.zeros(1, 4)
+        view = made.view(4)
+        made += self.position
+        return self.linear(x + made * view.cos())
+
+
+def test_what_a_call_writes_to_is_not_stored():
+    module = Accumulating()
+    rows = torch.randn(5, 4)
+    result, records = run_passes(capture(module, rows))
+    assert {record.status for record in records} <= {"applied", "unchanged"}, records
+    graph = runnable(result.program)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(graph(rows)[0], module(rows))
+
+
+def test_such_a_module_compiles_and_keeps_no_state(tmp_path):
+    module = Accumulating()
+    for backend in ("inductor", "onnxruntime"):
+        graph = headrace.compile(module, config=headrace.GraphConfig(backend=backend, threads=1, buckets=(2,)))
+        for seed in (0, 1, 0):
+            rows = torch.randn(2, 4, generator=torch.Generator().manual_seed(seed))
+            with torch.no_grad():
+                torch.testing.assert_close(graph(rows), module(rows), rtol=1e-4, atol=1e-5)
+
+
+def stored_zeros(program):
+    """What this pass did before: it stores the zeros that the next operation writes to."""
+    editor = ProgramEditor(program)
+    (zeros,) = (node for node in editor.graph.nodes if node.target is torch.ops.aten.zeros.default)
+    zeros.replace_all_uses_with(editor.add_parameter("stored", torch.zeros(1, 4)))
+    return editor.finish()
+
+
+def test_a_pass_that_makes_a_graph_keep_state_is_rejected():
+    captured = capture(Accumulating(), torch.randn(5, 4))
+    wrong = Pass("fold_constants", stored_zeros)
+    result, (record,) = run_passes(captured, [wrong])
+    assert result is captured
+    assert record.status == "rejected"
+    assert "aten.add_.Tensor writes to p_stored, which outlives the call" in record.why
+    with pytest.raises(BackendError, match="the pass fold_constants makes a graph that keeps state"):
+        run_passes(captured, [wrong], target="eager bf16")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import headrace
 from headrace import GraphConfig
 from headrace.errors import BackendError, InputError, ParityError
 from headrace.runtime import backends
@@ -222,6 +223,27 @@ def test_what_fails_at_one_size_loses_that_size(conv_net, tuned, monkeypatch):
     assert (item.status, item.why) == ("failed", "out of memory")
 
 
+def test_what_has_no_memory_is_not_opened(conv_net, tuned, monkeypatch):
+    monkeypatch.setattr(tune, "free_megabytes", lambda: -1.0)
+    plan = tuned(conv_net, max_tuning_seconds=20)
+    assert {choice.backend for choice in plan.choices.values()} == {"eager"}
+    assert {item.why for item in plan.measurements if item.status == "skipped"} == {
+        "takes about 0 MB, and -1 MB of memory are free"
+    }
+
+
+def test_what_is_refused_holds_no_session(conv_net, tuned, monkeypatch):
+    closed = []
+    monkeypatch.setattr(Candidate, "close", lambda self: closed.append(str(self.choice)))
+    known = {"eager": backends.get("eager"), "wrong": WrongBackend(name="wrong")}
+    monkeypatch.setattr(backends, "discover", lambda: known)
+    measured = []
+    original = tune.measure
+    monkeypatch.setattr(tune, "measure", lambda *given, **more: measured.append(list(closed)) or original(*given, **more))
+    tuned(conv_net, max_tuning_seconds=5)
+    assert "wrong fp32" in measured[0]  # before anything is measured
+
+
 def test_a_size_that_nothing_can_run_is_left_out(conv_net, tuned, monkeypatch):
     def fault(rows, outputs):
         if len(rows) > 16:
@@ -380,6 +402,14 @@ def test_int8_is_judged_on_images_that_did_not_calibrate(tuned, colored):
     assert plan.choice(2).files == ("model-int8.onnx",)
     given = tuned(NearestColor(), images=colored, calibration=colored[:20], **pinned)
     assert {item.parity.rows for item in given.measurements if item.status == "won"} == {96}
+
+
+def test_int8_takes_its_ranges_from_calibration_images_alone(colored):
+    config = GraphConfig(precision="int8", backend="onnxruntime", buckets=(2,), threads=1)
+    rows = torch.from_numpy(colored[:2])
+    graph = headrace.compile(NearestColor(), rows, calibration=torch.from_numpy(colored[2:40]), config=config)
+    assert graph.plan.choice(2).precision == INT8
+    assert "no real images were given" in graph.parity.why
 
 
 def test_int8_without_images_says_what_it_needs(conv_net, tuned, images):

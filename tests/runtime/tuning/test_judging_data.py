@@ -34,7 +34,11 @@ def test_they_serve_graphs_of_their_row_shape_only_and_are_refused_where_they_ar
     given = JudgingData.of(images, None, images)
     assert given.for_graph(SIGNATURE) is given
     other = JudgingData.of(np.zeros((5, 3, 6), np.float32), None, images).for_graph(SIGNATURE)
-    assert (other.images, other.labels, other.calibration) == ((), None, ())
-    assert JudgingData.of(None, None, images).for_graph(SIGNATURE).calibration == ()
+    assert (other.images, other.labels) == ((), None)
+    assert other.calibration[0] is images
+    assert JudgingData.of(None, None, images).for_graph(SIGNATURE).calibration[0] is images
+    assert JudgingData.of(None, None, images[:, :, :2]).for_graph(SIGNATURE).calibration == ()
     with pytest.raises(InputError, match="images"):
         JudgingData.of(images.astype(np.float64), None, None).for_graph(SIGNATURE)
+    with pytest.raises(InputError, match="calibration: images must be float32, got float64"):
+        JudgingData.of(None, None, images.astype(np.float64)).for_graph(SIGNATURE)

@@ -1,5 +1,6 @@
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.plan import Plan
 from headrace.runtime.images.image_folder import read_images
 from headrace.runtime.inspect.plan_table import plan_table
+from headrace.runtime.tuning import retune as tune_module
 from headrace.runtime.tuning.retune import retune
 from headrace.specs import FP32, INT8, Labels, Preprocessing, Resize
 
@@ -58,6 +60,39 @@ def test_a_plan_for_this_machine_is_added_and_the_answers_stay(folder, conv_net)
     rows = torch.randn(3, 3, 16, 16)
     with torch.no_grad():
         torch.testing.assert_close(headrace.load(folder)(rows), conv_net(rows), atol=1e-5, rtol=1e-5)
+
+
+def test_what_another_process_tuned_meanwhile_stays(folder, monkeypatch):
+    """Two runs from one loaded artifact, as on two machines that share a file system: here the other one comes in between."""
+    original = tune_module.tune
+
+    def meanwhile(*given, **more):
+        plan = original(*given, **more)
+        monkeypatch.setattr(tune_module, "tune", lambda *a, **b: replace(original(*a, **b), fingerprint={"cpu": "another"}))
+        retune(folder, GraphConfig(**QUICK))
+        monkeypatch.setattr(tune_module, "tune", meanwhile)
+        return plan
+
+    monkeypatch.setattr(tune_module, "tune", meanwhile)
+    artifact, plan = retune(folder, GraphConfig(**QUICK))
+    assert [dict(item.fingerprint) for item in artifact.plans] == [dict(plan.fingerprint), {"cpu": "another"}]
+
+
+def test_a_model_that_was_packaged_again_meanwhile_keeps_its_own_plans(folder, conv_net, monkeypatch):
+    original = tune_module.tune
+
+    def meanwhile(*given, **more):
+        plan = original(*given, **more)
+        with torch.no_grad():
+            conv_net.head.bias.add_(1)
+        graph = headrace.compile(conv_net, torch.randn(2, 3, 16, 16), config=GraphConfig(backend="onnxruntime", buckets=(1,)))
+        graph.save(folder, labels=LABELS, preprocessing=STEPS)
+        return plan
+
+    monkeypatch.setattr(tune_module, "tune", meanwhile)
+    with pytest.raises(ArtifactError, match="was packaged again while it was tuned"):
+        retune(folder, GraphConfig(**QUICK))
+    assert load_artifact(folder).plans[0].buckets == (1,)
 
 
 def test_plans_of_other_machines_and_their_files_stay(folder, photos):
