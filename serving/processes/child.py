@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
@@ -15,7 +16,7 @@ import uvloop
 
 from ..observe.logs import LogSettings, log_output
 from .control import ControlLink
-from .messages import StartEngine, StartFrontEnd
+from .messages import Alive, StartEngine, StartFrontEnd
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 Start = TypeVar("Start", StartEngine, StartFrontEnd)
@@ -44,13 +45,23 @@ def run(kind: type[Start], serve: Callable[[ControlLink, Start, list[int], LogSe
         sys.exit(f"the first message of the supervisor is a {type(start).__name__}; expected a {kind.__name__}")
 
     async def serving(log_settings: LogSettings) -> None:
+        beating = asyncio.create_task(beat(lambda: control.send(Alive())))
         await serve(control, start, descriptors, log_settings)
+        beating.cancel()
 
     with (
         log_output(start.config.observe.log_format) as log_settings,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(serving(log_settings))
+
+
+async def beat(send: Callable[[], None]) -> None:
+    """Call `send` every second, for ever, which shows that this event loop runs."""
+    while True:
+        with contextlib.suppress(OSError):  # whoever does not listen is somebody else's matter
+            send()
+        await asyncio.sleep(1.0)
 
 
 def orphaned() -> None:

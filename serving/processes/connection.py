@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import mmap
@@ -25,8 +26,10 @@ from ...errors import (
 from ..batching.batcher import Rows, Ticket
 from .arena import Arena, BlockLayout
 from .channel import Channel
-from .messages import Admit, Cancel, Done, Expire, Failed, Message, Rejected, Settled, Submit
+from .messages import Admit, Alive, Cancel, Done, Expire, Failed, Message, Rejected, Settled, Submit
 
+# An engine from which nothing came for so long hangs, and so does one that does not answer within this that a deadline passed.
+_SILENT_SECONDS, _EXPIRY_SECONDS = 3.0, 0.5
 # What clients are asked to wait when the engine is gone; a small model is back by then.
 _RESTART_SECONDS = 2
 _ERRORS: dict[int, type[RequestError]] = {
@@ -77,12 +80,18 @@ class Connection:
         self._pass_on = on_message
         self._on_end = on_end
         self._ended = False
+        self._heard = time.monotonic()
         self.channel = Channel(connected, self._on_message, self._end)
 
     @property
     def waiting(self) -> int:
         """Requests that the engine is not done with."""
         return len(self._tickets)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine was heard of lately."""
+        return time.monotonic() - self._heard < _SILENT_SECONDS
 
     @property
     def free_bytes(self) -> int:
@@ -94,7 +103,7 @@ class Connection:
         """Take a block, and ask the engine for a place; a rejection comes through the ticket. Raises OverloadedError."""
         now = time.monotonic()
         with self._lock:
-            if self._ended:
+            if self._ended or not self.alive:
                 raise engine_gone()
             offset = self._arena.take(layout.size(rows))
             if offset is None:
@@ -137,8 +146,13 @@ class Connection:
             self.reject(ticket, InputError(f"the inputs must have the shapes {[list(shape) for shape in shapes]}"))
 
     def expire(self, ticket: RemoteTicket) -> None:
-        """Have the engine reject it unless it runs; the answer comes through the ticket."""
+        """Have the engine reject it unless it runs; the answer comes through the ticket, from here if the engine hangs."""
         self.channel.send(Expire(ticket.number))
+        asyncio.get_running_loop().call_later(_EXPIRY_SECONDS, self._give_up, ticket, time.monotonic())
+
+    def _give_up(self, ticket: RemoteTicket, since: float) -> None:
+        if self._heard < since and self._claim(ticket) and ticket.future.set_running_or_notify_cancel():
+            ticket.future.set_exception(engine_gone())
 
     def reject(self, ticket: RemoteTicket, error: HeadraceError) -> None:
         """Answer with an error here, and give up the place there."""
@@ -179,6 +193,9 @@ class Connection:
             ticket.offset = -1
 
     def _on_message(self, message: Message) -> None:
+        self._heard = time.monotonic()
+        if isinstance(message, Alive):
+            return
         if not isinstance(message, Done | Failed):
             self._pass_on(message)
             return

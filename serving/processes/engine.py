@@ -19,7 +19,7 @@ from ..observe.metrics import metrics_app
 from ..ready_file import report
 from . import messages
 from .arena import BlockLayout, map_memory
-from .child import orphaned, run
+from .child import beat, orphaned, run
 from .control import ControlLink
 from .description import describe
 from .endpoints import Endpoints
@@ -58,6 +58,7 @@ class Engine:
         if self._metrics is not None:
             endpoints.add_http(metrics_app(self._repository), self._metrics)
         await endpoints.start()
+        beating = asyncio.create_task(beat(self._beat))
         try:
             failure = ""
             try:
@@ -71,9 +72,14 @@ class Engine:
         finally:
             self._repository.drain()
             await endpoints.stop()
+            beating.cancel()
             for session in list(self._sessions):
                 session.channel.close()
             await self._loop.run_in_executor(None, self._repository.close)
+
+    def _beat(self) -> None:
+        for session in self._sessions:
+            session.channel.send(messages.Alive())
 
     def _on_command(self, command: messages.Message, descriptors: list[int]) -> None:
         match command:

@@ -87,6 +87,7 @@ class EngineSession:
             case messages.Expire(number):
                 if job := self._jobs.get(number):
                     job.batcher.expire(job.ticket)
+                self.channel.send(messages.Alive())  # what runs is answered later; a front end asks whether anybody is here
             case messages.Rejected(number):
                 if job := self._jobs.get(number):
                     job.batcher.reject(job.ticket, HeadraceError("the front end rejected the request"))

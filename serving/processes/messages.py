@@ -245,6 +245,10 @@ class Connect:
     """A front end and the engine have a socket and a memory in common from now on: the two descriptors that come with it."""
 
 
+class Alive(NamedTuple):
+    """From a process whose event loop runs, once a second to the supervisor, and from the engine to its front ends."""
+
+
 @dataclass(frozen=True)
 class Stop:
     """Answer what was accepted, and end."""
@@ -267,6 +271,6 @@ class Serving:
 
 
 Message = (
-    Admit | Submit | Cancel | Expire | Rejected | Count | Done | Failed | Seen | Released | Settled | AskStatistics | Statistics
-    | Catalog | LoadModel | UnloadModel | StartEngine | StartFrontEnd | Connect | Stop | Loaded | Serving
+    Alive | Admit | Submit | Cancel | Expire | Rejected | Count | Done | Failed | Seen | Released | Settled | AskStatistics
+    | Statistics | Catalog | LoadModel | UnloadModel | StartEngine | StartFrontEnd | Connect | Stop | Loaded | Serving
 )  # fmt: skip

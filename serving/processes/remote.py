@@ -76,8 +76,9 @@ class RemoteRepository:
 
     @property
     def ready(self) -> bool:
-        """The engine has loaded and serves, and this process is not shutting down."""
-        return self._loaded and self._serves and not self._draining
+        """The engine has loaded, serves and does not hang, and this process is not shutting down."""
+        alive = self._connection is not None and self._connection.alive
+        return self._loaded and self._serves and alive and not self._draining
 
     def ready_models(self) -> list[Model]:
         """The models that serve, every version of them."""

@@ -22,7 +22,7 @@ from ..guard.tls import load_tls
 from ..ready_file import announce, report
 from .arena import create_memory
 from .control import ControlLink
-from .messages import Connect, Loaded, Message, Serving, StartEngine, StartFrontEnd, Stop
+from .messages import Alive, Connect, Loaded, Message, Serving, StartEngine, StartFrontEnd, Stop
 from .ports import Ports
 
 log = logging.getLogger("headrace.serving")
@@ -31,17 +31,21 @@ log = logging.getLogger("headrace.serving")
 _SETTLED_SECONDS, _FIRST_DELAY, _LONGEST_DELAY = 10.0, 0.1, 10.0
 # Beyond the time that requests have to finish, what a process has to end by itself.
 _MARGIN_SECONDS = 5.0
+# A process that serves and is not heard of for so many of the supervisor's own seconds hangs. Loading a model may keep an
+# engine's interpreter busy for some.
+_HUNG_SECONDS = 15
 _ENGINE = "the engine"
 
 
 class _Process:
-    """One running process: what it is called, its link, and whether it has reported that it serves."""
+    """One running process: its name, its link, whether it has reported that it serves, and for how many seconds nothing."""
 
     def __init__(self, name: str, running: asyncio.subprocess.Process, link: ControlLink) -> None:
         self.name = name
         self.running = running
         self.link = link
         self.serving = False
+        self.silent = 0
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
         """Send; a process that has just ended, or never reads, is somebody else's matter."""
@@ -76,6 +80,9 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
         keeping = [asyncio.create_task(self._keep(name)) for name in (_ENGINE, *self._front_ends)]
+        keeping.append(asyncio.create_task(self._watch()))
+        for task in keeping:
+            task.add_done_callback(self._kept)
         try:
             await self._first_of(self._serving.wait(), self._stop.wait())
             if self._loaded is not None and not self._stop.is_set():
@@ -106,34 +113,60 @@ class Supervisor:
         delay = 0.0
         while not self._stop.is_set():
             begin = time.monotonic()
-            process = await self._start(name)
-            status = await process.running.wait()
-            if self._processes.get(name) is process:
-                del self._processes[name]
-            process.link.close()
+            process: _Process | None = None
+            try:
+                process = await self._start(name)
+                ended = f"has ended ({_ended(await process.running.wait())})"
+            except OSError as error:  # of memory, descriptors or processes there are none left
+                process, ended = self._processes.get(name), f"cannot be started ({error})"
+            if process is not None:
+                if process.running.returncode is None:
+                    process.running.kill()
+                    await process.running.wait()
+                self._processes.pop(name, None)
+                process.link.close()
             if self._stop.is_set():
                 return
             if not self._serving.is_set():
-                self._fail(HeadraceError(f"{name} ended while the server was starting ({_ended(status)}); its output says why"))
+                self._fail(HeadraceError(f"{name} {ended} while the server was starting; its output says why"))
                 return
             settled = time.monotonic() - begin > _SETTLED_SECONDS
             delay = 0.0 if settled else min(_LONGEST_DELAY, max(_FIRST_DELAY, 2 * delay))
-            report(f"{name} has ended ({_ended(status)}); it is started again" + (f" in {delay:.1f} s" if delay else ""))
-            await asyncio.wait([asyncio.ensure_future(self._stop.wait())], timeout=delay)
+            report(f"{name} {ended}; it is started again" + (f" in {delay:.1f} s" if delay else ""))
+            await self._stopped_within(delay)
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+        return self._stop.is_set()
+
+    async def _watch(self) -> None:
+        """End processes that hang, to be started again. By counting, since all may have been suspended, this one too."""
+        while not await self._stopped_within(1.0):
+            for process in list(self._processes.values()):
+                process.silent += 1
+                if process.serving and process.silent == _HUNG_SECONDS:
+                    report(f"{process.name} has not moved for {_HUNG_SECONDS} s and is ended")
+                    process.running.kill()
+
+    def _kept(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the supervisor failed", exc_info=error)
+            self._fail(HeadraceError(f"the supervisor of the server's processes failed: {error!r}"))
 
     async def _start(self, name: str) -> _Process:
         link, theirs = ControlLink.pair()
         module = "engine" if name == _ENGINE else "frontend"
+        arguments = ("-m", f"headrace.serving.processes.{module}", str(theirs.fileno()), str(os.getpid()))
         with theirs:
-            running = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                f"headrace.serving.processes.{module}",
-                str(theirs.fileno()),
-                str(os.getpid()),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-            )
+            try:
+                running = await asyncio.create_subprocess_exec(
+                    sys.executable, *arguments, stdin=asyncio.subprocess.DEVNULL, pass_fds=(theirs.fileno(),)
+                )
+            except BaseException:
+                link.close()
+                raise
         process = self._processes[name] = _Process(name, running, link)
         if name == _ENGINE:
             process.send(StartEngine(self._config), [one.fileno() for one in self._ports.listening.values()])
@@ -159,9 +192,12 @@ class Supervisor:
         os.close(memory)
 
     def _on_event(self, process: _Process, event: Message, _: list[int]) -> None:
+        process.silent = 0
         match event:
+            case Alive():
+                return
             case Loaded():
-                self._loaded = event
+                self._loaded, process.serving = event, True
                 if event.failure and not self._serving.is_set():
                     self._fail(ArtifactError(event.failure))
             case Serving():

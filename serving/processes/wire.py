@@ -59,6 +59,7 @@ class _Document:
 
 
 _RECORDS = (
+    _Record(messages.Alive, ""),
     _Record(messages.Admit, "QIIQQdd"),
     _Record(messages.Submit, "Q"),
     _Record(messages.Cancel, "Q"),

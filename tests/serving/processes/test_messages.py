@@ -56,6 +56,7 @@ MODELS = st.sampled_from(
 )
 CONFIG = ServeConfig.of(models=Path("/models"), frontends=2, http_port=0, max_queue=7)
 MESSAGES = st.one_of(
+    st.builds(messages.Alive),
     st.builds(messages.Admit, U64, U32, U32, U64, U64, SECONDS, SECONDS),
     *(
         st.builds(kind, U64)
@@ -105,7 +106,7 @@ def test_messages_arrive_in_order_however_the_stream_is_cut(sent, cuts):
 
 def test_every_kind_of_message_is_tried_above():
     # hypothesis tries each branch of one_of; a kind that is added must be added there too.
-    assert len(wire._KINDS) == len(get_args(messages.Message)) == 22
+    assert len(wire._KINDS) == len(get_args(messages.Message)) == 23
 
 
 def test_a_signature_that_is_none_is_named():

@@ -1,0 +1,100 @@
+"""Processes of the server that stand still, or cannot be started: requests are answered, readiness is true, all comes back."""
+
+import http.client
+import resource
+import signal
+import time
+
+import psutil
+import pytest
+
+FAR = 60
+
+
+def children(server) -> dict[str, list[psutil.Process]]:
+    found = {"engine": [], "frontend": []}
+    for child in psutil.Process(server.process.pid).children():
+        for name, processes in found.items():
+            if f"headrace.serving.processes.{name}" in child.cmdline():
+                processes.append(child)
+    return found
+
+
+def ask(server, method, path, body=b"", timeout=20):
+    """The status; None when nothing came in time or the connection broke."""
+    connection = http.client.HTTPConnection(server.http, timeout=timeout)
+    try:
+        connection.request(method, path, body)
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def until(what, seconds):
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.1)
+    return found
+
+
+def test_a_hung_engine_is_seen_and_replaced(start, models, make_photo):
+    server = start(models, frontends=1)
+    (engine,) = children(server)["engine"]
+    assert ask(server, "POST", "/v1/classify/tiny", make_photo(0)) == 200
+    engine.send_signal(signal.SIGSTOP)
+    begin = time.monotonic()
+    assert ask(server, "POST", "/v1/classify/tiny?timeout_ms=500", make_photo(0)) == 503
+    assert time.monotonic() - begin < 3
+    until(lambda: ask(server, "GET", "/v2/health/ready") == 503, 6)
+    assert ask(server, "GET", "/v2/health/live") == 200
+    until(lambda: ask(server, "POST", "/v1/classify/tiny", make_photo(0)) == 200, FAR)
+    assert children(server)["engine"] != [engine]
+    assert server.stop() == 0, server.output
+
+
+def test_a_hung_front_end_is_replaced(start, models, make_photo):
+    server = start(models, frontends=2)
+    stopped = children(server)["frontend"][0]
+    stopped.send_signal(signal.SIGSTOP)
+    until(lambda: stopped not in children(server)["frontend"] and len(children(server)["frontend"]) == 2, FAR)
+    until(lambda: all(ask(server, "POST", "/v1/classify/tiny", make_photo(0), 2) == 200 for _ in range(12)), FAR)
+    assert server.stop() == 0, server.output
+
+
+def test_a_server_that_was_suspended_whole_goes_on_with_the_same_processes(start, models, make_photo):
+    server = start(models, frontends=1)
+    processes = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children()]
+    for process in processes:
+        process.send_signal(signal.SIGSTOP)
+    time.sleep(20)
+    for process in processes:
+        process.send_signal(signal.SIGCONT)
+    until(lambda: ask(server, "POST", "/v1/classify/tiny", make_photo(0)) == 200, 10)
+    time.sleep(3)
+    assert psutil.Process(server.process.pid).children() == processes[1:]
+    assert server.stop() == 0, server.output
+
+
+@pytest.mark.parametrize("gone", ["engine", "frontend"])
+def test_a_process_that_cannot_be_started_is_tried_again(gone, start, models, make_photo):
+    """Descriptors are used up when one has ended, as memory or the number of processes might be."""
+    server = start(models, frontends=1)
+    limits = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (4, limits[1]))
+    children(server)[gone][0].kill()
+    time.sleep(2)
+    assert server.process.poll() is None
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, limits)
+    until(lambda: ask(server, "POST", "/v1/classify/tiny", make_photo(0)) == 200, FAR)
+    assert server.stop() == 0, server.output
+
+
+def test_a_signal_ends_a_server_that_cannot_start_a_process(start, models):
+    server = start(models, frontends=1)
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (4, 4))
+    children(server)["engine"][0].kill()
+    time.sleep(1)
+    assert server.stop() == 0, server.output
