@@ -350,6 +350,8 @@ def _write(
             Finding(path, 1, 0, "PS506", "too big to copy; the migrated copy links to the original", "note")
             for path in copied.linked
         ]
+        closed = "this user may not read it, so it is not in the migrated copy"
+        report.findings += [Finding(path, 1, 0, "PS003", closed, "warning") for path in copied.unreadable]
         report.out = str(target)
         return report.to_json()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,7 @@ def prepared(
     if (target / MARKER).is_file() and models.is_dir() and _read(record) == wanted:
         return models
     record.unlink(missing_ok=True)
+    shutil.rmtree(target, ignore_errors=True)  # ours alone, and of no use any more
     folder.mkdir(parents=True, exist_ok=True)
     report = migrate(repository, out=target, entry=entry, model=model, console=console)
     if not any(entry.artifact for entry in report.models):

@@ -131,8 +131,8 @@ def _depth(tree: ast.AST) -> int:
     return depth
 
 
-def walk(root: Path, suffixes: tuple[str, ...] = (".py",)) -> Iterator[str]:
-    """Relative POSIX paths of the files with those suffixes, sorted, at most MAX_FILES.
+def walk(root: Path, suffixes: tuple[str, ...] = (".py",), closed: list[str] | None = None) -> Iterator[str]:
+    """Relative POSIX paths of the files with those suffixes, sorted, at most MAX_FILES. `closed` gets unreadable folders.
 
     Left out: hidden folders, build outputs, virtual environments (known by their `pyvenv.cfg` or `conda-meta`), and links
     that lead to folders, so that no loop can arise.
@@ -140,7 +140,10 @@ def walk(root: Path, suffixes: tuple[str, ...] = (".py",)) -> Iterator[str]:
     count = 0
     for folder, directories, names in os.walk(root, followlinks=False):
         here = Path(folder)
-        directories[:] = sorted(name for name in directories if _wanted(here / name))
+        wanted = sorted(name for name in directories if _wanted(here / name))
+        directories[:] = [name for name in wanted if os.access(here / name, os.R_OK | os.X_OK)]
+        if closed is not None:
+            closed += [(here / name).relative_to(root).as_posix() for name in wanted if name not in directories]
         for name in sorted(names):
             if not name.endswith(suffixes) or not (here / name).is_file():
                 continue
@@ -154,4 +157,4 @@ def _wanted(folder: Path) -> bool:
     name = folder.name
     if name.startswith(".") or name in _SKIPPED or name.endswith(".egg-info") or folder.is_symlink():
         return False
-    return not (folder / "pyvenv.cfg").exists() and not (folder / "conda-meta").exists()
+    return not os.path.exists(folder / "pyvenv.cfg") and not os.path.exists(folder / "conda-meta")

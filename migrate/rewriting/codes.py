@@ -11,7 +11,7 @@ PS001 syntax-error
 PS002 unreadable-file
     The file cannot be read or decoded. Check its permissions and its encoding declaration (PEP 263).
 PS003 skipped-file
-    The file is too large or nested too deeply to be source that a person wrote; it was left out.
+    The file is too large or nested too deeply to be source that a person wrote, or may not be read; it was left out.
 PS006 notebook-order
     The notebook's cells were run in another order than they stand in; it was read in the order in which they stand.
 PS010 weights-asked-for

@@ -14,7 +14,7 @@ from pathlib import Path
 FICLONE = 0x40049409  # ioctl_ficlone(2): both files share their blocks until one of them is written
 HUGE_BYTES = 4 * 2**30
 MARKER = "headrace-report.json"
-_LEFT_OUT = frozenset({".headrace", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "node_modules"})
+LEFT_OUT = frozenset({".headrace", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", "node_modules"})
 
 
 @dataclass
@@ -23,6 +23,8 @@ class Copied:
 
     linked: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    """What this user may not read: it was left out too."""
 
 
 def copy_tree(
@@ -58,7 +60,11 @@ def copy_tree(
             continue
         place = target / path.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
-        _copy_one(source, path, place)
+        try:
+            _copy_one(source, path, place)
+        except PermissionError:
+            place.unlink(missing_ok=True)
+            done.unreadable.append(path.relative_to(source).as_posix())
         copied += size
         if progress is not None:
             progress(copied / max(total, 1), path.name)
@@ -74,10 +80,13 @@ def _files(source: Path, target: Path, leave_out: tuple[Path, ...], with_git: bo
             if path.is_symlink():
                 names.remove(name)
                 yield path
-            elif name in _LEFT_OUT or (name == ".git" and not with_git) or path in avoided or is_environment(path):
+            elif name in LEFT_OUT or (name == ".git" and not with_git) or path in avoided or is_environment(path):
                 names.remove(name)
-                if name not in _LEFT_OUT:
+                if name not in LEFT_OUT:
                     done.left_out.append(path.relative_to(source).as_posix())
+            elif not os.access(path, os.R_OK | os.X_OK):
+                names.remove(name)
+                done.unreadable.append(path.relative_to(source).as_posix())
             elif not any(path.iterdir()):
                 (target / path.relative_to(source)).mkdir(parents=True, exist_ok=True)
         for name in files:
@@ -91,7 +100,7 @@ def _files(source: Path, target: Path, leave_out: tuple[Path, ...], with_git: bo
 
 def is_environment(folder: Path) -> bool:
     """Whether a folder is a virtual environment, or what a migration wrote."""
-    return any((folder / name).exists() for name in ("pyvenv.cfg", "conda-meta", MARKER))
+    return any(os.path.exists(folder / name) for name in ("pyvenv.cfg", "conda-meta", MARKER))  # False where it is closed to us
 
 
 def _too_big(source: Path, files: list[Path], sizes: list[int], huge: int) -> set[Path]:

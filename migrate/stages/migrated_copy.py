@@ -11,9 +11,11 @@ from typing import Any
 
 from ...errors import MigrateError
 from ..rewriting.rewrite import Change
-from .copy_tree import MARKER, Copied, copy_tree
+from .copy_tree import LEFT_OUT, MARKER, Copied, copy_tree
 
 MODELS_FOLDERS = ("models", "model_repository")
+WRITTEN = ".headrace-written.json"
+"""What was written, so that a later run drops nothing that came since."""
 
 
 def check_output(repository: Path, out: Path) -> None:
@@ -27,6 +29,34 @@ def check_output(repository: Path, out: Path) -> None:
         raise MigrateError(
             f"--out {out} is not empty and was not written by headrace migrate; name another folder or remove it"
         )
+    if out.is_dir() and (mine := _changed_since(out)):
+        raise MigrateError(
+            f"--out {out} holds what headrace migrate did not write there: {', '.join(mine[:5])}"
+            f"{f' and {len(mine) - 5} more' if len(mine) > 5 else ''}; move that aside, name another folder, or remove {out}"
+        )
+
+
+def _changed_since(out: Path) -> list[str]:
+    """The files of an earlier output that were changed or added since; not caches, which are made anew."""
+    if not any(out.iterdir()):
+        return []
+    try:
+        written = json.loads((out / WRITTEN).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return [WRITTEN]
+    return [path for path, state in _states(out).items() if path != WRITTEN and written.get(path) != state]
+
+
+def _states(out: Path) -> dict[str, list[int]]:
+    """Size and time of each file, the target's length of each link."""
+    found = {}
+    for folder, names, files in os.walk(out):
+        names[:] = [name for name in names if name not in LEFT_OUT or name == ".headrace"]
+        for name in (*files, *(name for name in names if os.path.islink(os.path.join(folder, name)))):
+            path = Path(folder, name)
+            status = path.lstat()
+            found[path.relative_to(out).as_posix()] = [status.st_size, status.st_mtime_ns]
+    return found
 
 
 def models_folder(repository: Path) -> str:
@@ -46,7 +76,8 @@ def write_output(
 ) -> None:
     """Copy the repository to `out` with the changes made, add the packaged models and the report (which may tell of the copy).
 
-    Until everything is written, `out` is as it was; what Headrace wrote there before is replaced.
+    Until everything is written, `out` is as it was; what Headrace wrote there before is replaced. Raises MigrateError where
+    something else lies there too, or was changed since.
     """
     out = Path(os.path.abspath(out))
     check_output(repository, out)
@@ -64,6 +95,7 @@ def write_output(
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        (aside / WRITTEN).write_text(json.dumps(_states(aside)), encoding="utf-8")
         if out.exists():
             out.rename(former)
         aside.rename(out)

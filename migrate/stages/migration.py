@@ -95,6 +95,8 @@ class Migration:
         huge = HUGE_BYTES if self.options.trust_repository else TRIAL_BYTES
         root, leave_out = self.surveyed.root, self.leave_out
         copied = copy_tree(root, place, leave_out=leave_out, with_git=False, huge=huge, progress=progress)
+        for path in copied.unreadable:
+            self.remark("PS003", "this user may not read it, so it is left out of the trial runs", "warning", path)
         self.linked[:] = [root / path for path in copied.linked]
         for path in copied.linked:
             self.remark("PS506", "too big to copy; the trial runs read the original", "note", path)

@@ -56,7 +56,8 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
     root = Path(root)
     if not root.is_dir():
         raise MigrateError(f"{root} is not a folder; give the root of a PyTorch repository")
-    paths = list(walk(root, SUFFIXES))
+    closed: list[str] = []
+    paths = list(walk(root, SUFFIXES, closed))
     if not paths:
         raise NothingToMigrateError(
             f"{root} holds no Python file and no notebook; looked for *.py and *.ipynb outside of hidden and build folders"
@@ -74,6 +75,9 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
         progress(0.7, "models")
     found = _indexed(tuple(files))
     findings = [file.problem for file in files if file.problem is not None]
+    findings += [
+        Finding(path, 1, 0, "PS003", "this user may not read this folder, so it is left out", "warning") for path in closed
+    ]
     findings += [finding for file in files if file.notebook is not None for finding in file.notebook.findings]
     if len(paths) >= MAX_FILES:
         findings.append(Finding("", 1, 0, "PS003", f"only the first {MAX_FILES:,} Python files were read", "warning"))

@@ -99,7 +99,7 @@ HOSTILE = {
     "prints without end": ({"first": "exec('while True: print(\"spam\" * 1000)')"}, "printed without end"),
     "forks without end": ({"first": "exec('import os\\nwhile True: os.fork()')"}, "processes"),
     "deletes its parent folder": ({"inside": "__import__('shutil').rmtree('..')"}, ""),
-    "deletes the original": ({"inside": "__import__('shutil').rmtree({place!r})"}, "Read-only file system"),
+    "deletes the original": ({"inside": "__import__('shutil').rmtree({place!r})"}, "No such file or directory"),
     "reads the environment": ({"first": "print(__import__('os').environ['HEADRACE_TEST_SECRET'])"}, "KeyError"),
     "writes to its home": (
         {"first": "raise OSError(__import__('pathlib').Path('~/.bashrc').expanduser().write_text('alias ls=rm'))"},
@@ -107,7 +107,7 @@ HOSTILE = {
     ),
     "writes where the home is": (
         {"first": "__import__('pathlib').Path({place!r}, '.bashrc').write_text('alias ls=rm')"},
-        "Read-only file system",
+        "No such file or directory",
     ),
     "ends at once and says all is well": ({"first": "raise SystemExit(0)"}, "without calling the model"),
     "is killed by its own hand": ({"first": "__import__('os').kill(__import__('os').getpid(), 9)"}, "137"),

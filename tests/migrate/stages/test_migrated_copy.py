@@ -48,10 +48,40 @@ def test_only_changed_files_differ_and_the_models_are_there(repository: Path, tm
 def test_what_headrace_wrote_is_replaced(repository: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     write(repository, out)
-    (out / "stale.txt").write_text("of the first run")
+    (repository / "pkg/data.bin").rename(repository / "pkg/other.bin")
+    (out / "pkg/__pycache__").mkdir()
+    (out / "pkg/__pycache__/x.pyc").write_bytes(b"")
     write(repository, out)
-    assert not (out / "stale.txt").exists()
+    assert sorted(path.name for path in (out / "pkg").iterdir()) == ["other.bin"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "repository"]
+
+
+@pytest.mark.parametrize("what", ["edited", "added", "a link", "a package", "in a hidden folder"])
+def test_what_was_changed_in_an_earlier_output_is_not_dropped(repository: Path, tmp_path: Path, what: str) -> None:
+    out = tmp_path / "out"
+    write(repository, out)
+    path = {"edited": "evaluate.py", "added": "pkg/notes.txt", "a link": "pkg/link", "a package": "models/net/labels.txt"}.get(
+        what, ".cache/x"
+    )
+    (out / path).parent.mkdir(parents=True, exist_ok=True)
+    if what == "a link":
+        (out / path).symlink_to(tmp_path)
+    else:
+        (out / path).write_text("mine")
+    for act in (lambda: check_output(repository, out), lambda: write(repository, out)):
+        with pytest.raises(MigrateError, match=f"did not write there: {path};"):
+            act()
+    assert (out / path).is_symlink() or (out / path).read_text() == "mine"
+    (out / path).unlink()
+    if what != "edited":
+        write(repository, out)
+
+
+def test_an_output_that_says_not_what_was_written_is_not_dropped(repository: Path, tmp_path: Path) -> None:
+    write(repository, tmp_path / "out")
+    (tmp_path / "out/.headrace-written.json").unlink()
+    with pytest.raises(MigrateError, match="did not write there"):
+        write(repository, tmp_path / "out")
 
 
 def test_an_output_inside_the_repository_does_not_hold_itself(repository: Path) -> None:
