@@ -21,7 +21,7 @@ needs_triton = pytest.mark.skipif(_launch.triton is None, reason="needs Triton: 
 
 def interpreted(*command):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    environment["TRITON_INTERPRET"] = "1"
+    environment |= {"TRITON_INTERPRET": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # they take seconds to import
     return subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
@@ -34,7 +34,20 @@ def test_every_kernel_holds_in_tritons_interpreter(half):
     files = files[half::2]
     registered = "not torchs_own_checks and not export"  # which is the same for both, and slow
     done = interpreted(
-        "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "200", "-W", "ignore", "-k", registered, *files
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "pytest_timeout",
+        "-p",
+        "no:cacheprovider",
+        "--timeout",
+        "200",
+        "-W",
+        "ignore",
+        "-k",
+        registered,
+        *files,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     counts = re.search(r"(\d+) passed", done.stdout)

@@ -4,6 +4,7 @@ No GPU is needed: what a GPU demands of the operands is asked of torch's checks,
 """
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -129,6 +130,14 @@ def lowered(program):
 
 def program_of(module, *shape):
     return run_passes(capture(module.eval(), torch.randn(2, *shape)))[0].program
+
+
+@functools.cache
+def transformer():
+    """It and its program, which nothing changes."""
+    torch.manual_seed(0)
+    module = Transformer().eval()
+    return module, program_of(module, 3, 16, 16)
 
 
 def named(program, target):
@@ -266,12 +275,12 @@ def test_rows_that_are_written_to_are_scaled_anew():
 
 
 def test_a_transformer_keeps_its_classes(run):
+    module, program = transformer()
     torch.manual_seed(0)
-    module = Transformer().eval()
     images = torch.randn(64, 3, 16, 16) + 2 * torch.randn(64, 3, 1, 1)
     with torch.no_grad():
         exact = copy.deepcopy(module).double()(images.double())
-    program = lowered(program_of(module, 3, 16, 16))
+    program = lowered(program)
     assert len(named(program, PRODUCT)) == 8  # four in each layer
     (scores,) = run(program, images)
     error = (scores - exact).square().mean().sqrt() / exact.std()
@@ -284,7 +293,7 @@ def test_a_transformer_keeps_its_classes(run):
 
 
 def test_the_batch_stays_symbolic_and_the_program_given_is_left_alone():
-    program = program_of(Transformer(), 3, 16, 16)
+    _, program = transformer()
     graph, state = str(program.graph), {name: value.clone() for name, value in program.state_dict.items()}
     in_eight = lowered(program)
     assert str(program.graph) == graph
@@ -302,7 +311,7 @@ def test_the_batch_stays_symbolic_and_the_program_given_is_left_alone():
 
 def test_a_program_is_written_and_read(tmp_path):
     torch.manual_seed(0)
-    program, images = lowered(program_of(Transformer(), 3, 16, 16)), torch.randn(5, 3, 16, 16)
+    program, images = lowered(transformer()[1]), torch.randn(5, 3, 16, 16)
     write_program(program, tmp_path / "model.pt2")
     again = read_program(tmp_path / "model.pt2", Target())
     for node in named(again, PRODUCT):
