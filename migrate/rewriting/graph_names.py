@@ -23,6 +23,11 @@ class Group:
         return self.first.fact.model
 
     @property
+    def single(self) -> bool:
+        """Whether no call stands in a loop over batches."""
+        return all(site.loop is None for site in self.sites)
+
+    @property
     def evaluates(self) -> bool:
         return any(site.fact.kind == "evaluate" for site in self.sites)
 

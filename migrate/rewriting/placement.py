@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from ..reading.edits import Positions
-from ..reading.nodes import inside
+from ..reading.nodes import inside, values_of
 from ..reading.scopes import Definition, Function, Module, dotted, last_name, parameters
 from ..reading.statements import blocks
 from ..survey.loops import CallSite
@@ -37,7 +37,7 @@ def construction(context: Context, group: Group) -> Place:
     root = group.model.partition(".")[0]
     if _bound_around(module, group, root):
         raise RejectedError("a loop, a with statement or the like binds the model's name")
-    if "streamlit" in {name.partition(".")[0] for name in module.imports.values()}:
+    if _reruns(module):
         raise RejectedError(
             "Streamlit runs the script again at each interaction, and the graph would be compiled at each; make the model and "
             "its graph in a function under @st.cache_resource"
@@ -47,13 +47,7 @@ def construction(context: Context, group: Group) -> Place:
     function = binder(module, group)
     if function is None:
         return _global(context, group)
-    given = root in {argument.arg for argument in parameters(function)}
-    if all(item.loop is None for item in group.sites) and not runs_once(context, module, function):
-        if given:
-            raise RejectedError(
-                "the model is a parameter of a function that classifies one input, and a graph made at each call would be "
-                "compiled at each call; make the graph where the model is made, and pass the graph instead"
-            )
+    if runs_per_input(context, group):
         raise RejectedError(
             "the function that classifies one input makes the model, and a graph made there would be compiled at each call; "
             "make the model once, outside of the function"
@@ -63,6 +57,32 @@ def construction(context: Context, group: Group) -> Place:
         assert isinstance(nested, ast.stmt)
         return _local(context, group, function, nested)
     return _local(context, group, function, module.statement_of(site.call))
+
+
+def _reruns(module: Module) -> bool:
+    """Whether the file is a Streamlit script, which runs again as a whole at each interaction."""
+    return "streamlit" in {name.partition(".")[0] for name in module.imports.values()}
+
+
+def runs_per_input(context: Context, group: Group) -> bool:
+    """Whether the code that has a group's model in a variable of its own may run for each input again."""
+    if _reruns(context.module):
+        return True
+    function = None if group.model.startswith("self.") else binder(context.module, group)
+    return function is not None and group.single and not runs_once(context, context.module, function)
+
+
+def outlives_calls(context: Context, group: Group) -> bool:
+    """Whether a group's model is there before the code around its calls runs, and stays: a parameter, or what a function with a
+    cache gives (`@lru_cache`, `@st.cache_resource`)."""
+    module, function = context.module, binder(context.module, group)
+    if function is not None and group.model.partition(".")[0] in {argument.arg for argument in parameters(function)}:
+        return True
+    made = values_of(function or module.tree, group.model)
+    sources = [module.find_callee(call.func) for value in made for call in inside(value, ast.Call)]
+    marks = [last_name(mark.func if isinstance(mark, ast.Call) else mark)
+             for found in sources if found is not None for mark in found[1].decorator_list]  # fmt: skip
+    return any(mark in ("cache", "lru_cache", "cached", "cache_resource", "experimental_singleton") for mark in marks)
 
 
 def _bound_around(module: Module, group: Group, root: str) -> bool:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from ..rewriting.evaluation_edits import evaluation_edits
 from ..rewriting.graph_mode import groups, is_trained, propose
-from ..rewriting.rule import Context, Fix, Rule, diff
+from ..rewriting.placement import RejectedError, outlives_calls, runs_per_input
+from ..rewriting.rule import Context, Fix, Rule, at_call, diff
 
 _SERVICE = diff("""\
 +import headrace
@@ -51,8 +53,9 @@ class PredictionCall(Rule):
 
     Example: `scores = model(image)` becomes `scores = graph(image)`, after `graph = headrace.compile(model)`.
 
-    Fix safety: safe; unsafe where nothing puts the model in evaluation mode. Where a function gets its model as a parameter and
-    classifies one input, the rule only remarks, because a graph made there would be compiled at each call.
+    Fix safety: safe; unsafe where nothing puts the model in evaluation mode. A function that gets its model as a parameter, or
+    from a function with a cache, and classifies one input, gets `headrace.evaluation_step(model)`, which the model keeps, and
+    which compiles once enough inputs came. Where the function makes the model itself at each call, the rule only remarks.
     """
 
     safety = "safe"
@@ -64,4 +67,12 @@ class PredictionCall(Rule):
             if group.evaluates or is_trained(context, group):
                 continue
             site = group.first.fact
-            yield propose(context, group, site, self.code, "prediction")
+            if runs_per_input(context, group) and outlives_calls(context, group):
+                try:
+                    edits = evaluation_edits(context, group)
+                except RejectedError as reason:
+                    yield at_call(site, self.code, f"the prediction stays eager: {reason}", severity="warning")
+                else:
+                    yield at_call(site, self.code, f"the prediction calls {group.model} eagerly, one input at a time", edits)
+            else:
+                yield propose(context, group, site, self.code, "prediction")
