@@ -26,6 +26,7 @@ from .heads import (
     is_head,
     is_zoo_constructor,
     makes_published,
+    may_be_head,
 )
 
 _NOT_IMAGES = frozenset(
@@ -202,6 +203,8 @@ class ModelTable:
         init = model.methods("__init__")
         named = init is not None and any(COUNTS_CLASSES.search(argument.arg) for argument in parameters(init))
         if named and names & HEADS:
+            return True
+        if any(may_be_head(node) for node in model.own_nodes() if isinstance(node, ast.Assign)):
             return True
         own = [call for call in model.own_nodes() if isinstance(call, ast.Call)]
         return any(is_head(call) or self._makes_head(model, call) for call in own)

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from ..reading.nodes import keyword_of, text_of
+from ..reading.nodes import inside, keyword_of, text_of
 from ..reading.scopes import Module, last_name
 
 COUNTS_CLASSES = re.compile(
@@ -15,6 +15,7 @@ COUNTS_CLASSES = re.compile(
 _SHORT = re.compile(r"^(n|nout|(n|num|nb|number_of)_?out(put)?s?|outputs)$", re.I)
 """What a last layer's count may also be called, where it is a last layer's."""
 _FEATURES = re.compile(r"emb|feat|proj|hidden|latent|dim|width|channels", re.I)
+_HEAD_NAME = re.compile(r"head|classif|logit|^(last_)?fc$|^(last|final)_?(layer|linear)?$", re.I)
 HEADS = frozenset(["Linear", "Conv2d", "LazyLinear"])
 _ZOOS = (
     "torchvision.models",
@@ -84,6 +85,13 @@ def is_count(out: ast.expr) -> bool:
     if isinstance(out, ast.Constant):
         return isinstance(out.value, int) and out.value > 1
     return isinstance(out, ast.Call) and last_name(out.func) == "len"
+
+
+def may_be_head(node: ast.Assign) -> bool:
+    """Whether an attribute is a head by its name, of a layer that could count classes: `self.color_head = Linear(64, k)`."""
+    named = any(isinstance(target, ast.Attribute) and _HEAD_NAME.search(target.attr) for target in node.targets)
+    layers = [call for call in inside(node.value, ast.Call) if last_name(call.func) == "Linear"] if named else []
+    return any(_may_count_classes(_outputs(call)) for call in layers)
 
 
 def _may_count_classes(out: ast.expr | None) -> bool:

@@ -146,12 +146,16 @@ class _ModelNames:
         """Dotted names bound to a loss or the like."""
         self.steps: dict[str, str] = {}
         """Names of training graphs, and of the models that they train."""
-        for node in module.nodes:
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MODE:
-                if (name := dotted(node.func.value)) is not None:
-                    self.touched.add(name)
-            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-                self._bind(node)
+        for call in module.calls:
+            if (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr in _MODE
+                and (name := dotted(call.func.value)) is not None
+            ):
+                self.touched.add(name)
+        bound = [node for node in module.nodes if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+        for assignment in sorted(bound, key=lambda node: node.lineno):
+            self._bind(assignment)
 
     def _bind(self, node: ast.Assign) -> None:
         assert isinstance(node.value, ast.Call)
@@ -168,7 +172,10 @@ class _ModelNames:
             owner, definition = target
             if isinstance(definition, ast.ClassDef):
                 model = self.table.classes.get(definition)
-                (self.built if model is not None and self.table.classifier_shaped(model) else self.other).update(names)
+                is_one = model is not None and (
+                    self.table.classifier_shaped(model) or any(map(self._holds, arguments_of(call)))
+                )
+                (self.built if is_one else self.other).update(names)
             elif isinstance(definition, ast.FunctionDef) and self.table.builders(owner, definition):
                 self.built |= names
         elif is_zoo_constructor(expanded):
@@ -177,6 +184,15 @@ class _ModelNames:
             leaf.endswith("Loss") or leaf in _OTHER_RUNTIMES or expanded.startswith(_NOT_MODELS) or _root(expanded) in _FOREIGN
         ):
             self.other |= names
+
+    def _holds(self, value: ast.expr) -> bool:
+        """Whether an argument is a model, or a list of some: `Normalized(net, mean)`, `Ensemble([one, Net()])`."""
+        if any(dotted(item) in self.built for item in [value, *getattr(value, "elts", [])]):
+            return True
+        calls = [item for item in [value, *getattr(value, "elts", [])] if isinstance(item, ast.Call)]
+        found = [self.module.find_callee(call.func) for call in calls]
+        made = any(item is not None and self.table.makes_model(*item) for item in found)
+        return made or any(is_zoo_constructor(self.module.expand(call.func)) for call in calls)
 
     def is_model(self, name: str) -> bool:
         if name in self.other and name not in self.built:

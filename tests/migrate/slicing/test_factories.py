@@ -52,6 +52,18 @@ class FinalHead(Top):
         network("self.body = getattr(models, name)(weights=None)", parameters=", name='resnet18'"),
         network("self.body = nn.Conv2d(3, 8, 3)", "self.head = Top(8, n_classes)", parameters=", n_classes", before=PART),
         network("self.body = nn.Conv2d(3, 8, 3)", "self.head = FinalHead(8, outputs=5)", before=PART),
+        network(
+            "self.body = nn.Conv2d(3, 8, 3)",
+            "self.head = nn.Identity()",
+            "self.color_head = nn.Linear(8, colors)",
+            "self.shape_head = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, shapes))",
+            parameters=", colors, shapes",
+        ),
+        network(
+            "self.body = nn.Conv2d(3, 8, 3)",
+            "self.heads = nn.ModuleDict({k: nn.Linear(8, v) for k, v in tasks.items()})",
+            parameters=", tasks",
+        ),
         network("self.body = backbone", "self.head = nn.Linear(512, nb_classes)", parameters=", backbone, nb_classes"),
     ],
 )
@@ -68,6 +80,7 @@ def test_classifiers(source):
         network("self.body = models.resnet18()", "self.head = nn.Linear(512, 1)"),
         network("self.body = models.detection.fasterrcnn_resnet50_fpn()"),
         network("self.body = nn.Conv2d(3, 8, 3)", "self.gate = Top(8, 8)", before=PART),
+        network("self.body = nn.Conv2d(3, 8, 3)", "self.head = nn.Linear(8, embed_dim)", parameters=", embed_dim"),
         network("self.body = nn.Linear(4, 8)", "self.head = nn.Linear(8, n)", parameters=", n"),
     ],
 )

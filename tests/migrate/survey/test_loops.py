@@ -42,3 +42,33 @@ def test_another_frameworks_network_is_no_model(tmp_path, framework):
         f"net = {framework}.Net()\nfor images, labels in loader:\n    net(images)\n"
     )
     assert loops(tmp_path, source) == [("evaluate", "model", "images", "labels")]
+
+
+WRAPPERS = """
+import torchvision
+
+
+class Normalized(torch.nn.Module):
+    def __init__(self, net, mean):
+        super().__init__()
+        self.net, self.mean = net, mean
+
+    def forward(self, x):
+        return self.net(x - self.mean)
+
+
+base = torchvision.models.resnet18()
+other = Normalized(torch.nn.Identity(), 0.5)
+made = {made}
+for images, labels in loader:
+    other(images)
+    hits += (made(images).argmax(1) == labels).sum()
+"""
+
+
+@pytest.mark.parametrize(
+    "made",
+    ["Normalized(base, 0.5)", "Normalized([base, base], 0.5)", "Normalized(torchvision.models.resnet18(), 0.5).to(device)"],
+)
+def test_a_wrapper_of_a_model_is_a_model(tmp_path, made):
+    assert loops(tmp_path, WRAPPERS.replace("{made}", made)) == [("evaluate", "made", "images", "labels")]
