@@ -54,6 +54,8 @@ class Journal:
 
     def __init__(self) -> None:
         self.depth = 0
+        self.strict = False
+        """Whether only images that have a history count as read."""
         self.read: tuple[list[Any] | None, str, np.ndarray] | None = None
 
     def install(self) -> None:
@@ -207,7 +209,7 @@ class Journal:
         self.read = ([*known.ops, op], known.mode, (made[:, :, ::-1] if known.turned else made).copy())
 
     def _note_read(self, image: Image.Image) -> None:
-        if self.depth or image.mode not in ("RGB", "L"):
+        if self.depth or image.mode not in ("RGB", "L") or (self.strict and "_ops" not in image.__dict__):
             return
         self.depth += 1
         try:
@@ -342,13 +344,17 @@ def observe(
     if first.dtype.kind not in "fiub":
         return {"ok": False, "error": f"it returns {type(outputs[0]).__name__} of {first.dtype}, not an array of numbers"}, {}
     same = first.shape == second.shape and bool(np.array_equal(first, second, equal_nan=True))
-    found: dict[str, Any] = {"ok": True, "random": not same, "followed": False, "ops": [], "mode": None}
-    arrays = {"output": first.astype(np.float32)}
-    if journal.read is not None:
-        ops, mode, pixels = journal.read
-        found |= {"followed": ops is not None, "ops": ops or [], "mode": mode}
-        arrays["pixels"] = pixels
-    return found, arrays
+    found, pixels = note(journal.read)
+    arrays = {"output": first.astype(np.float32)} | ({"pixels": pixels} if pixels is not None else {})
+    return {**found, "random": not same}, arrays
+
+
+def note(read: tuple[list[Any] | None, str, np.ndarray] | None) -> tuple[dict[str, Any], np.ndarray | None]:
+    """What is told of the image that was read last, and its pixels."""
+    if read is None:
+        return {"ok": True, "followed": False, "ops": [], "mode": None}, None
+    ops, mode, pixels = read
+    return {"ok": True, "followed": ops is not None, "ops": ops or [], "mode": mode}, pixels
 
 
 def main() -> None:

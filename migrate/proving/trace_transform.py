@@ -38,6 +38,7 @@ MODES: tuple[Literal["RGB", "L"], ...] = ("RGB", "L")
 OTHER_MODES = ("RGBA", "P")
 ON_ITS_SIDE = "on_its_side"
 PROBE = Path(__file__).with_name("trace_probe.py")
+LIVE_PROBE = ["-P", "-m", "headrace.migrate.worker.live_transform"]
 # Written as text because the migrator imports nothing of the runtime; it runs in its own process.
 RUNTIME_ROWS = """
 import json, sys
@@ -81,7 +82,8 @@ def trace(recipe: TransformRecipe, sandbox: Sandbox, *, seed: int = 0) -> Traced
     request = readable / "request.json"
     paths = [str(probe.path) for probe in probes]
     request.write_text(json.dumps({"recipe": recipe.to_json(), "probes": paths, "out": str(writable)}), encoding="utf-8")
-    done = sandbox.run([str(PROBE), str(request)], writable)
+    program = [str(PROBE)] if recipe.live is None else LIVE_PROBE
+    done = sandbox.run([*program, str(request)], writable)
     answer_file = writable / "trace.json"
     if not done.ok or not os.path.lexists(answer_file):
         return Traced(why=f"the transform could not be run: {done.why or 'it left no result'}")

@@ -38,6 +38,8 @@ class Resolved:
     checkpoints: tuple[CheckpointSite, ...] = ()
     transform_recipe: TransformRecipe | None = None
     """The evaluation transform; None when none was found."""
+    stated_transform: TransformRecipe | None = None
+    """The same as the sources state it, where the other is what a run of the script does."""
     class_names: tuple[str, ...] | None = None
     """Where they are literal in the source."""
     class_names_recipe: Recipe | None = None

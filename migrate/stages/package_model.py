@@ -167,11 +167,18 @@ def serve(migration: Migration, outcomes: Sequence[ModelOutcome]) -> list[ModelO
 def _trace(migration: Migration, resolved: Resolved) -> Traced:
     if resolved.transform_recipe is None:
         return Traced(why="no evaluation transform was found in the scripts")
-    recipe = resolved.transform_recipe.in_copy(migration.tree)
-    if recipe not in migration.traced:
-        migration.stages.start("Recovering the preprocessing")
-        migration.traced[recipe] = trace(recipe, migration.sandbox)
-    return migration.traced[recipe]
+    found = Traced()
+    for wanted in filter(None, (resolved.transform_recipe, resolved.stated_transform)):
+        recipe = wanted.in_copy(migration.tree)
+        if recipe not in migration.traced:
+            migration.stages.start("Recovering the preprocessing")
+            if recipe.live is not None:
+                migration.fresh_tree()  # the script runs again
+            migration.traced[recipe] = trace(recipe, migration.sandbox)
+        found = migration.traced[recipe]
+        if found.candidates:
+            break
+    return found
 
 
 def _recorded(migration: Migration, resolved: Resolved, originals: Originals) -> tuple[Recorded | None, bool]:

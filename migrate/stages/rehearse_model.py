@@ -13,7 +13,7 @@ from ...errors import AmbiguousError, MigrateError
 from ..proving.script_arguments import arguments
 from ..proving.worker_protocol import Failed, Rehearse, Rehearsed, SeenModel
 from ..reading.facts import Script
-from ..reading.recipe import Recipe
+from ..reading.recipe import Recipe, TransformRecipe
 from ..reading.source import NOTEBOOK
 from ..resolving.resolved import ChainStep, Resolved
 from ..slicing.recipes import working_folder
@@ -230,7 +230,8 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
         script=run.script,
         loop=loops[0] if loops else None,
         checkpoints=same.checkpoints if same is not None else tuple(s for s in migration.surveyed.checkpoints if s.weights),
-        transform_recipe=static.transform_recipe if static is not None else None,
+        transform_recipe=_transform(replace(run.recipe, root=str(migration.surveyed.root), live=live), static, best.site),
+        stated_transform=static.transform_recipe if static is not None else None,
         class_names=best.labels,
         class_names_recipe=static.class_names_recipe if static is not None and best.labels is None else None,
         input_size=live.row,
@@ -238,6 +239,12 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
         classes=best.classes,
         weights_from=run.seen.weights_from,
     )
+
+
+def _transform(recipe: Recipe, static: Resolved | None, site: str) -> TransformRecipe:
+    """What the script does to the images of that call."""
+    stated = static.transform_recipe if static is not None else None
+    return TransformRecipe(**vars(recipe), takes="image", source_at=stated.source_at if stated is not None else site)
 
 
 def _agree(static: Resolved, best: SeenModel) -> bool:

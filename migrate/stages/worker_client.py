@@ -96,7 +96,8 @@ def package(
             return Failed(stage="package", error=f"what the worker left is no package of Headrace: {why}")
         kept = sandbox.scratch / "models"  # out of reach of whatever runs later
         kept.mkdir(exist_ok=True)
-        (writable / "models" / request.name).rename(kept / request.name)
+        for folder in (writable / "models").iterdir():
+            folder.rename(kept / folder.name)
     except OSError as error:
         return Failed(stage="package", error=f"the package cannot be read: {error}")
     return answer
@@ -108,7 +109,8 @@ def _no_package(answer: ModelPackaged, models: Path, name: str) -> str | None:
         _ = answer.timings
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         return f"its plan cannot be read ({error})"
-    if models.is_symlink() or os.listdir(models) != [name]:
+    known = {name, f"{name}_decode", f"{name}_classify"}  # which a model with its preprocessing has beside it
+    if models.is_symlink() or name not in os.listdir(models) or not known.issuperset(os.listdir(models)):
         return f"there is more in its folder than {name}"
 
     def stop(error: OSError) -> None:

@@ -104,7 +104,7 @@ def take_model(recipe: Recipe) -> nn.Module:
     return model.eval()
 
 
-def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int) -> RehearsalReport:
+def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int, batch_size: int = 4) -> RehearsalReport:
     """Rehearse the script, with `calls` watching. Random numbers start from `seed`, whatever the script sets.
 
     The caller may go on in another process than it was in: see `rehearse`.
@@ -116,6 +116,7 @@ def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int) -> RehearsalRep
         argv=recipe.argv,
         directory=str((Path(recipe.root) / recipe.directory).resolve()),
         seed=seed,
+        batch_size=batch_size,
         caches=tuple(os.environ[name] for name in ("TORCH_HOME", "HF_HUB_CACHE") if name in os.environ),
     )
 

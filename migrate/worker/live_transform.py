@@ -1,0 +1,238 @@
+"""What a script does to an image between opening it and giving it to its model, on probe images: `trace_probe` taken live.
+
+Run as `python -m headrace.migrate.worker.live_transform REQUEST.json`, with the request and the answer of `trace_probe`. The
+script runs to where it opens the image that its model gets. There the process forks for every probe: the fork opens the probe
+instead and goes on, through whatever data set, transform or function there is, until the model is called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ..proving.trace_probe import Journal, note
+from ..reading.recipe import Recipe
+from .live_model import run_script
+from .module_calls import Call, ModuleCalls, Seen
+from .rehearsal import Taken
+
+_SECONDS = 20
+"""What a fork may take from its image to the model's call."""
+_TRIED = 6
+"""So many of the images that are opened before a call are tried for the one that the model gets."""
+_TWICE = 4
+"""So many probes are also run with other random numbers."""
+
+
+class Sources:
+    """Where a script gets images from. `at` hears of each opened image's number before it is opened.
+
+    After `replace_next`, the next image is that of a file, and the journal follows it alone.
+    """
+
+    def __init__(self, journal: Journal, at: Callable[[int], None]) -> None:
+        self._journal, self._at = journal, at
+        self._probe: str | None = None
+        self._given = False
+        self.count = 0
+        journal.strict = True
+        journal.install()
+        self._open = Image.open
+        self._replace(Image, "open", self._open)
+        self._replace(Image, "fromarray", self._array)
+        with contextlib.suppress(ImportError):
+            cv2 = importlib.import_module("cv2")
+            journal.follow_opencv(cv2)
+            for name in ("imread", "imdecode"):
+                self._replace(cv2, name, self._opencv(name, getattr(cv2, name)))
+
+    def replace_next(self, path: str) -> None:
+        self._probe = path
+
+    def _array(self, *_: Any, **__: Any) -> Image.Image:
+        assert self._probe is not None
+        made = self._open(self._probe)
+        made.load()
+        return made
+
+    def _opencv(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def read(source: Any, *args: Any, **kwargs: Any) -> Any:
+            assert self._probe is not None
+            return plain(self._probe if name == "imread" else np.fromfile(self._probe, np.uint8), *args, **kwargs)
+
+        return read
+
+    def _replace(self, owner: Any, name: str, probe: Callable[..., Any]) -> None:
+        plain = getattr(owner, name)
+
+        def opened(*args: Any, **kwargs: Any) -> Any:
+            if self._given and name == "fromarray":
+                return plain(*args, **kwargs)  # of the probe's own pixels, perhaps
+            if not self._given:
+                self.count += 1
+                self._at(self.count)
+            if self._probe is not None and not self._given:
+                self._given = True
+                return probe(self._probe, *args[1:], **kwargs)
+            before = self._journal.read
+            made = plain(*args, **kwargs)
+            self._journal.read = before
+            getattr(made, "__dict__", {}).pop("_ops", None)
+            return made
+
+        setattr(owner, name, opened)
+
+
+class Tracer:
+    """One run of the script that forks at the image which its model gets."""
+
+    def __init__(self, recipe: Recipe, probes: list[str], out: Path, batch_size: int) -> None:
+        assert recipe.live is not None
+        self.recipe, self.live, self.probes, self.out = recipe, recipe.live, probes, out
+        self.batch_size = batch_size
+        self.journal = Journal()
+        self.sources = Sources(self.journal, self._at)
+        self.events: list[int] = []
+        self.before = 0
+        """The images that were opened before the call that came last."""
+        self.looking = False
+        self.child: Path | None = None
+        self.found: list[tuple[dict[str, Any], np.ndarray | None, np.ndarray | None]] = []
+
+    def run(self) -> str | None:
+        """Run the script; why it did not come to the model's call, or None."""
+        ended = run_script(self.recipe, ModuleCalls(Path(self.recipe.root), self._hear), seed=0, batch_size=self.batch_size)
+        if self.child is not None:
+            os._exit(7)  # a fork that went past its call
+        return ended.why
+
+    def look(self) -> bool:
+        """Run the script once in a fork, to learn which of the images that it opens are those of the call."""
+        told = self.out / "events.json"
+        child = os.fork()
+        if child == 0:
+            self.looking = True
+            self.run()
+            os._exit(0)
+        os.waitpid(child, 0)
+        self.events = json.loads(told.read_text())[:_TRIED] if told.exists() else []
+        return told.exists()
+
+    def _hear(self, seen: Seen, call: Call) -> None:
+        wanted = seen.ordinal == self.live.ordinal and call.evaluating == self.live.evaluating
+        if self.looking and wanted:
+            since = range(self.before + 1, self.sources.count + 1)
+            (self.out / "events.json").write_text(json.dumps(list(since)))
+            raise Taken
+        if self.looking:
+            self.before = self.sources.count
+        if self.child is not None and wanted:
+            images = call.images.detach().cpu().float().reshape(len(call.images), *call.row).numpy()
+            read = self.journal.read
+            found, pixels = note(read)
+            np.savez(self.child, images=images, **({} if pixels is None else {"pixels": pixels}))  # type: ignore[arg-type]
+            self.child.with_suffix(".json").write_text(json.dumps(found))
+            os._exit(0)
+        if wanted and self.child is None and not self.looking:
+            raise Taken  # past all images of the call
+
+    def _at(self, number: int) -> None:
+        if self.looking or self.child is not None or number not in self.events:
+            return
+        tests: list[np.ndarray | None] = []
+        for index in (0, 1):
+            if self._fork(index, 0):
+                return
+            tests.append(self._result(index, 0)[1])
+        row = _differing(*tests)
+        if row is None:
+            return
+        for index in range(len(self.probes)):
+            for attempt in range(2 if index < _TWICE else 1):
+                if (index > 1 or attempt) and self._fork(index, attempt):
+                    return
+            found, images, pixels = self._result(index, 0)
+            again = self._result(index, 1)[1] if index < _TWICE else images
+            same = images is None or (again is not None and np.array_equal(images, again, equal_nan=True))
+            output = images[min(row, len(images) - 1)] if images is not None else None
+            self.found.append(({**found, "random": not same}, output, pixels))
+        raise Taken
+
+    def _place(self, index: int, attempt: int) -> Path:
+        return self.out / f"probe-{index}-{attempt}.npz"
+
+    def _fork(self, index: int, attempt: int) -> bool:
+        """Fork to run one probe; True in the fork, which goes on with the probe as its next image."""
+        sys.stdout.flush()
+        child = os.fork()
+        if child:
+            os.waitpid(child, 0)
+            return False
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(9))
+        signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        random.seed(attempt)
+        np.random.seed(attempt)
+        torch.manual_seed(attempt)
+        self.child = self._place(index, attempt)
+        self.journal.read = None
+        self.sources.replace_next(self.probes[index])
+        return True
+
+    def _result(self, index: int, attempt: int) -> tuple[dict[str, Any], np.ndarray | None, np.ndarray | None]:
+        place = self._place(index, attempt)
+        if not place.with_suffix(".json").exists():
+            return {"ok": False, "error": "it did not come to the model's call with this image"}, None, None
+        with np.load(place) as arrays:
+            return json.loads(place.with_suffix(".json").read_text()), arrays["images"], arrays.get("pixels")
+
+
+def _differing(one: np.ndarray | None, other: np.ndarray | None) -> int | None:
+    """The row of the batch in which two probes make a difference."""
+    if one is None or other is None or len(one) != len(other):
+        return None
+    differ = [one.shape != other.shape or not np.array_equal(a, b) for a, b in zip(one, other, strict=True)]
+    return differ.index(True) if True in differ else None
+
+
+def main() -> None:
+    request = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    out = Path(request["out"])
+    names = Recipe.__dataclass_fields__
+    recipe = Recipe.from_json({name: value for name, value in request["recipe"].items() if name in names})
+    answer: dict[str, Any] = {"ok": False, "error": "the model's call was not made again", "where": recipe.script}
+    arrays: dict[str, np.ndarray] = {}
+    for batch_size in (1, 4):  # alone, images of all sizes can be a batch
+        tracer = Tracer(recipe, request["probes"], out, batch_size)
+        if not tracer.look():
+            continue
+        why = tracer.run()
+        if tracer.found:
+            probes = [{"path": path, **found} for path, (found, _, _) in zip(request["probes"], tracer.found, strict=True)]
+            answer = {"ok": True, "probes": probes}
+            for index, (_, output, pixels) in enumerate(tracer.found):
+                pair = {f"output{index}": output, f"pixels{index}": pixels}
+                arrays |= {name: value for name, value in pair.items() if value is not None}
+        else:
+            answer["error"] = why or "the model's images are opened neither by Pillow nor by OpenCV"
+        break
+    np.savez(out / "trace.npz", **arrays)  # type: ignore[arg-type]
+    (out / "trace.json").write_text(json.dumps(answer), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Preprocessing taken live: whatever stands between an image's file and the model's call, in a data set or in a function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from headrace.migrate.proving.sandbox import Sandbox
+from headrace.migrate.proving.trace_transform import Traced, trace
+from headrace.migrate.reading.recipe import LiveModel, TransformRecipe
+from headrace.specs import CenterCrop, Pad, Resize
+
+HEAD = """
+import io
+import random
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import nn
+
+net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
+"""
+# A data set of its own, behind a loader with a batch; training comes first, with another preparation.
+LOADED = """
+from torch.utils.data import DataLoader, Dataset
+
+class Photos(Dataset):
+    def __init__(self, train):
+        self.train = train
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        image = Image.open(f"{index}.png").convert("RGB").resize((24, 20), Image.BILINEAR)
+        if self.train:
+            image = image.crop((0, 0, 16, 16)).resize((24, 20))
+        pixels = np.asarray(image, np.float32) / 255
+        return torch.from_numpy(pixels.transpose(2, 0, 1).copy()), index % 2
+
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for images, targets in DataLoader(Photos(True), batch_size=4, shuffle=True):
+    nn.functional.cross_entropy(net.train()(images), targets).backward()
+net.eval()
+with torch.no_grad():
+    for images, targets in DataLoader(Photos(False), batch_size=4):
+        print(net((images - 0.5) / 0.25).argmax(1))
+"""
+# A service: bytes in, opened upright, and a padded square.
+SERVED = """
+def prepare(data):
+    image = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
+    side = max(image.size)
+    square = Image.new("RGB", (side, side), (7, 8, 9))
+    square.paste(image, ((side - image.width) // 2, (side - image.height) // 2))
+    square = square.resize((32, 32), Image.BICUBIC).crop((4, 4, 28, 28))
+    return torch.from_numpy(np.array(square)).permute(2, 0, 1).float().div(255)[None]
+
+with torch.no_grad():
+    print(net(prepare(open("3.png", "rb").read())).argmax(1))
+"""
+ARRAYS = """
+pixels = np.random.randint(0, 255, (5, 40, 40, 3), np.uint8)
+with torch.no_grad():
+    image = Image.fromarray(pixels[0]).resize((16, 16), Image.LANCZOS)
+    print(net(torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float()).argmax(1))
+"""
+RANDOM = """
+with torch.no_grad():
+    image = Image.open("1.png").resize((20, 20), Image.BILINEAR)
+    left = random.randint(0, 4)
+    image = image.crop((left, 0, left + 16, 16))
+    print(net(torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float()).argmax(1))
+"""
+NONE = """
+with torch.no_grad():
+    print(net(torch.rand(2, 3, 16, 16)).argmax(1))
+"""
+
+
+def traced(tmp_path: Path, text: str, row: tuple[int, int, int]) -> Traced:
+    sandbox = Sandbox(scratch=tmp_path)
+    sandbox.tree.mkdir()
+    (sandbox.tree / "script.py").write_text(HEAD + text)
+    rng = np.random.default_rng(0)
+    for index in range(8):
+        Image.fromarray(rng.integers(0, 255, (30, 40, 3), np.uint8)).save(sandbox.tree / f"{index}.png")
+    live = LiveModel(class_name="Sequential", ordinal=0, evaluating=True, row=row)
+    root = str(sandbox.tree)
+    return trace(TransformRecipe(root=root, script="script.py", live=live, takes="image", source_at="script.py:1"), sandbox)
+
+
+def test_through_a_loader_after_training(tmp_path: Path) -> None:
+    found = traced(tmp_path, LOADED, (3, 20, 24))
+    (made,) = found.candidates
+    assert made.geometry == (Resize(size=(20, 24)),), found
+    assert (made.mean, made.std, made.channels) == ((0.5,) * 3, (0.25,) * 3, "RGB")
+
+
+def test_through_a_function_that_gets_bytes(tmp_path: Path) -> None:
+    found = traced(tmp_path, SERVED, (3, 24, 24))
+    (made,) = found.candidates
+    assert made.upright
+    assert made.geometry == (
+        Pad(size=None, fill=(7, 8, 9)), Resize(size=(32, 32), interpolation="bicubic"), CenterCrop(size=(24, 24)),
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_of_images_that_were_arrays(tmp_path: Path) -> None:
+    found = traced(tmp_path, ARRAYS, (3, 16, 16))
+    assert found.candidates[0].geometry == (Resize(size=(16, 16), interpolation="lanczos"),), found
+    assert found.candidates[0].scale == 1.0
+
+
+def test_what_differs_from_run_to_run_is_said_to(tmp_path: Path) -> None:
+    assert "random" in (traced(tmp_path, RANDOM, (3, 16, 16)).why or "")
+
+
+def test_a_call_without_opened_images_says_so(tmp_path: Path) -> None:
+    assert "neither by Pillow nor by OpenCV" in (traced(tmp_path, NONE, (3, 16, 16)).why or "")
