@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -31,6 +32,11 @@ PASSED_ON = (
     "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
 )  # fmt: skip
 CONFINE = Path(__file__).with_name("confine.py")
+_SHORTEST, _LONGEST = 0.05, 1.0
+"""Seconds between two looks at a program that runs: its candidates are timed meanwhile."""
+_FASTEST_MEMORY, _FASTEST_DISK = 4 * GIBIBYTE, 2 * GIBIBYTE
+"""Bytes per second that a program can fill at most, or nearly so."""
+_MOST_SEEN = 10_000
 Stopped = Literal["timeout", "memory", "processes", "output", "disk", "isolation"]
 
 
@@ -155,11 +161,14 @@ def run(
         readers = [_Reader(process.stdout, limits.output_bytes, on_line), _Reader(process.stderr, limits.output_bytes, None)]
         watch = _Watch(process.pid)
         try:
+            pause = _SHORTEST
             while stopped is None and process.poll() is None and not (stop is not None and stop.is_set()):
                 stopped = _broken_limit(limits, started, watch, readers, disk)
                 if stopped is None:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(timeout=0.1)
+                    pause = min(
+                        1.5 * pause, _LONGEST if stop is None else _LONGEST / 4, _time_to_limit(limits, started, watch, disk)
+                    )
+                    _wait(process, max(_SHORTEST, pause))
         finally:
             _end(process, watch)
             for reader in readers:
@@ -255,14 +264,62 @@ class _Watch:
     """The processes below one process, remembered, so that those that changed their parent are found again."""
 
     def __init__(self, pid: int) -> None:
-        self._root = psutil.Process(pid)
-        self.seen: set[psutil.Process] = set()
+        self._root = pid
+        self._seen: dict[int, psutil.Process] = {}
+        self.resident = 0
+        """Bytes, when they were last counted."""
 
     def look(self) -> list[psutil.Process]:
+        self._seen = {pid: process for pid, process in self._seen.items() if process.is_running()}
+        waiting = [self._root, *self._seen]
+        while waiting and len(self._seen) < _MOST_SEEN:
+            for child in _children(waiting.pop()):
+                if child not in self._seen:
+                    with contextlib.suppress(psutil.Error):
+                        self._seen[child] = psutil.Process(child)
+                        waiting.append(child)
+        return list(self._seen.values())
+
+
+def _children(pid: int) -> list[int]:
+    """Of a process, by its threads: to look through all processes of the machine takes a hundred times longer."""
+    found: list[int] = []
+    if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):  # another system, or a kernel without
         with contextlib.suppress(psutil.Error):
-            self.seen.update(self._root.children(recursive=True))
-        self.seen = {process for process in self.seen if process.is_running()}
-        return list(self.seen)
+            found = [child.pid for child in psutil.Process(pid).children()]
+        return found
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with (
+                contextlib.suppress(FileNotFoundError, ProcessLookupError),
+                open(f"/proc/{pid}/task/{thread}/children") as file,
+            ):
+                found += [int(child) for child in file.read().split()]
+    return found
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Until the process ends, at most so long, without looking."""
+    with contextlib.suppress(OSError, AttributeError):  # before Linux 5.3, and elsewhere
+        handle = os.pidfd_open(process.pid)
+        try:
+            waiting = select.poll()
+            waiting.register(handle, select.POLLIN)
+            waiting.poll(1000 * seconds)
+        finally:
+            os.close(handle)
+        return
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=seconds)
+
+
+def _time_to_limit(limits: Limits, started: float, watch: _Watch, disk: DiskUse) -> float:
+    """The seconds that even a program that hurries needs to break the next limit."""
+    return min(
+        limits.timeout - (time.monotonic() - started),
+        (limits.memory_bytes - watch.resident) / _FASTEST_MEMORY,
+        (limits.disk_bytes - disk.growth(())) / _FASTEST_DISK,
+    )
 
 
 def _broken_limit(limits: Limits, started: float, watch: _Watch, readers: list[_Reader], disk: DiskUse) -> Stopped | None:
@@ -275,7 +332,8 @@ def _broken_limit(limits: Limits, started: float, watch: _Watch, readers: list[_
         return "processes"
     if disk.growth(processes) > limits.disk_bytes:
         return "disk"
-    if _memory(processes, exact=False) > limits.memory_bytes and _memory(processes, exact=True) > limits.memory_bytes:
+    watch.resident = _memory(processes, exact=False)
+    if watch.resident > limits.memory_bytes and _memory(processes, exact=True) > limits.memory_bytes:
         return "memory"
     return None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 _BLOCK = 512  # the unit of st_blocks, whatever the file system's own is
-_SHARE = 0.05
+_SHARE = 0.02
 """At most so much of the time goes into counting."""
 _OF_FREE = 0.9
 

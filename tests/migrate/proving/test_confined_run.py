@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headrace.migrate.proving import confined_run
 from headrace.migrate.proving.confined_run import Completed, Limits, clean_environment, run
 
 
@@ -89,6 +90,34 @@ def test_what_does_not_end_by_itself_is_stopped(tmp_path: Path, code: str, limit
     assert not done.ok
     assert "stopped" in (done.why or "")
     assert len(done.stdout) < 3_000_000
+
+
+def test_a_program_that_runs_on_is_looked_at_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+    look = confined_run._Watch.look
+
+    def counted(watch: confined_run._Watch) -> list[psutil.Process]:
+        found = look(watch)
+        looks.append(len(found))
+        return found
+
+    monkeypatch.setattr(confined_run._Watch, "look", counted)
+    started = time.process_time()
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(4)'])"
+    assert python(tmp_path, code).ok
+    assert 5 <= len(looks) <= 15, looks
+    assert max(looks) == 3, "init, the program, and what it started"
+    assert time.process_time() - started < 0.5
+
+
+@pytest.mark.parametrize("pidfd", [True, False])
+def test_the_end_is_seen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pidfd: bool) -> None:
+    if not pidfd:
+        monkeypatch.delattr(confined_run.os, "pidfd_open", raising=False)
+    monkeypatch.setattr(confined_run, "_SHORTEST", 40)
+    done = python(tmp_path, "import time; time.sleep(0.5)")
+    assert done.ok
+    assert done.seconds < 30
 
 
 def test_processes_that_leave_the_group_end_too(tmp_path: Path) -> None:
