@@ -246,7 +246,11 @@ class Graph:
             self._compiler().extend(compiled)
             folder = Path(path)
             with tempfile.TemporaryDirectory(prefix="headrace-") as staging:
-                write_onnx(compiled.source.optimized, compiled.runner.directory)
+                facts = {**(provenance or {}), "outputs": compiled.captured.structure.to_json()}
+                try:
+                    write_onnx(compiled.source.optimized, compiled.runner.directory)
+                except BackendError as error:  # an operator has no form in ONNX: the plan's own files run it all the same
+                    facts["no_portable_graph"] = str(error)
                 copy_model_files(compiled.plan, compiled.runner.directory, Path(staging))
                 return write_package(
                     folder,
@@ -258,11 +262,7 @@ class Graph:
                     probabilities=bool(probabilities),
                     parity=self.parity,
                     plans=[compiled.plan],
-                    provenance={
-                        **(provenance or {}),
-                        "outputs": compiled.captured.structure.to_json(),
-                        "passes": [record.to_json() for record in compiled.passes],
-                    },
+                    provenance={**facts, "passes": [record.to_json() for record in compiled.passes]},
                 )
 
     def __repr__(self) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ...errors import ArtifactError, BackendError, InputError
+from ...errors import ArtifactError, InputError
 from ...specs import Signature
 from ..artifact.artifact import Artifact, load_artifact
 from ..artifact.manifest import MANIFEST
@@ -19,16 +20,16 @@ from ..base.passes import PassRecord
 from ..base.structure import LEAF, Structure
 from ..inspect.describe import framed, parity_line, pass_lines, plan_lines, signature_lines
 from .checks import check_tensors
-from .graph import Graph
 from .runner import Runner
 
 
-class LoadedGraph(Graph):
-    """A graph from a model folder: called like any other, without the source of the model."""
+class LoadedGraph:
+    """A graph from a model folder: called like any other, without the source of the model. Calls from several threads take
+    turns. What changes a graph (compiling, training, saving) is for graphs of modules; a folder is copied as it is."""
 
     def __init__(self, artifact: Artifact) -> None:
-        super().__init__()
         self.artifact = artifact
+        self._lock = threading.RLock()
         outputs = artifact.provenance.get("outputs")
         with _read_from(artifact):
             self._structure = Structure.from_json(outputs) if outputs else _plain_structure(artifact.signature)
@@ -43,11 +44,9 @@ class LoadedGraph(Graph):
         with self._lock:
             return self._structure.rebuild(self._runner.run(inputs))
 
-    def compile(self, *example_inputs: torch.Tensor, **_: Any) -> Graph:
-        raise BackendError("a loaded graph is compiled already; compile the module itself to measure it on this machine")
-
     @property
     def plan(self) -> Plan:
+        """How it runs here, with every measurement."""
         return self._runner.plan
 
     @property
@@ -56,6 +55,9 @@ class LoadedGraph(Graph):
 
     @property
     def parity(self) -> ParityRecord:
+        """Of the plan that was measured on a machine like this one; else what packaging found."""
+        if self.plan.measurements:
+            return self.plan.worst_parity()
         with _read_from(self.artifact):
             return ParityRecord.from_json(self.artifact.parity)
 
@@ -63,9 +65,6 @@ class LoadedGraph(Graph):
     def passes(self) -> tuple[PassRecord, ...]:
         with _read_from(self.artifact):
             return tuple(PassRecord(**record) for record in self.artifact.provenance.get("passes", ()))
-
-    def save(self, path: str | Path, **_: Any) -> Path:
-        raise ArtifactError(f"a loaded graph is saved already; copy {self.artifact.path.parent} to {path}")
 
     def __repr__(self) -> str:
         artifact = self.artifact

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from headrace.migrate.resolving.resolve import resolve
@@ -9,7 +10,7 @@ from headrace.migrate.rewriting.rewrite import Change, rewrite_all
 from headrace.migrate.stages.all_models import package_all
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.progress import Stages
-from headrace.migrate.stages.repair_parity import compare_with_unrepaired
+from headrace.migrate.stages.repair_parity import _difference, compare_with_unrepaired
 from headrace.migrate.stages.script_runs import Originals
 from headrace.migrate.survey.survey import survey
 
@@ -150,3 +151,21 @@ def test_a_repaired_script_is_compared_with_its_own_construction(migration):
     recipe = resolve(migration.surveyed).recipe.in_copy(migration.tree)
     assert compare_with_unrepaired(migration, "Swin", recipe, (3, 32, 32), fresh=True).differs is None
     assert "cannot be read from the script" in migration.findings[-1].message
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ([1.0, np.inf], [1.0, np.inf], True),
+        ([1.0, np.nan], [1.0, np.nan], True),
+        ([1.0, np.inf], [1.0, np.nan], False),
+        ([1.0, np.inf], [1.0, -np.inf], False),
+        ([1.0, np.inf], [1.0, 2.0], False),
+        ([1.0, 2.0], [1.0, np.nan], False),
+    ],
+)
+def test_what_is_not_finite_must_be_the_same(tmp_path, one, other, same):
+    paths = [tmp_path / "one.npz", tmp_path / "other.npz"]
+    for path, values in zip(paths, (one, other), strict=True):
+        np.savez(path, scores=np.array(values))
+    assert (_difference(*paths) == 0.0) is same

@@ -289,6 +289,35 @@ def test_an_eager_plan_is_saved_with_its_program_and_the_portable_graph(conv_net
     assert "fold_batch_norm" in [record.name for record in loaded.passes]
 
 
+class Bessel(nn.Module):
+    """Ends in an operator that ONNX does not have."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images):
+        return torch.special.bessel_j0(self.model(images))
+
+
+def test_what_has_no_form_in_onnx_is_saved_with_its_own_program(conv_net, tmp_path):
+    images = torch.randn(3, 3, 16, 16)
+    graph = headrace.compile(Bessel(conv_net).eval(), config=GraphConfig(backend="eager", buckets=(1, 2)))
+    result = graph(images)
+    loaded = headrace.load(graph.save(tmp_path / "net"))
+    assert {path.name for path in (tmp_path / "net" / "1").iterdir()} == {"model.pt2", "headrace.json"}
+    assert "bessel_j0" in loaded.artifact.provenance["no_portable_graph"]
+    torch.testing.assert_close(loaded(images), result)
+
+
+def test_a_loaded_graph_has_what_it_can_do_and_no_more(graph, tmp_path):
+    graph(torch.randn(1, 3, 16, 16))
+    loaded = headrace.load(graph.save(tmp_path / "net"))
+    assert not isinstance(loaded, headrace.Graph)
+    assert {name for name in dir(loaded) if not name.startswith("_")} == {"artifact", "parity", "passes", "plan", "signature"}
+    assert loaded.parity == loaded.plan.worst_parity()
+
+
 def test_a_loaded_graph_checks_its_inputs(graph, tmp_path):
     graph(torch.randn(1, 3, 16, 16))
     loaded = headrace.load(graph.save(tmp_path / "net"))
