@@ -163,8 +163,13 @@ def test_killed_while_it_runs_the_tree_is_old_or_new(headrace, root):
     rng = random.Random(0)
     command = [sys.executable, "-m", "headrace", "migrate", str(root), "--write", "--no-verify", "--entry", "evaluate.py"]
     command += ["--input-size", "3,2,2", "--precision", "fp32", "--select", "PS201"]
+    scratch = root.parent / "scratch"  # what is killed leaves it
+    scratch.mkdir()
+    environment = {**os.environ, "TMPDIR": str(scratch)}
     for sent in (signal.SIGKILL, signal.SIGINT):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
+        )
         time.sleep(rng.uniform(0.5, 6.0))
         os.kill(process.pid, sent)
         process.wait(120)
