@@ -10,16 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..reading.arguments import destination, is_parse_call
 from ..reading.nodes import inside
-from ..reading.scopes import (
-    Definition,
-    Module,
-    NameUse,
-    bound_names,
-    last_name,
-    reads,
-    root_of,
-    use_of,
-)
+from ..reading.scopes import Definition, Module, NameUse, bound_names, last_name, reads, root_of, use_of
 from ..reading.statements import (
     aliases,
     blocks,
