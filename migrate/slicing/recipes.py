@@ -146,11 +146,7 @@ def checkpoint_option(options: Iterable[Option], written: Written) -> Option | N
     valued = [option for option in options if option.action is None]
     named = [item for item in valued if _CHECKPOINT_OPTION.search(item.dest) and not _NOT_A_FILE.search(item.dest)]
     named = [item for item in named if item.type in (None, "str", "Path")]
-    choices = [
-        *(item for item in valued if item.dest in loaded),
-        *(item for item in named if item.dest in read),
-        *named,
-    ]
+    choices = [*(item for item in valued if item.dest in loaded), *(item for item in named if item.dest in read), *named]
     return choices[0] if choices else None
 
 
