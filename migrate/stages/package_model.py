@@ -14,6 +14,7 @@ from ..proving.instrument import site_of
 from ..proving.measurements import side_by_side
 from ..proving.trace_transform import Traced, row_shape, trace
 from ..proving.verify import Recorded
+from ..proving.visible_files import remedy
 from ..proving.worker_protocol import RANDOM, Failed, Inspected, Package, Row, Timing
 from ..reading.recipe import Recipe
 from ..reporting.report import ModelReport, Parity, Speedup
@@ -233,7 +234,7 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
             weights_from=answer.weights_from,
         )
     first, last = failures[0], failures[-1]
-    message = f"the model could not be built: {first.error}"
+    message = f"the model could not be built: {first.error}{remedy(first.error)}"
     if last.error != first.error:
         message += f"; nor without its weights: {last.error}"
     migration.remark("PS501", f"{resolved.name}: {message}", "error", first.where or resolved.recipe.script)
