@@ -170,6 +170,17 @@ def with_literal_checkpoint(written: Written, path: str) -> Written | None:
     return Written(source, written.expression, ast.parse(source))
 
 
+def loaded_after(written: Written | Recipe, path: str) -> Written:
+    """The program with a checkpoint loaded into its result at its end, whatever keys and prefixes the file has."""
+    source = (
+        f"{written.source}"
+        "from headrace.migrate.worker.checkpoint import load_weights\n"
+        "from headrace.migrate.worker.recipe import unwrap\n"
+        f"load_weights(unwrap({written.expression}), {path!r})\n"
+    )
+    return Written(source, written.expression, ast.parse(source))
+
+
 def guarding_flags(written: Written, options: Iterable[Option]) -> list[Option]:
     """Switches (`--resume`, store_true) under whose `if` the program loads weights."""
     switches = {option.dest: option for option in options if option.action == "store_true"}
