@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 Ended = Literal["finished", "taken", "enough", "stopped"]
 """Ran to its end; ended by a watcher that had what it wanted; ended after enough of it; stopped by an error."""
@@ -91,6 +91,12 @@ class RehearsalReport:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
+        """Raises ValueError or TypeError where the text is no such report: whoever writes it may be hostile."""
         known = {item.name for item in fields(cls)}
         values: dict[str, Any] = {name: value for name, value in json.loads(text).items() if name in known}
-        return cls(**values | {"standins": tuple(StandIn(**item) for item in values.get("standins", ()))})
+        made = cls(**values | {"standins": tuple(StandIn(**item) for item in values.get("standins", ()))})
+        texts = [made.why or "", made.where or "", made.remedy or ""]
+        texts += [text for item in made.standins for text in (item.edge, item.what, item.where or "")]
+        if made.ended not in get_args(Ended) or not all(isinstance(text, str) for text in texts):
+            raise ValueError("it holds something else than texts")
+        return made

@@ -11,6 +11,7 @@ from PIL import Image
 from ..reading.facts import Option, Script
 from .trace_transform import probe_image
 
+MADE_IMAGE = "headrace-sample.png"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
 DATA_NAMES = frozenset("data data_dir data_path data_root datadir dataset_dir dataset_path datapath dataroot root".split())  # noqa: SIM905
 # By these, scripts that train are told to evaluate only.
@@ -26,6 +27,17 @@ def arguments(script: Script, tree: Path, known: Sequence[str], *, data: Path | 
 
     `known` is an argv that works for another script of the repository; options of the same name are carried over.
     """
+    argv, given = carried(script, known, data=data)
+    missing = [name for name in script.argparse_required if name not in given]
+    for option in (option for option in script.options if option.dest == script.image_argument and option.dest in missing):
+        image = str(sample_image(tree))
+        argv = [*argv, image] if option.positional else [*_spelled(option, image), *argv]
+        missing.remove(option.dest)
+    return f"it needs arguments that cannot be guessed: {', '.join(missing)}" if missing else argv
+
+
+def carried(script: Script, known: Sequence[str], *, data: Path | None = None) -> tuple[list[str], set[str]]:
+    """What of `known` and of the user's data a script takes, and the names of the options that are given so."""
     argv: list[str] = []
     given = set()
     by_flag = {flag: option for option in script.options for flag in option.flags}
@@ -41,12 +53,7 @@ def arguments(script: Script, tree: Path, known: Sequence[str], *, data: Path | 
         for option in (option for option in script.options if option.dest in DATA_NAMES and option.dest not in given):
             argv = [*_spelled(option, str(data)), *argv] if option.positional else [*argv, *_spelled(option, str(data))]
             given.add(option.dest)
-    missing = [name for name in script.argparse_required if name not in given]
-    for option in (option for option in script.options if option.dest == script.image_argument and option.dest in missing):
-        image = str(sample_image(tree))
-        argv = [*argv, image] if option.positional else [*_spelled(option, image), *argv]
-        missing.remove(option.dest)
-    return f"it needs arguments that cannot be guessed: {', '.join(missing)}" if missing else argv
+    return argv, given
 
 
 def _spelled(option: Option, value: str) -> list[str]:
@@ -67,7 +74,7 @@ def sample_image(tree: Path) -> Path:
 
     if found:
         return min(found, key=rank)
-    made = tree / "headrace-sample.png"
+    made = tree / MADE_IMAGE
     if not made.exists():
         probe_image(np.random.default_rng(0), 224, 224, "RGB").save(made)
     with Image.open(made) as image:

@@ -19,13 +19,18 @@ import numpy as np
 from ...errors import SandboxError
 from ..reading.facts import Script
 from ..reading.source import NOTEBOOK, read_source
-from .confined_run import Completed
+from .confined_run import Completed, Limits
 from .instrument import install
 from .loss_trace import TracedLoop, note_losses
-from .sandbox import Sandbox, read_left_arrays
+from .rehearsal_protocol import Rehearsal, RehearsalReport
+from .sandbox import Sandbox, read_left, read_left_arrays
 
 RELATIVE = 1e-3
 """Outputs may differ by this share of the largest reference output: float32 sums in another order, over a deep network."""
+REHEARSED_BATCHES = 3
+"""Batches of each loop of a rehearsal: enough for a trace of losses."""
+REHEARSAL_SECONDS = 300.0
+REPORT = "rehearsal.json"
 # A notebook runs in its own folder, from the first cell to the last, without what only a person at the screen would see.
 _RUN_CELLS = """
 import sys
@@ -57,6 +62,8 @@ class ScriptRun:
     sites: Mapping[str, Recorded]
     losses: Mapping[str, np.ndarray] = field(default_factory=dict)
     """The losses of the first training steps by loop, float64 [steps]; only `run_training` notes them."""
+    rehearsal: RehearsalReport | None = None
+    """What stood in for what, where the script was rehearsed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,40 +77,98 @@ class Executed:
     parity_failed: bool = False
 
 
-def run_script(script: Script, argv: Sequence[str], sandbox: Sandbox, *, cwd: Path | None = None) -> ScriptRun:
+def run_script(
+    script: Script, argv: Sequence[str], sandbox: Sandbox, *, cwd: Path | None = None, made: Path | None = None
+) -> ScriptRun:
     """Run `script` in a fresh copy of the repository, recording every model call that it reaches. The copy is then used up.
 
-    `cwd` is the copy's root unless given.
+    `cwd` is the copy's root unless given. With `made` the script is rehearsed: stand-ins take the place of what is not here,
+    and that folder keeps what they are made of, so that a second run with it finds the same.
     """
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
     install(sandbox.tree, readable, script.loops, script.path)
     record = writable / "record.npz"
-    arguments, folder = command(script, argv, sandbox.tree, readable)
-    if cwd is not None and not script.path.endswith(NOTEBOOK):
-        arguments, folder = [str(sandbox.tree / script.path), *argv], cwd
+    if made is not None:
+        arguments, folder = rehearsal_command(script, argv, sandbox.tree, readable, writable, made)
+    else:
+        arguments, folder = command(script, argv, sandbox.tree, readable)
+        if cwd is not None and not script.path.endswith(NOTEBOOK):
+            arguments, folder = [str(sandbox.tree / script.path), *argv], cwd
     # A slice would end before an evaluation step has seen that a graph pays; what is to be proved is the graph.
     extra = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0"}
-    done = sandbox.run(arguments, writable, cwd=folder, extra=extra, search=readable)
+    done = sandbox.run(arguments, writable, cwd=folder, extra=extra, search=readable, limits=_limits(sandbox, made))
     try:
-        return ScriptRun(done=done, sites=read_record(record))
+        return ScriptRun(done=done, sites=read_record(record), rehearsal=_report(writable, made))
     except SandboxError as error:
         return ScriptRun(done=_unreadable(done, error), sites={})
 
 
 def run_training(
-    script: Script, argv: Sequence[str], sandbox: Sandbox, loops: Sequence[TracedLoop], *, migrated: bool
+    script: Script,
+    argv: Sequence[str],
+    sandbox: Sandbox,
+    loops: Sequence[TracedLoop],
+    *,
+    migrated: bool,
+    made: Path | None = None,
 ) -> ScriptRun:
-    """Run the first steps of a script that trains in a fresh copy of the repository, noting each loss. The copy is used up."""
+    """Run the first steps of a script that trains in a fresh copy of the repository, noting each loss. The copy is used up.
+
+    With `made` the script is rehearsed, as by `run_script`.
+    """
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
     note_losses(sandbox.tree, loops, migrated=migrated)
     install(sandbox.tree, readable, (), script.path)
     record = writable / "record.npz"
-    arguments, folder = command(script, argv, sandbox.tree, readable)
-    done = sandbox.run(arguments, writable, cwd=folder, extra={"HEADRACE_RECORD": str(record)}, search=readable)
+    if made is not None:
+        arguments, folder = rehearsal_command(script, argv, sandbox.tree, readable, writable, made)
+    else:
+        arguments, folder = command(script, argv, sandbox.tree, readable)
+    extra = {"HEADRACE_RECORD": str(record)}
+    done = sandbox.run(arguments, writable, cwd=folder, extra=extra, search=readable, limits=_limits(sandbox, made))
     try:
-        return ScriptRun(done=done, sites={}, losses=read_losses(record))
+        return ScriptRun(done=done, sites={}, losses=read_losses(record), rehearsal=_report(writable, made))
     except SandboxError as error:
         return ScriptRun(done=_unreadable(done, error), sites={})
+
+
+def rehearsal_command(
+    script: Script, argv: Sequence[str], tree: Path, readable: Path, writable: Path, made: Path
+) -> tuple[list[str], Path]:
+    """The arguments with which Python rehearses a script of the copy in `tree`, or a notebook, and the folder for it."""
+    path, directory = script.path, tree
+    if path.endswith(NOTEBOOK):
+        directory = (tree / path).parent
+        path += ".cells.py"  # beside the notebook, for it is the user's code
+        with (tree / path).open("w", encoding="utf-8", newline="") as file:
+            file.write(read_source(tree, script.path).text or "")
+    request = Rehearsal(
+        root=str(tree.resolve()),
+        script=path,
+        argv=tuple(argv),
+        directory=str(directory.resolve()),
+        made=str(made),
+        report=str(writable / REPORT),
+        batches=REHEARSED_BATCHES,
+    )
+    asked = readable / REPORT
+    asked.write_text(request.to_json(), encoding="utf-8")
+    return ["-P", "-m", "headrace.migrate.worker.rehearsal", str(asked)], directory
+
+
+def _report(writable: Path, made: Path | None) -> RehearsalReport | None:
+    if made is None or not os.path.lexists(writable / REPORT):
+        return None
+    try:
+        return RehearsalReport.from_json(read_left(writable / REPORT).decode())
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise SandboxError(f"{REPORT} is no report of a rehearsal: {error}") from None
+
+
+def _limits(sandbox: Sandbox, made: Path | None) -> Limits:
+    if made is None:
+        return sandbox.limits
+    return replace(sandbox.limits, timeout=min(sandbox.limits.timeout, REHEARSAL_SECONDS))
 
 
 def _unreadable(done: Completed, error: SandboxError) -> Completed:

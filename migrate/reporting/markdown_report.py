@@ -70,7 +70,7 @@ def to_markdown(report: Report) -> str:
             (
                 (
                     *(script.path, ", ".join(script.roles), "rewritten" if script.rewritten else "unchanged"),
-                    *(" ".join(script.rules), script.executed, script.why),
+                    *(" ".join(script.rules), script.told, script.why),
                 )
                 for script in report.scripts
             ),

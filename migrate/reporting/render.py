@@ -118,7 +118,7 @@ def _speed(model: ModelReport) -> str:
 def _scripts(report: Report, console: Console) -> None:
     table = _table("Scripts", "path", "roles", "rules", "original = migrated", "")
     for script in report.scripts:
-        status = f"[{_COLORS[script.executed]}]{script.executed}[/]"
+        status = f"[{_COLORS[script.executed]}]{script.told}[/]"
         table.add_row(escape(script.path), ", ".join(script.roles), " ".join(script.rules), status, escape(script.why or ""))
     console.print(table, "")
 

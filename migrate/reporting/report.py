@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 FINDINGS, ERRORS, PARITY = 1, 2, 4
 Outcome = Literal["passed", "failed", "not-run"]
+ExecutedOn = Literal["your data", "stand-in data"]
 
 
 @dataclass(kw_only=True)
@@ -105,9 +106,20 @@ class ScriptReport:
     rewritten: bool = False
     rules: list[str] = field(default_factory=list)
     executed: Outcome = "not-run"
+    executed_on: ExecutedOn | None = None
+    """Whose data the original and the migrated script read, where both were run."""
+    standins: list[dict[str, Any]] = field(default_factory=list)
+    """What stood in for what while they ran: edge, what, where."""
     why: str | None = None
     loss_trace: LossTrace | None = None
     """For a script that trains, where its loop was rewritten and could be run."""
+
+    @property
+    def told(self) -> str:
+        """The outcome in words: one word for all would say too much."""
+        if self.executed == "not-run" or self.executed_on is None:
+            return "not executed" if self.executed == "not-run" else self.executed
+        return f"{self.executed}, executed on {self.executed_on}"
 
 
 @dataclass(kw_only=True)

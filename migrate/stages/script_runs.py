@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ..proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
 from ..proving.measurements import Agreement, Losses, agreements, losses
-from ..proving.script_arguments import arguments, evaluating, on_cpu
+from ..proving.rehearsal_protocol import StandIn
+from ..proving.script_arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
 from ..proving.verify import ScriptRun, compare, run_script, run_training
 from ..proving.visible_files import remedy
 from ..reading.facts import Script
-from ..reporting.report import LossTrace, Outcome
+from ..reporting.report import ExecutedOn, LossTrace, Outcome
 from ..resolving.resolved import Resolved
 from ..rewriting.rewrite import Change
 from .migrated_copy import apply
@@ -33,6 +36,19 @@ class OriginalRun:
 
     argv: Sequence[str]
     run: ScriptRun
+    made: Path | None = None
+    """What its stand-ins are made of, where it was rehearsed."""
+
+    @property
+    def executed_on(self) -> ExecutedOn:
+        """Whose data the script read: an image that was made for its argument is not the user's either."""
+        rehearsal = self.run.rehearsal
+        own = rehearsal.user_data if rehearsal is not None else not any(MADE_IMAGE in argument for argument in self.argv)
+        return "your data" if own else "stand-in data"
+
+    @property
+    def standins(self) -> tuple[StandIn, ...]:
+        return self.run.rehearsal.standins if self.run.rehearsal is not None else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +66,8 @@ class ScriptOutcome:
     status: Outcome
     why: str | None = None
     parity_failed: bool = False
+    executed_on: ExecutedOn | None = None
+    standins: Sequence[StandIn] = ()
     loss_trace: LossTrace | None = None
     agreements: Sequence[Agreement] = ()
     losses: Sequence[Losses] = ()
@@ -66,30 +84,14 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
         if script.path not in migration.rewritten:
             why_not[script.path] = "nothing in it was rewritten"
             continue
-        loops = _trained(migration, script)
-        argv = _arguments(script, migration, resolved, trains=bool(loops))
-        if isinstance(argv, str):
-            why_not[script.path] = argv
-            continue
-        migration.stages.start(f"Running {'the first steps of ' if loops else ''}{script.path}")
-        original = _first_run(migration, resolved, script, argv, loops)
-        run = original.run
-        missing = [name for name in ("network", "filesystem") if not run.done.isolation.get(name)]
-        if missing:
-            migration.remark("PS507", f"this platform lets no process cut itself off from: {', '.join(missing)}", "note")
-        why, consequence = None, ""
-        if not run.done.ok:
-            why = migration.plain(f"the original does not run here: {run.done.why}{remedy(run.done.why)}")
-            consequence = "; so the migrated script could not be checked"
-        elif loops and not run.losses:
-            why, consequence = "the original took no training step here", "; so the migrated loop could not be checked"
-        elif not loops and not run.sites:
-            why = "the original ended without calling the model, so there was nothing to compare"
-        if why is None:
+        original = _as_its_user(migration, resolved, script)
+        if isinstance(original, str):
+            original = _rehearsed(migration, resolved, script, original)
+        if isinstance(original, OriginalRun):
             runs[script.path] = original
         else:
-            why_not[script.path] = why
-            migration.remark("PS402", why + consequence, "warning", script.path)
+            why_not[script.path] = original
+            migration.remark("PS402", f"{original}; so the migrated script could not be checked", "warning", script.path)
     if runs and migration.repairs:
         places = ", ".join(change.path for change in migration.repairs)
         message = (
@@ -97,6 +99,54 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
         )
         migration.remark("PS404", message, "note")
     return Originals(runs=runs, why_not=why_not)
+
+
+def _as_its_user(migration: Migration, resolved: Resolved | None, script: Script) -> OriginalRun | str:
+    """Run a script with nothing but what is here; or why that does not do."""
+    loops = _trained(migration, script)
+    argv = _arguments(script, migration, resolved, trains=bool(loops))
+    if isinstance(argv, str):
+        return argv
+    migration.stages.start(f"Running {'the first steps of ' if loops else ''}{script.path}")
+    original = _first_run(migration, resolved, script, argv, loops)
+    _remark_isolation(migration, original.run)
+    return _why_not(migration, original.run, loops) or original
+
+
+def _rehearsed(migration: Migration, resolved: Resolved | None, script: Script, why: str) -> OriginalRun | str:
+    """Run a script with stand-ins for what is not here; or why it does not run even so. `why` says what stopped it without."""
+    loops = _trained(migration, script)
+    argv, _ = carried(script, resolved.recipe.argv if resolved is not None else (), data=migration.options.data)
+    made = migration.scratch / "cache" / "rehearsals" / hashlib.sha256(script.path.encode()).hexdigest()[:12]
+    migration.stages.start(f"Rehearsing {script.path}")
+    run = _run(script, argv, migration, loops, migrated=False, made=made)
+    migration.fresh_tree()
+    _remark_isolation(migration, run)
+    failed = _why_not(migration, run, loops, prints="train" in script.roles)
+    if failed is None:
+        return OriginalRun(argv=argv, run=run, made=made)
+    return why if failed == why else f"{why}; {failed}"
+
+
+def _remark_isolation(migration: Migration, run: ScriptRun) -> None:
+    missing = [name for name in ("network", "filesystem") if not run.done.isolation.get(name)]
+    if missing:
+        migration.remark("PS507", f"this platform lets no process cut itself off from: {', '.join(missing)}", "note")
+
+
+def _why_not(migration: Migration, run: ScriptRun, loops: Sequence[TracedLoop], *, prints: bool = False) -> str | None:
+    """Why a run of an original is nothing to compare with; what it prints is enough of a script that trains."""
+    rehearsal = run.rehearsal
+    if not run.done.ok and rehearsal is not None and rehearsal.ended == "stopped" and rehearsal.where is not None:
+        told = ", ".join(filter(None, (f"{rehearsal.why} ({rehearsal.where})", rehearsal.remedy)))
+        return migration.plain(f"with stand-ins for what is not here the original was stopped: {told}")
+    if not run.done.ok:
+        return migration.plain(f"the original does not run here: {run.done.why}{remedy(run.done.why)}")
+    if loops and not run.losses:
+        return "the original took no training step here"
+    if not loops and not run.sites and not (prints and run.done.stdout.strip()):
+        return "the original ended without calling the model, so there was nothing to compare"
+    return None
 
 
 def _first_run(
@@ -127,11 +177,20 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
         migration.fresh_tree()
         apply(changes, migration.tree)
         loops = _trained(migration, script)
-        run = _run(script, original.argv, migration, loops, migrated=True)
+        run = _run(script, original.argv, migration, loops, migrated=True, made=original.made)
         if loops:
-            outcomes[script.path] = _judge_losses(migration, script, original, run, loops)
+            outcome = _judge_losses(migration, script, original, run, loops)
+            outcomes[script.path] = replace(outcome, executed_on=original.executed_on, standins=original.standins)
             continue
         verdict = compare(original.run, run)
+        if verdict.status == "failed" and original.made is not None:
+            migration.fresh_tree()
+            again = compare(original.run, _run(script, original.argv, migration, loops, migrated=False, made=original.made))
+            if again.status == "failed":
+                why = f"two runs of the original differ: {again.why}"
+                migration.remark("PS402", f"{why}; so the migrated script could not be checked", "warning", script.path)
+                outcomes[script.path] = ScriptOutcome(status="not-run", why=migration.plain(why))
+                continue
         if verdict.status == "failed":
             message = f"the migrated script does not do what the original does: {verdict.why}"
             migration.remark("PS401", message, "error", script.path)
@@ -139,6 +198,8 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
             status=verdict.status,
             why=migration.plain(verdict.why) if verdict.why else None,
             parity_failed=verdict.parity_failed,
+            executed_on=original.executed_on,
+            standins=original.standins,
             agreements=agreements(script.path, original.run.sites, run.sites),
         )
     return outcomes
@@ -150,11 +211,17 @@ def _trained(migration: Migration, script: Script) -> list[TracedLoop]:
 
 
 def _run(
-    script: Script, argv: Sequence[str], migration: Migration, loops: Sequence[TracedLoop], *, migrated: bool
+    script: Script,
+    argv: Sequence[str],
+    migration: Migration,
+    loops: Sequence[TracedLoop],
+    *,
+    migrated: bool,
+    made: Path | None = None,
 ) -> ScriptRun:
     if loops:
-        return run_training(script, argv, migration.sandbox, loops, migrated=migrated)
-    return run_script(script, argv, migration.sandbox)
+        return run_training(script, argv, migration.sandbox, loops, migrated=migrated, made=made)
+    return run_script(script, argv, migration.sandbox, made=made)
 
 
 def _judge_losses(
@@ -169,7 +236,7 @@ def _judge_losses(
     found = compare_losses(before, run.losses, loops)
     if found.wrong is not None:
         migration.fresh_tree()
-        again = _run(script, original.argv, migration, loops, migrated=False)
+        again = _run(script, original.argv, migration, loops, migrated=False, made=original.made)
         if compare_losses(before, again.losses, loops).wrong is not None:
             why = "two runs of the original have different losses, though random numbers start alike"
             migration.remark("PS402", f"{why}; so the migrated loop could not be checked", "warning", script.path)

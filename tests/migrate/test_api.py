@@ -128,6 +128,8 @@ HOSTILE = {
 }
 
 
+# These go on where they are rehearsed: the question is answered, and what is written lands among what is made for the script.
+ANSWERED = {"waits for input", "writes where the home is"}
 # A storm of forks takes the machine from all other tests; proving/test_confined_run stops one too.
 _STORM = pytest.param("forks without end", marks=pytest.mark.slow)
 
@@ -154,12 +156,13 @@ def test_hostile_scripts_are_stopped_and_harm_nothing(tmp_path: Path, case: str,
     migration.fresh_tree("copy")
     started = time.monotonic()
     originals = run_originals(migration, None)
-    assert originals.runs == {}
+    answered = case in ANSWERED
+    assert {path: run.made is not None for path, run in originals.runs.items()} == ({"evaluate.py": True} if answered else {})
     assert time.monotonic() - started < limit + 20
     assert neighbor.read_text() == "precious"
     assert {path.name: path.read_bytes() for path in root.iterdir()} == before
-    assert reason in originals.why_not["evaluate.py"]
-    assert Report(repository=str(root), findings=migration.findings).exit_status == 1
+    assert answered or reason in originals.why_not["evaluate.py"]
+    assert Report(repository=str(root), findings=migration.findings).exit_status == (0 if answered else 1)
     assert set(psutil.Process().children(recursive=True)) <= running
     assert sorted(path.name for path in place.iterdir()) == ["repository", "thesis.tex"]
     assert (home.read_bytes() if home.exists() else None) == at_home

@@ -27,7 +27,8 @@ def full() -> Report:
             ModelReport(name="vgg", factory="m.py:9", parity=Parity(why="not asked for")),
         ],
         scripts=[
-            ScriptReport(path="main.py", roles=["evaluate"], rewritten=True, rules=["PS201"], executed="passed"),
+            ScriptReport(path="main.py", roles=["evaluate"], rewritten=True, rules=["PS201"], executed="passed",
+                         executed_on="stand-in data", standins=[STANDIN]),
             ScriptReport(path="train.py", roles=["train"], why="it trains"),
         ],
         preprocessing=[PreprocessingReport(source="main.py:3", for_models=["resnet18"], steps=[{"op": "decode"}])],
@@ -36,6 +37,16 @@ def full() -> Report:
         chain=(ChainStep("factory", "m.py", 7, "resnet18(num_classes=[10])"),),
         out="build/r",
     )  # fmt: skip
+
+
+STANDIN = {"edge": "data", "what": "x.png", "where": "main.py:3"}
+
+
+def test_a_script_is_told_by_whose_data_it_was_executed_on() -> None:
+    stood_in, not_run = full().scripts
+    assert (stood_in.told, not_run.told) == ("passed, executed on stand-in data", "not executed")
+    stood_in.executed_on = "your data"
+    assert stood_in.told == "passed, executed on your data"
 
 
 def test_the_json_form_is_the_documented_one() -> None:
@@ -51,7 +62,7 @@ def test_the_json_form_is_the_documented_one() -> None:
     }  # fmt: skip
     assert data["scripts"][0] == {
         "path": "main.py", "roles": ["evaluate"], "rewritten": True, "rules": ["PS201"], "executed": "passed", "why": None,
-        "loss_trace": None,
+        "loss_trace": None, "executed_on": "stand-in data", "standins": [STANDIN],
     }  # fmt: skip
     assert data["preprocessing"] == [{"source": "main.py:3", "for": ["resnet18"], "steps": [{"op": "decode"}]}]
     assert data["checkpoints"] == [

@@ -57,7 +57,7 @@ def _torch(stage: Stage, maker: Maker, torch: Any) -> None:
 
     def download(original: Any, url: str, dst: str, *args: Any, **named: Any) -> None:
         cached = _cached(stage, url)
-        os.makedirs(os.path.dirname(dst) or ".", exist_ok=True)
+        dst = _writable(stage, dst)
         if cached is not None:
             shutil.copyfile(cached, dst)
         elif maker.can(dst):
@@ -78,6 +78,20 @@ def _torch(stage: Stage, maker: Maker, torch: Any) -> None:
 
     stage.wrap(torch.hub, "download_url_to_file", download)
     stage.wrap(torch.hub, "load", load)
+
+
+def _writable(stage: Stage, path: str) -> str:
+    """The path, or its place among what is made where its own folder, the user's cache, can only be read."""
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError:
+        folder = ""
+    if folder and os.access(folder, os.W_OK):
+        return path
+    other = f"{stage.made / 'outside'}{os.path.abspath(path)}"
+    os.makedirs(os.path.dirname(other), exist_ok=True)
+    return other
 
 
 def _library_model(repo: str, model: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:

@@ -30,6 +30,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
         return text
 
     stage.wrap(builtins, "input", answer)
+    stage.patch(builtins, "display", lambda *_, **__: None)  # which a notebook has without an import
     stage.when_imported("matplotlib.pyplot", lambda library: _quiet(stage, library, ("show", "pause", "waitforbuttonpress")))
     stage.when_imported("PIL.Image", lambda library: _quiet(stage, library.Image, ("show",)))
     stage.when_imported("cv2", lambda library: _windows(stage, library))

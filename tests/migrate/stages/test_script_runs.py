@@ -1,0 +1,143 @@
+"""Scripts run before and after: with what is here, and where that does not do, with stand-ins; never one word for both."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.migrate.proving.confined_run import Limits
+from headrace.migrate.rewriting.rewrite import rewrite_all
+from headrace.migrate.rewriting.rule import all_rules
+from headrace.migrate.stages.migration import Migration, Options
+from headrace.migrate.stages.progress import Stages
+from headrace.migrate.stages.script_runs import run_migrated, run_originals
+from headrace.migrate.survey.survey import survey
+
+MODEL = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, num_classes=4):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, 2, 1)
+        self.fc = nn.Linear(4, num_classes)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
+"""
+SCRIPT = """
+import argparse
+import os
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+from model import Net
+
+
+class Photos(Dataset):
+    def __init__(self, root):
+        self.items = [
+            (os.path.join(root, name, file), label)
+            for label, name in enumerate(sorted(os.listdir(root)))
+            for file in sorted(os.listdir(os.path.join(root, name)))
+        ]
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, index):
+        path, label = self.items[index]
+        image = Image.open(path).convert("RGB").resize((32, 32))
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255, label
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data", help="the folder of the photos")
+    parser.add_argument("--checkpoint", required=True)
+    args = parser.parse_args()
+    loader = DataLoader(Photos(args.data), batch_size=64, num_workers=2, pin_memory=True)
+    model = Net().cuda()
+    model.load_state_dict(torch.load(args.checkpoint)["state_dict"])
+    model.eval()
+    correct = total = 0
+    with torch.no_grad():
+        for images, labels in loader:
+            outputs = model(images.cuda())
+            correct += (outputs.argmax(1) == labels.cuda()).sum().item()
+            total += len(labels)
+    print(f"accuracy {100 * correct / total:.2f} of {total}")
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def migration_of(root: Path, tmp_path: Path, **options) -> tuple[Migration, list]:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    surveyed = survey(root)
+    rewritten = rewrite_all(surveyed, rules=all_rules(), unsafe=False)
+    changed = [change for change in rewritten.changes if change.changed]
+    rules = {change.path: change.rules for change in changed}
+    assert "evaluate.py" in rules
+    migration = Migration(
+        scratch=scratch, surveyed=rewritten.survey, stages=Stages(None), rewritten=rules,
+        options=Options(limits=Limits(timeout=240), **options),
+    )  # fmt: skip
+    migration.fresh_tree("copy")
+    return migration, list(rewritten.changes)
+
+
+@pytest.fixture
+def repository(tmp_path):
+    root = tmp_path / "thing"
+    root.mkdir()
+    (root / "model.py").write_text(MODEL)
+    (root / "evaluate.py").write_text(SCRIPT)
+    return root
+
+
+def test_a_script_that_lacks_arguments_data_weights_and_a_gpu_is_executed_on_stand_ins(repository, tmp_path):
+    migration, changes = migration_of(repository, tmp_path)
+    originals = run_originals(migration, None)
+    assert originals.why_not == {}
+    original = originals.runs["evaluate.py"]
+    assert {item.edge for item in original.standins} >= {"arguments", "data", "device", "network", "time"}
+    assert original.run.rehearsal is not None
+    assert not original.run.rehearsal.user_weights
+    assert "accuracy" in original.run.done.stdout
+    outcome = run_migrated(migration, changes, originals)["evaluate.py"]
+    assert (outcome.status, outcome.executed_on, outcome.why) == ("passed", "stand-in data", None)
+    assert outcome.agreements
+
+
+def test_a_migrated_script_that_computes_something_else_fails_on_stand_ins_too(repository, tmp_path):
+    migration, _ = migration_of(repository, tmp_path)
+    originals = run_originals(migration, None)
+    fresh = migration.fresh_tree
+
+    def broken(title=None):
+        fresh(title)
+        path = migration.tree / "model.py"
+        path.write_text(path.read_text().replace("return self.fc(", "return 1 - self.fc("))
+
+    object.__setattr__(migration, "fresh_tree", broken)
+    outcome = run_migrated(migration, [], originals)["evaluate.py"]
+    assert outcome.status != "passed"
+
+
+def test_what_stops_it_even_so_is_told_with_its_place(repository, tmp_path):
+    script = repository / "evaluate.py"
+    script.write_text(script.read_text().replace("    model.eval()\n", "    model.eval()\n    raise ValueError('by hand')\n"))
+    migration, _ = migration_of(repository, tmp_path)
+    originals = run_originals(migration, None)
+    assert originals.runs == {}
+    why = originals.why_not["evaluate.py"]
+    assert "it needs arguments that cannot be guessed: data, checkpoint" in why
+    assert "ValueError: by hand (evaluate.py:" in why
