@@ -54,7 +54,7 @@ def judge(choice: dict[str, Any], root: Path, data: Path, out: Path) -> dict[str
     try:
         report = migrate(
             root, out=out, entry=choice["entry"], model=choice.get("model"), data=data if choice.get("data") else None,
-            unsafe=choice.get("unsafe", False), console=Console(stderr=True),
+            unsafe=choice.get("unsafe", False), random_weights=True, console=Console(stderr=True),  # few have weights
         )  # fmt: skip
     except HeadraceError as error:
         return {"why": table.without_paths(str(error).replace(str(root), "."))}
