@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
 
 from ...errors import Obstacle
 from . import source_locations
@@ -60,13 +61,29 @@ def values_taken(program: ExportedProgram) -> list[Obstacle]:
 
 
 def written(graph: torch.fx.Graph) -> list[tuple[torch.fx.Node, torch.fx.Node]]:
-    """Each operation that computes in place, and the node whose memory it writes to, itself or through views."""
-    return [
+    """Each operation that computes in place, and the node whose memory it writes to, itself, through views or in a block."""
+    found = [
         (node, memory_of(value))
         for node in graph.nodes
         for argument, value in _arguments(node)
         if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, torch.fx.Node)
     ]
+    return [*found, *((node, memory_of(value)) for node in graph.nodes for value in _written_inside(node))]
+
+
+def _written_inside(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+    """What the graphs of a block or of its branches (an autocast, torch.cond) write to of what they are given."""
+    places = [place for place, item in enumerate(node.args) if isinstance(item, torch.fx.Node) and item.op == "get_attr"]
+    if node.op != "call_function" or not places:
+        return
+    given = pytree.tree_leaves(node.args[places[-1] + 1 :])
+    for place in places:
+        inner = getattr(node.graph.owning_module, str(node.args[place].target), None)  # type: ignore[union-attr]
+        if isinstance(inner, torch.fx.GraphModule):
+            taken = [item for item in inner.graph.nodes if item.op == "placeholder"]
+            bases = {base for _, base in written(inner.graph)}
+            pairs = zip(taken, given, strict=False)
+            yield from (value for item, value in pairs if item in bases and isinstance(value, torch.fx.Node))
 
 
 def writes_to_its_own(program: ExportedProgram) -> str | None:
