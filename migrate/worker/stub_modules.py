@@ -32,9 +32,9 @@ def install_stub(error: ModuleNotFoundError, root: str | Path) -> bool:
         return False
     if any(path.is_dir() and any(path.rglob(f"{name}.py")) for path in (Path(root),)) or (Path(root) / name).exists():
         return False
-    if any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
+    if any(isinstance(finder, AbsentLibrary) and finder.name == name for finder in sys.meta_path):
         return False
-    sys.meta_path.append(_Finder(name))
+    sys.meta_path.append(AbsentLibrary(name))
     return True
 
 
@@ -42,7 +42,7 @@ class _UsedError(ModuleNotFoundError):
     """A name of an absent library was used."""
 
 
-class _Name:
+class AbsentName:
     """Whatever was imported from an absent library."""
 
     def __init__(self, full: str) -> None:
@@ -55,7 +55,7 @@ class _Name:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _Name(f"{self.__dict__['full']}.{name}")
+        return AbsentName(f"{self.__dict__['full']}.{name}")
 
     __call__ = __getitem__ = __iter__ = __enter__ = __mro_entries__ = __setattr__ = __bool__ = __len__ = _reject
 
@@ -68,10 +68,10 @@ class _Module(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _Name(f"{self.__name__}.{name}")
+        return AbsentName(f"{self.__name__}.{name}")
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class AbsentLibrary(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Answers for one library and its parts, after all other finders."""
 
     def __init__(self, name: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .making import Maker
-from .places import frames, is_users
+from .places import frames, is_users, other_folder
 from .stage import Stage
 
 _LIBRARIES = tuple(
@@ -129,6 +129,8 @@ class Paths:
         full = os.path.abspath(path)
         if full.startswith((*_SYSTEM, *_LIBRARIES, _HEADRACE, str(self.stage.made))) or os.sep + ".cache" + os.sep in full:
             return False
+        if "directory" not in self.stage.learned and self._lies_elsewhere(path):
+            return False
         for frame in frames():
             name = frame.f_code.co_filename
             if is_users(name, self.stage.root):
@@ -136,6 +138,14 @@ class Paths:
             if name.startswith(("<frozen importlib", _HEADRACE)):
                 return False
         return False
+
+    def _lies_elsewhere(self, path: str) -> bool:
+        """Whether another folder of the repository has that path: its user runs the script from there."""
+        busy, self._busy = self._busy, True
+        try:
+            return other_folder(self.stage.root, self.stage.request.script, path) is not None
+        finally:
+            self._busy = busy
 
     def _open(self, original: Callable[..., Any], file: Any, mode: Any = "r", *args: Any, **named: Any) -> Any:
         try:

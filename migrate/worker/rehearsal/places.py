@@ -51,3 +51,14 @@ def failed_at(error: BaseException, root: str) -> str | None:
         if is_users(frame.filename, root)
     ]
     return places[-1] if places else None
+
+
+def other_folder(root: str, script: str, path: str) -> str | None:
+    """The folder of the repository in which a relative path exists that does not where the script runs; None for no such."""
+    if os.path.isabs(path) or not path.strip("./") or os.path.lexists(path):
+        return None
+    beside = os.path.dirname(os.path.join(root, script))
+    for folder in (root, beside, os.path.dirname(beside)):
+        if os.path.join(folder, "").startswith(os.path.join(root, "")) and os.path.lexists(os.path.join(folder, path)):
+            return folder
+    return None

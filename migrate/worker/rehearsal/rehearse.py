@@ -116,9 +116,10 @@ def all_edges() -> dict[str, types.ModuleType]:
 
 
 def _run(stage: Stage, request: Rehearsal) -> None:
-    if request.module:
+    module_name = stage.as_module()
+    if module_name is not None:
         sys.modules["__main__"] = types.ModuleType("__main__")
-        runpy.run_module(request.script, run_name="__main__", alter_sys=True)
+        runpy.run_module(module_name, run_name="__main__", alter_sys=True)
         return
     path = os.path.join(stage.root, request.script)
     module = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -136,10 +137,14 @@ def _run(stage: Stage, request: Rehearsal) -> None:
 def _as_main(stage: Stage, request: Rehearsal) -> Iterator[None]:
     """Arguments, import path and folder as `python SCRIPT ARGS...` has them; as they were afterwards."""
     before = sys.argv, list(sys.path), os.getcwd(), sys.modules["__main__"]
-    folder = os.path.realpath(request.directory or stage.root)
+    folder = stage.directory()
     path = os.path.join(stage.root, request.script)
-    sys.argv = [request.script if request.module else os.path.relpath(path, folder), *request.argv, *stage.extra_argv]
-    sys.path.insert(0, folder if request.module else os.path.dirname(os.path.realpath(path)))
+    module_name = stage.as_module()
+    sys.argv = [os.path.relpath(path, folder) if module_name is None else module_name, *request.argv, *stage.extra_argv]
+    sys.path.insert(0, os.path.dirname(os.path.realpath(path)) if module_name is None else folder)
+    for first in stage.learned.get("import_first", ()):
+        stage.note("packages", f"{os.path.relpath(first, stage.root)} came first on the import path")
+        sys.path.insert(0, first)
     os.chdir(folder)
     try:
         yield

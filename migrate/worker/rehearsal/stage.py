@@ -50,6 +50,16 @@ class Stage:
         if self._memory.exists():
             self.learned = json.loads(self._memory.read_text(encoding="utf-8"))
 
+    def as_module(self) -> str | None:
+        """The name by which the script runs as `python -m NAME`; None where it runs as a file."""
+        name: str | None = self.learned.get("module", [self.request.script if self.request.module else None])[0]
+        return name
+
+    def directory(self) -> str:
+        """The folder in which the script runs."""
+        learned = self.learned.get("module", [None, None])[1] if "module" in self.learned else None
+        return os.path.realpath(self.learned.get("directory") or learned or self.request.directory or self.root)
+
     def uses(self, edge: str) -> bool:
         return self.request.standins is None or edge in self.request.standins
 

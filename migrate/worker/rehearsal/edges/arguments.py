@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
+import difflib
 import linecache
 import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,10 @@ from ..making import Maker
 from ..places import is_users
 from ..stage import Stage
 
-# What an argument stands for, by words in its name, its metavar or its help, and what is given for it.
+_TABLES = (dict, list, tuple, set, frozenset)
 _NEAR = 6
 """Lines within which a script that gives up has looked at its arguments."""
+# What an argument stands for, by words in its name, its metavar or its help, and what is given for it.
 _GUESSES = (
     (r"config|cfg|ya?ml", None),
     (r"out(put)?|save|log|export|result|dst|dest", "output"),
@@ -82,6 +85,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     own = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename, stage.root)]
     if isinstance(error, KeyError) and own and error.args and isinstance(error.args[0], str):
         return _other_choice(stage, error.args[0], own[-1])
+    if own and (missed := _missed(own[-1])) is not None:
+        return _choose(stage, missed[0], [missed[1]])
     if isinstance(error, TypeError) and "NoneType" in str(error):
         return _path_option(stage)
     if not own or not isinstance(error, IndexError | SystemExit | ValueError):
@@ -101,19 +106,56 @@ def lesson(stage: Stage, error: BaseException) -> bool:
 
 def _other_choice(stage: Stage, key: str, frame: Any) -> bool:
     """A table of the user's has no such entry: the option that named it, or names a model, takes the table's first."""
-    named = [flag for flag, value in stage.options.items() if value == key]
-    named += [
-        flag for flag, value in stage.options.items() if value is None and re.search(r"arch|model|backbone|network", flag)
-    ]
     names = {*frame.f_code.co_names, *frame.f_code.co_varnames}
     held = [value for scope in (frame.f_locals, frame.f_globals) for name, value in scope.items() if name in names]
     tables: list[dict[str, Any]] = [
         value for value in held if type(value) is dict and value and all(isinstance(item, str) for item in value)
     ]
+    return _choose(stage, key, sorted(tables, key=lambda table: len(list(table))))
+
+
+def _choose(stage: Stage, key: str | None, tables: Sequence[Iterable[str]]) -> bool:
+    """The option that has this value, or names a model and has none, takes of the first table what comes nearest to it."""
+    named = [flag for flag, value in stage.options.items() if value == key is not None]
+    named += [
+        flag for flag, value in stage.options.items() if value is None and re.search(r"arch|model|backbone|network", flag)
+    ]
     if not named or not tables:
         return False
-    smallest = min(tables, key=lambda table: len(list(table)))
-    return stage.learn("choices", {**stage.learned.get("choices", {}), named[0]: next(iter(smallest))})
+    offered = list(tables[0])
+    chosen = next(iter(difflib.get_close_matches(key or "", offered, 1)), offered[0])
+    return stage.learn("choices", {**stage.learned.get("choices", {}), named[0]: chosen})
+
+
+def _missed(frame: Any) -> tuple[str | None, list[str]] | None:
+    """What the line that ended the script looked for, and the names among which it was not: `assert args.arch in models`."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
+    except SyntaxError:
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert | ast.If) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+            for test in (part for part in ast.walk(node.test) if isinstance(part, ast.Compare) and len(part.ops) == 1):
+                key, offered = _held(frame, test.left), _held(frame, test.comparators[0])
+                names = [name for name in offered if isinstance(name, str)] if isinstance(offered, _TABLES) else []
+                looked = isinstance(test.ops[0], ast.In | ast.NotIn) and (key is None or isinstance(key, str))
+                if looked and names and key not in names:
+                    return key, names
+    return None
+
+
+def _held(frame: Any, node: ast.expr) -> Any:
+    """The value of a name, of an attribute of one, or of a list of constants, where the frame has it."""
+    match node:
+        case ast.Name(id=name):
+            return frame.f_locals.get(name, frame.f_globals.get(name))
+        case ast.Attribute(value=ast.Name() as owner, attr=name):
+            return vars(_held(frame, owner)).get(name) if hasattr(_held(frame, owner), "__dict__") else None
+        case ast.Call(func=ast.Attribute(value=owner, attr="keys"), args=[]):
+            return _held(frame, owner)
+        case ast.List() | ast.Tuple() | ast.Set():
+            return [item.value for item in node.elts if isinstance(item, ast.Constant)]
+    return None
 
 
 def _path_option(stage: Stage) -> bool:
@@ -183,7 +225,7 @@ def _configuration(maker: Maker) -> str:
         path for end in ("*.yaml", "*.yml", "*.json", "*.toml") for path in root.rglob(end) if ".git" not in path.parts
     )
     ranked = sorted(found, key=lambda path: ("config" not in path.as_posix().lower(), len(path.parts), path.as_posix()))
-    folder = os.path.realpath(maker.stage.request.directory or root)
+    folder = maker.stage.directory()
     return os.path.relpath(ranked[0], folder) if ranked else "config.yaml"
 
 

@@ -7,12 +7,14 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
+import re
 import sys
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...stub_modules import install_stub
+from ...stub_modules import AbsentLibrary, AbsentName, install_stub
+from ..places import is_users
 from ..stage import Stage
 
 SILENT = frozenset([
@@ -33,8 +35,17 @@ def stand_in(stage: Stage) -> Iterator[None]:
     os.environ.update(_OFFLINE)
     sys.meta_path.append(_Finder(stage))
     for name in stage.learned.get("absent", ()):
+        if name in stage.learned.get("used", ()):
+            continue
         if install_stub(ModuleNotFoundError(name, name=name), stage.root):
             stage.note("libraries", f"{name} is not installed; it can be imported and not used")
+    for part in stage.learned.get("gone", ()):
+        sys.meta_path.append(AbsentLibrary(part))
+        _said_gone(stage, part)
+    for part in stage.learned.get("gone_names", ()):
+        module, _, name = part.rpartition(".")
+        stage.when_imported(module, lambda found, name=name, part=part: stage.patch(found, name, AbsentName(part)))  # type: ignore[misc]
+        _said_gone(stage, part)
     yield
     sys.meta_path[:] = finders
     for name in set(sys.modules) - modules:
@@ -45,12 +56,34 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
 
 def lesson(stage: Stage, error: BaseException) -> bool:
-    """A library that is missing may be one that this run does not need."""
+    """A library that is missing may be one that this run does not need, or one whose results the model does not need."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     known = stage.learned.get("absent", [])
-    if name is None or "." in name or name in known or "of which" in str(error) or importlib.util.find_spec(name) is not None:
+    if name in known and "of which" in str(error):
+        used = stage.learned.get("used", [])
+        return name not in used and stage.learn("used", [*used, name])
+    if (isinstance(error, ImportError) and name is None) or (name is not None and "." in name):
+        return _gone(stage, error)
+    if name is None or name in known or "of which" in str(error) or importlib.util.find_spec(name) is not None:
         return False
     return stage.learn("absent", [*known, name])
+
+
+def _gone(stage: Stage, error: BaseException) -> bool:
+    """A part of an installed library that other versions of the library have."""
+    part = re.match(r"No module named '([\w.]+)'$", str(error))
+    name = re.match(r"cannot import name '(\w+)' from '([\w.]+)'", str(error))
+    full = part[1] if part else f"{name[2]}.{name[1]}" if name else ""
+    library = sys.modules.get(full.partition(".")[0])
+    if library is None or is_users(str(getattr(library, "__file__", None) or stage.root + "/"), stage.root):
+        return False
+    key = "gone" if part else "gone_names"
+    known = stage.learned.get(key, [])
+    return full not in known and stage.learn(key, [*known, full])
+
+
+def _said_gone(stage: Stage, part: str) -> None:
+    stage.note("libraries", f"{part} is not in the installed {part.partition('.')[0]}; it can be imported and not used")
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
@@ -62,8 +95,8 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
 class Silent:
     """Does nothing and gives itself, whatever is called or asked for."""
 
-    def __init__(self, name: str) -> None:
-        self.__dict__["_name"] = name
+    def __init__(self, name: str, items: Any = None) -> None:
+        self.__dict__.update(_name=name, _items=items)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
@@ -71,8 +104,25 @@ class Silent:
         return self.__dict__.setdefault(name, Silent(f"{self._name}.{name}"))
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        # A decorator that watches a function leaves it as it is.
-        return args[0] if len(args) == 1 and not named and isinstance(args[0], types.FunctionType) else self
+        # A decorator that watches a function or registers a class leaves it as it is.
+        if len(args) == 1 and not named and isinstance(args[0], types.FunctionType | type):
+            return args[0]
+        # A bar of progress gives what is gone through.
+        through = next((arg for arg in args if hasattr(arg, "__iter__") and not isinstance(arg, str | bytes | dict)), None)
+        own = through is None or hasattr(through, "parameters") or hasattr(through, "shape")
+        return self if own else Silent(self._name, through)
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return (Base,)
+
+    def __instancecheck__(self, other: object) -> bool:
+        return False
+
+    def __len__(self) -> int:
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
 
     def __enter__(self) -> Silent:
         return self
@@ -80,7 +130,7 @@ class Silent:
     def __exit__(self, *_: object) -> None: ...
 
     def __iter__(self) -> Iterator[Any]:
-        return iter((0.0, 0.0))  # operations and parameters, as counters give them
+        return iter(self._items if self._items is not None else (0.0, 0.0))  # operations and parameters, as counters give them
 
     def __getitem__(self, key: Any) -> Any:
         return self
@@ -96,14 +146,31 @@ class Silent:
     def __int__(self) -> int:
         return 0
 
-    def __truediv__(self, other: Any) -> float:
+    def __round__(self, digits: int | None = None) -> float:
         return 0.0
 
-    def __mul__(self, other: Any) -> float:
+    def _number(self, *_: Any) -> float:
         return 0.0
+
+    def _no(self, other: Any) -> bool:
+        return False
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __neg__ = _number
+    __lt__ = __le__ = __gt__ = __ge__ = _no
 
     def __format__(self, form: str) -> str:
         return format(0.0, form) if form else ""
+
+
+class Base:
+    """What a class of the user's has for a base from such a library: any arguments, and methods that do nothing."""
+
+    def __init__(self, *args: Any, **named: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Silent(name)
 
 
 class _Config(dict[str, Any]):
@@ -154,7 +221,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         library, _, part = fullname.partition(".")
-        known = library in SILENT or library == "apex"
+        known = library in SILENT or library == "apex" or library in self.stage.learned.get("used", ())
         if part:  # a part of an installed library that is not there is the library's business
             known = known and isinstance(sys.modules.get(library), _Module)
         known |= fullname == "torch.utils.tensorboard"
@@ -162,9 +229,10 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         library = spec.name.partition(".")[0]
-        self.stage.note(
-            "libraries", f"{library} is not installed; " + ("torch stood in" if library == "apex" else "a silent stub stood in")
-        )
+        stood = "torch stood in" if library == "apex" else "a silent stub stood in"
+        if library in self.stage.learned.get("used", ()):
+            stood = "what the script takes from it does nothing here and is zero as a number"
+        self.stage.note("libraries", f"{library} is not installed; {stood}")
         return _Module(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:

@@ -65,3 +65,24 @@ def test_names_say_what_is_wanted(on_stage, name, told, value):
     (world.root / "configs").mkdir()
     (world.root / "configs/a.yaml").touch()
     assert arguments.guess(name, told, Maker(world.stage)) == value
+
+
+def test_a_name_that_the_scripts_own_table_has_not_gives_way_to_the_nearest_that_it_has(rehearsed):
+    text = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--model', default='net34')\n"
+        "args = parser.parse_args()\nmodels = {'other': 1, 'net32': 2}\n"
+    )
+    done = rehearsed({"main.py": text + "assert args.model in models\nprint(models[args.model])\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "2\n")
+    assert [item.what for item in done.standins("arguments")] == ["--model net32 was guessed"]
+    given_up = "if args.model not in models.keys():\n    raise ValueError('unknown')\nprint(models[args.model])\n"
+    assert rehearsed({"main.py": text + given_up}).stdout == "2\n"
+
+
+def test_another_error_in_a_branch_for_what_a_table_has_is_no_choice(rehearsed):
+    text = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--model', default='a')\n"
+        "args = parser.parse_args()\nif args.model in ('a', 'b'):\n    raise ValueError('broken')\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.report.attempts) == ("stopped", 1)

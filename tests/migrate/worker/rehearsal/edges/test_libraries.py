@@ -42,6 +42,36 @@ def test_another_library_is_imported_and_not_used(rehearsed):
     done = rehearsed({"main.py": "import nobody_has_this\nprint('on')\n"})
     assert (done.report.ended, done.stdout) == ("finished", "on\n")
     assert "nobody_has_this is not installed" in done.standins("libraries")[0].what
-    used = rehearsed({"main.py": "import nobody_has_this\nnobody_has_this.run()\n"})
-    assert used.report.ended == "stopped"
-    assert used.report.remedy == "install nobody_has_this into the environment in which headrace runs"
+
+
+def test_what_a_missing_library_gives_does_nothing_and_is_said(rehearsed):
+    text = (
+        "import torch\nfrom nobody_has_this.bars import Bar\nfrom nobody_has_this import Base, register, track\n"
+        "@register\nclass Mine(Base):\n    def __init__(self):\n        super().__init__(3)\n        self.side = 8\n"
+        "bar = Bar('x', max=2)\nfor item in track([1, 2]):\n    bar.suffix = f'{bar.elapsed:.1f}'\n    bar.next()\n"
+        "    print(item)\n"
+        "print(Mine().side, round(bar.total, 2))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "1\n2\n8 0.0\n")
+    said = "nobody_has_this is not installed; what the script takes from it does nothing here and is zero as a number"
+    assert said in [item.what for item in done.standins("libraries")]
+
+
+def test_what_a_missing_library_would_compute_of_images_stops_the_script(rehearsed):
+    text = "import torch\nimport nobody_has_this\nimages = nobody_has_this.load('a.jpg')\ntorch.nn.Linear(2, 1)(images)\n"
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "stopped"
+    assert done.report.where == "main.py:4"
+
+
+def test_names_that_a_newer_library_has_no_more_can_be_imported_and_not_used(rehearsed):
+    text = "from torch.utils import OldThing\nfrom torch._six_of_old import classes\ndef of(x: OldThing): ...\nprint('on')\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "on\n")
+    assert [item.what for item in done.standins("libraries")] == [
+        "torch._six_of_old is not in the installed torch; it can be imported and not used",
+        "torch.utils.OldThing is not in the installed torch; it can be imported and not used",
+    ]
+    used = rehearsed({"main.py": text + "OldThing()\n"})
+    assert (used.report.ended, used.report.where) == ("stopped", "main.py:5")

@@ -1,0 +1,107 @@
+"""The repository's own modules and files: found from whichever folder its user would have stood in."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.abc
+import importlib.machinery
+import os
+import re
+import sys
+import types
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..places import is_users, other_folder
+from ..stage import Stage
+
+_DEEPEST = 4
+"""Folders below the root in which a module is looked for."""
+
+
+@contextlib.contextmanager
+def stand_in(stage: Stage) -> Iterator[None]:
+    finder = _Finder(stage)
+    sys.meta_path.append(finder)
+    if "module" in stage.learned:
+        stage.note("packages", f"run as python -m {stage.as_module()}")
+    if "directory" in stage.learned:
+        stage.note("packages", f"run in the folder {os.path.relpath(stage.directory(), stage.root)}")
+    yield
+    sys.meta_path.remove(finder)
+
+
+def lesson(stage: Stage, error: BaseException) -> bool:
+    """Another module of the same name was found first; a file of a package ran as a script; or the folder was another."""
+    text = str(error)
+    if isinstance(error, ImportError) and re.search("relative import with no known parent|beyond top-level package", text):
+        return stage.learn("module", _as_module(stage, error))
+    if isinstance(error, ImportError):
+        return _other_of_that_name(stage, error)
+    if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
+        folder = None if "directory" in stage.learned else other_folder(stage.root, stage.request.script, error.filename)
+        return folder is not None and stage.learn("directory", folder)
+    return False
+
+
+def _other_of_that_name(stage: Stage, error: ImportError) -> bool:
+    """`utils` was the script's own file, and the package of that name was meant; or the other way round."""
+    found = re.match(r"No module named '(\w+)[.\w]*'|cannot import name .* from '(\w+)[.\w]*'", str(error))
+    if found is None:
+        return False
+    name = found[1] or found[2]
+    loaded = sys.modules.get(name)
+    known = stage.learned.get("import_first", [])
+    if loaded is None or not is_users(_file(loaded), stage.root):
+        return False
+    own = os.path.dirname(_file(loaded))
+    own = os.path.dirname(own) if hasattr(loaded, "__path__") else own
+    others = [folder for folder in folders_of(stage.root, name) if folder not in (*known, own)]
+    return bool(others) and stage.learn("import_first", [*known, others[0]])
+
+
+def _file(module: types.ModuleType) -> str:
+    file = getattr(module, "__file__", None)
+    return str(file) if file else os.path.join(next(iter(getattr(module, "__path__", ())), ""), "__init__.py")
+
+
+def _as_module(stage: Stage, error: ImportError) -> list[str]:
+    """The name by which `python -m` takes the script, and the folder above its packages, in which that is done."""
+    path = Path(stage.root, stage.request.script)
+    above = path.parent
+    while above != Path(stage.root) and ("beyond" in str(error) or above == path.parent or (above / "__init__.py").exists()):
+        above = above.parent
+    return [".".join([*path.parent.relative_to(above).parts, path.stem]), str(above)]
+
+
+def folders_of(root: str, name: str) -> list[str]:
+    """The folders of a repository that hold a module or a package of that name, the nearest to the root first."""
+    found = []
+    for folder, below, files in os.walk(root):
+        depth = folder[len(root) :].count(os.sep)
+        below[:] = sorted(item for item in below if not item.startswith(".")) if depth < _DEEPEST else []
+        package = name in below and any(Path(folder, name).rglob("*.py"))
+        if (package or f"{name}.py" in files) and is_users(os.path.join(folder, f"{name}.py"), root):
+            found.append((depth, folder))
+    return [folder for _, folder in sorted(found)]
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Asked last: a module that is nowhere on the import path and lies in the repository."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if path is not None or "." in fullname:
+            return None
+        for folder in folders_of(self.stage.root, fullname):
+            spec = importlib.machinery.PathFinder.find_spec(fullname, [folder])
+            if spec is not None:
+                where = os.path.relpath(folder, self.stage.root)
+                self.stage.note("packages", f"{'the repository' if where == '.' else where} was put on the import path")
+                sys.path.append(folder)
+                return spec
+        return None
