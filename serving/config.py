@@ -155,6 +155,7 @@ class Limits(OptionGroup):
     max_decompressed_bytes: int = option(128 * MIB, "The most bytes of a compressed body once it is decompressed.", least=1)
     max_header_bytes: int = option(64 * 1024, "The most bytes of a request's head.", least=1, not_with_ray=_HEADS_WITH_RAY)
     max_json_depth: int = option(32, "The most levels of nested lists and objects in a request's JSON.", least=1)
+    max_json_values: int = option(4_000_000, "The most numbers in a request's JSON; binary data has no such limit.", least=1)
     max_inflight_bytes: int = option(512 * MIB, "The most bytes of all bodies under way together.", least=1)
     max_pixels: int = option(50_000_000, "The most pixels of an image.", least=1)
     head_timeout_seconds: float = option(

@@ -97,7 +97,7 @@ serving/observe: stages
 serving/plane: data_plane settings
 serving/processes: channel child control description endpoints engine engine_session frontend ports remote remote_model
     single supervisor
-serving/protocol: config_json json_limits messages request_fields results
+serving/protocol: config_json messages request_fields results
 serving/ray: config deploy engine ingress message
 serving/triton: cases cli documented exchange finding lint_ensemble lint_folder lint_graph lint_scheduling lint_tensors
     onnxruntime_backend production subject

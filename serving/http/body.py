@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 # How long an answer may take before the server looks whether anybody still waits for it: watching takes a task of its own.
 _QUICK_SECONDS = 0.02
+_PIECE_BYTES = 1 << 20
 
 
 class BodyReader:
@@ -80,20 +81,32 @@ def header(request: Request, name: bytes) -> bytes:
     return next((value for key, value in request.scope["headers"] if key == name), b"")
 
 
-def decompress(body: bytes, encoding: str, limit: int) -> bytes:
-    """A body of Content-Encoding gzip or deflate (zlib), at most `limit` bytes long when unpacked."""
-    if encoding not in ("gzip", "deflate"):
-        raise UnsupportedError(f"Content-Encoding {encoding[:40]!r} is not supported; send gzip, deflate or none")
-    unpacker = zlib.decompressobj(wbits=31 if encoding == "gzip" else 15)
-    try:
-        unpacked = unpacker.decompress(body, limit + 1)
-    except zlib.error:
-        raise InputError(f"the body is not valid {encoding} data") from None
-    if len(unpacked) > limit:
-        raise TooLargeError(f"the body unpacks to more than {limit:,} bytes, the most that this server takes")
-    if not unpacker.eof or unpacker.unused_data:
-        raise InputError(f"the {encoding} body is cut short or has more data after its end")
-    return unpacked
+class Unpacker:
+    """Takes a body's Content-Encoding away, gzip or deflate (zlib), piece by piece, up to `limit` bytes together."""
+
+    def __init__(self, body: bytes, encoding: str, limit: int) -> None:
+        if encoding not in ("gzip", "deflate"):
+            raise UnsupportedError(f"Content-Encoding {encoding[:40]!r} is not supported; send gzip, deflate or none")
+        self._packed, self._encoding, self._limit, self._total = body, encoding, limit, 0
+        self._unpacker = zlib.decompressobj(wbits=31 if encoding == "gzip" else 15)
+
+    def next(self) -> bytes:
+        """The next piece; empty at the end. Raises InputError or TooLargeError."""
+        if self._unpacker.eof:
+            if self._unpacker.unused_data:
+                raise InputError(f"the {self._encoding} body has more data after its end")
+            return b""
+        try:
+            piece = self._unpacker.decompress(self._packed, _PIECE_BYTES)
+        except zlib.error:
+            raise InputError(f"the body is not valid {self._encoding} data") from None
+        self._packed = self._unpacker.unconsumed_tail
+        self._total += len(piece)
+        if self._total > self._limit:
+            raise TooLargeError(f"the body unpacks to more than {self._limit:,} bytes, the most that this server takes")
+        if not piece and not self._unpacker.eof:
+            raise InputError(f"the {self._encoding} body is cut short")
+        return piece or self.next()
 
 
 def header_length(request: Request) -> int | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import re
 import zlib
+from contextlib import ExitStack
 from functools import partial
 from typing import Annotated, Any
 
@@ -16,11 +17,14 @@ from ..console.pages import ConsolePages
 from ..guard.rate_limit import client_of_address
 from ..plane.data_plane import DataPlane
 from ..protocol.codec import control_parameters, decode_request, encode_response
-from ..protocol.json_limits import parse_json
-from .body import BodyReader, decompress, header, header_length, image_of_form, while_connected
+from ..protocol.json_limits import SMALL_JSON, parse_json, weight
+from ..protocol.messages import InferenceRequest, InferenceResponse
+from .body import BodyReader, Unpacker, header, header_length, image_of_form, while_connected
 
-# Longer JSON is parsed beside the event loop; shorter is done before another thread would have begun.
-_LONG_JSON = 64 * 1024
+# An encoding that a client says it does not take (RFC 9110, 12.4.2).
+_UNWANTED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*$")
+# After a larger body the allocator would keep what nobody uses.
+_LARGE_BODY = 8 << 20
 # Below this, packing an answer costs more than it saves.
 _WORTH_PACKING = 16 * 1024
 
@@ -35,6 +39,7 @@ class Handlers:
         self._plane = plane
         self._limits = plane.config.limits
         self._bodies = BodyReader(limit=self._limits.max_body_bytes, budget=plane.bytes)
+        self._control_bodies = BodyReader(limit=min(SMALL_JSON, self._limits.max_body_bytes), budget=plane.bytes)
         self._pages = ConsolePages()
 
     async def server_metadata(self) -> Response:
@@ -88,21 +93,44 @@ class Handlers:
 
     async def infer(self, request: Request, model: str, version: str = "") -> Response:
         """Tensors in, tensors out: JSON, or JSON followed by binary tensors (Inference-Header-Content-Length)."""
-        plane, limits = self._plane, self._limits
-        plane.count_request(_client(request))
-        plane.repository.get(model, version, early=True)
-        length = header_length(request)
+        self._plane.count_request(_client(request))
+        self._plane.repository.get(model, version, early=True)
         async with self._bodies.read(request) as sent:
-            body, encoding = sent, request.headers.get("content-encoding", "")
-            if encoding not in ("", "identity"):
-                body = await plane.in_pool(partial(decompress, sent, encoding, limits.max_decompressed_bytes))
-            if (len(body) if length is None else length) > _LONG_JSON:
-                message = await plane.in_pool(partial(decode_request, body, length, max_depth=limits.max_json_depth))
-            else:
-                message = decode_request(body, length, max_depth=limits.max_json_depth)
-            answer = await while_connected(request, plane.infer(model, version, message))
-            parts, json_length = encode_response(answer, message)
+            with ExitStack() as held:
+                message, answer = await while_connected(request, self._infer(request, sent, model, version, held))
+                parts, json_length = encode_response(answer, message)
         return _packed(request, parts, json_length)
+
+    async def _infer(
+        self, request: Request, sent: bytes, model: str, version: str, held: ExitStack
+    ) -> tuple[InferenceRequest, InferenceResponse]:
+        plane, length = self._plane, header_length(request)
+        body = await self._unpacked(request, sent, held)
+        decode = partial(
+            decode_request, body, length, max_depth=self._limits.max_json_depth, max_values=self._limits.max_json_values
+        )
+        if len(body) > _LARGE_BODY:
+            held.callback(plane.give_back_soon)
+        if (text := len(body) if length is None else length) > SMALL_JSON:
+            objects = await plane.in_parser(partial(weight, memoryview(body)[:text]))
+            held.enter_context(plane.bytes.hold(objects))
+            message = await plane.in_parser(decode)
+        else:
+            message = decode()
+        return message, await plane.infer(model, version, message)
+
+    async def _unpacked(self, request: Request, sent: bytes, held: ExitStack) -> bytes:
+        """The body without its Content-Encoding; `held` holds what it becomes, as it becomes that."""
+        encoding = header(request, b"content-encoding").decode("latin-1").strip().lower()
+        if encoding in ("", "identity"):
+            return sent
+        unpacker = Unpacker(sent, encoding, self._limits.max_decompressed_bytes)
+        body = bytearray()  # one block, which the allocator gives back, unlike many small ones
+        held.callback(self._plane.give_back_soon)
+        while piece := await self._plane.in_parser(unpacker.next):
+            held.enter_context(self._plane.bytes.hold(len(piece)))
+            body += piece
+        return bytes(body)
 
     async def classify(
         self,
@@ -115,12 +143,14 @@ class Handlers:
         plane = self._plane
         plane.count_request(_client(request))
         plane.repository.get(model, early=True)
-        async with self._bodies.read(request) as body:
-            form = header(request, b"content-type").lower().startswith(b"multipart/")
-            image = await image_of_form(request, body) if form else body
-            timeout = None if timeout_ms is None else timeout_ms / 1000
-            answer = await while_connected(request, plane.classify(model, image, count=k, timeout=timeout))
-            return Response(_to_json(answer), media_type="application/json")
+        async with self._bodies.read(request) as sent:
+            with ExitStack() as held:
+                body = await self._unpacked(request, sent, held)
+                form = header(request, b"content-type").lower().startswith(b"multipart/")
+                image = await image_of_form(request, body) if form else body
+                timeout = None if timeout_ms is None else timeout_ms / 1000
+                answer = await while_connected(request, plane.classify(model, image, count=k, timeout=timeout))
+                return Response(_to_json(answer), media_type="application/json")
 
     async def status(self, region: str = "") -> Response:
         """The registered regions, or one of them."""
@@ -175,12 +205,12 @@ class Handlers:
         return JSONResponse(await self._plane.live_stats())
 
     async def _json(self, request: Request) -> Any:
-        async with self._bodies.read(request) as body:
+        async with self._control_bodies.read(request) as body:
             return parse_json(body, max_depth=self._limits.max_json_depth) if body.strip() else {}
 
     async def _control_parameters(self, request: Request) -> dict[str, Any]:
-        async with self._bodies.read(request) as body:
-            return await asyncio.to_thread(control_parameters, body, max_depth=self._limits.max_json_depth)
+        async with self._control_bodies.read(request) as body:
+            return control_parameters(body, max_depth=self._limits.max_json_depth)
 
 
 def _client(request: Request) -> str:
@@ -192,7 +222,8 @@ def _packed(request: Request, parts: list[bytes], json_length: int | None) -> Re
     """The infer answer, compressed where the client asks for it and it is long enough to gain from that."""
     body = parts[0] if len(parts) == 1 else b"".join(parts)
     headers = {} if json_length is None else {"Inference-Header-Content-Length": str(json_length)}
-    accepted = {item.partition(";")[0].strip() for item in request.headers.get("accept-encoding", "").lower().split(",")}
+    offered = request.headers.get("accept-encoding", "").lower().split(",")
+    accepted = {item.partition(";")[0].strip() for item in offered if not _UNWANTED.search(item)}
     encoding = next((known for known in ("gzip", "deflate") if known in accepted), None)
     if encoding and len(body) >= _WORTH_PACKING:
         packer = zlib.compressobj(level=1, wbits=31 if encoding == "gzip" else 15)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class DecodePool:
-    """Threads that decode images and parse large bodies, with at most `limit` pieces of work waiting or running."""
+    """Threads that decode images, or parse large bodies, with at most `limit` pieces of work waiting or running."""
 
     def __init__(self, threads: int, *, limit: int) -> None:
         self._limit = limit
@@ -34,7 +34,7 @@ class DecodePool:
         """Run `work` on a thread; cancelling the future before it began drops it. Raises OverloadedError when full."""
         with self._lock:
             if self._outstanding >= self._limit:
-                raise OverloadedError(f"all decoding threads are busy and {self._limit} images wait; try again later")
+                raise OverloadedError(f"all threads for this are busy and {self._limit} requests wait; try again later")
             self._outstanding += 1
         try:
             future = self._executor.submit(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -16,6 +17,7 @@ import numpy as np
 from ..._version import __version__
 from ...errors import ExecutionError, InputError, OverloadedError, RequestError, UnsupportedError
 from ...runtime.artifact.model_config import ConfigTensor
+from ...runtime.base.memory import give_back_memory
 from ..batching.batcher import Ticket
 from ..batching.request_queue import RequestQueue
 from ..batching.statistics import failure
@@ -42,6 +44,9 @@ EXTENSIONS = ("classification", "model_configuration", "statistics", "binary_ten
 _LONG_COPY = 1 << 20
 # Below this, hashing an input takes less than handing it to another thread.
 _LONG_HASH = 256 * 1024
+# Threads that unpack and parse bodies, and how many may wait for them.
+_PARSERS, _MAX_PARSING = 2, 64
+_GIVE_BACK_SECONDS = 0.5
 
 T = TypeVar("T")
 log = logging.getLogger("headrace.serving")
@@ -56,6 +61,8 @@ class DataPlane:
         self.repository = repository
         self.decoder = decoder
         self.config = config
+        self._parser = DecodePool(_PARSERS, limit=_MAX_PARSING)
+        self._giving_back: asyncio.TimerHandle | None = None
         self.bytes = ByteBudget(config.limits.max_inflight_bytes)
         self._shared_memory = SharedMemory(limit=config.limits.max_body_bytes) if config.security.shared_memory else None
         self._settings = settings if config.security.allow_settings else None
@@ -239,8 +246,22 @@ class DataPlane:
         return {"model": model.name, "version": model.version, "predictions": predictions}
 
     async def in_pool(self, work: Callable[[], T]) -> T:
-        """Run something long, such as parsing megabytes of JSON, beside the event loop."""
+        """Run something long, such as hashing megabytes, beside the event loop."""
         return await asyncio.wrap_future(self.decoder.submit(work))
+
+    async def in_parser(self, work: Callable[[], T]) -> T:
+        """The same for unpacking and parsing bodies, which never take the threads that images need."""
+        return await asyncio.wrap_future(self._parser.submit(work))
+
+    def give_back_soon(self) -> None:
+        """Have memory that a large body took returned to the system, once for all that end at about this time."""
+        if self._giving_back is None:
+            self._giving_back = asyncio.get_running_loop().call_later(_GIVE_BACK_SECONDS, self._give_back)
+
+    def _give_back(self) -> None:
+        self._giving_back = None
+        with contextlib.suppress(OverloadedError):  # others are parsed, and it is done after them
+            self._parser.submit(give_back_memory)
 
     async def _run(
         self, model: TensorModel, tensors: Sequence[Tensor], rows: int, request: InferenceRequest

@@ -88,7 +88,8 @@ def test_nested_json(server):
     for depth in (120, 100_000, 250_000):
         nested = "[" * depth + "1" + "]" * depth
         assert "nested" in refused(server, f'{{"inputs": [{json.dumps(TENSOR)[:-1]}, "data": {nested}}}]}}')
-        assert "nested" in refused(server, f'{{"ready": {nested}}}', path="/v2/repository/index")
+    assert "nested" in refused(server, f'{{"ready": {"[" * 120 + "1" + "]" * 120}}}', path="/v2/repository/index")
+    assert "65,536" in refused(server, f'{{"ready": {nested}}}', path="/v2/repository/index", status=413)
     nested = ROW.reshape(1, 3, 16, 16).tolist()
     assert call(server, "POST", INFER, json.dumps({"inputs": [TENSOR | {"data": nested}]}))[0] == 200
 

@@ -1,0 +1,94 @@
+"""One request that would keep everybody else waiting: long or packed JSON. Others are answered meanwhile, and it is bounded."""
+
+import gzip
+import http.client
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+# On idle cores the worst is some tens of milliseconds (docs/reliability.md); machines that run tests are not idle.
+LONGEST = 2.0
+MIB = 1 << 20
+HEAD = b'{"inputs": [{"name": "images", "datatype": "FP32", "shape": [1, 3, 16, 16], "data": ['
+BLANKS = gzip.compress(b" " * (127 * MIB) + b"{}")
+
+BODIES = {
+    "empty lists for the index": ("/v2/repository/index", b"[" + b"[]," * MIB + b"[]]", {}),
+    "empty lists for a control call": ("/v2/repository/models/tiny/unload", b"[" + b"[]," * MIB + b"[]]", {}),
+    "blanks for the index": ("/v2/repository/index", b" " * (60 * MIB) + b"{}", {}),
+    "empty lists": ("/v2/models/tiny/infer", b"[" + b"[]," * (20 * MIB) + b"[]]", {}),
+    "numbers": ("/v2/models/tiny/infer", HEAD + b"1.5," * (15 * MIB) + b"1]}]}", {}),
+    "members": ("/v2/models/tiny/infer", b"{" + b'"a":1,' * (10 * MIB) + b'"a":1}', {}),
+    "a string": ("/v2/models/tiny/infer", b'{"id": "' + b"x" * (60 * MIB) + b'"}', {}),
+    "a string with no end": ("/v2/models/tiny/infer", b'"' + b"\\x" * (30 * MIB), {}),
+    "blanks": ("/v2/models/tiny/infer", b" " * (60 * MIB) + b"{}", {}),
+    "packed blanks": ("/v2/models/tiny/infer", BLANKS, {"Content-Encoding": "gzip"}),
+    "packed lists": (
+        "/v2/models/tiny/infer",
+        gzip.compress(b"[" + b"[]," * (40 * MIB) + b"[]]", 1),
+        {"Content-Encoding": "gzip"},
+    ),
+}
+
+
+class Prober:
+    """Asks whether the server lives, again and again, and remembers the longest wait."""
+
+    def __init__(self, address):
+        self.longest = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, args=(address,))
+
+    def _work(self, address):
+        connection = http.client.HTTPConnection(address, timeout=60)
+        while not self._stop.wait(0.005):
+            begin = time.monotonic()
+            connection.request("GET", "/v2/health/live")
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == 200
+            self.longest = max(self.longest, time.monotonic() - begin)
+        connection.close()
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_others_hear_that_the_server_lives(name, target, request_to):
+    path, body, headers = BODIES[name]
+    with Prober(target.http) as prober:
+        status, text = request_to(target.http, "POST", path, body, headers)
+    assert status in (400, 413, 501, 503), text
+    assert prober.longest < LONGEST
+
+
+def test_packed_bodies_do_not_stop_images(target, request_to, make_photo):
+    """Six that unpack to 127 MiB each, and again as soon as they are answered; images are answered beside them."""
+    stop = threading.Event()
+
+    def attack() -> list[int]:
+        statuses = []
+        while not stop.is_set():
+            statuses.append(request_to(target.http, "POST", "/v2/models/tiny/infer", BLANKS, {"Content-Encoding": "gzip"})[0])
+        return statuses
+
+    with ThreadPoolExecutor(6) as pool, Prober(target.http) as prober:
+        attacks = [pool.submit(attack) for _ in range(6)]
+        try:
+            for seed in range(20):
+                begin = time.monotonic()
+                assert request_to(target.http, "POST", "/v1/classify/tiny", make_photo(seed))[0] == 200
+                assert time.monotonic() - begin < 5
+        finally:
+            stop.set()
+        assert {status for one in attacks for status in one.result()} <= {400, 413, 503}
+    assert prober.longest < LONGEST
+    time.sleep(2)  # in which memory is given back, as the fixture looks at once
