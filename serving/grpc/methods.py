@@ -16,7 +16,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from ...errors import InputError, OverloadedError, RequestError
+from ...errors import InputError, OverloadedError, RequestError, TooLargeError
 from ...runtime.artifact.triton_messages import service as pb
 from ..guard.access import Guard
 from ..guard.rate_limit import client_of_peer
@@ -44,6 +44,7 @@ _CODES = {
 _INTERNAL = "internal error; the server's log says more"
 # Requests of one stream that are answered at a time; the next is read when one of them is done.
 _WINDOW = 64
+_MAX_CONTROL_BYTES = 64 * 1024
 
 Method = Callable[[Any], Awaitable[Message]]
 
@@ -117,7 +118,8 @@ class Methods:
 
     async def _answer(self, name: str, request_class: Any, method: Method, data: bytes, own_id: str, context: Any) -> bytes:
         """One message's answer: counted against the client's rate, traced, and with its line in the access log."""
-        if METHODS[f"/{SERVICE}/{name}"].cost is Cost.INFERENCE:
+        cost = METHODS[f"/{SERVICE}/{name}"].cost
+        if cost is Cost.INFERENCE:
             self._plane.count_request(client_of_peer(context.peer()))
         if self._telemetry is None:
             traced: Any = nullcontext(lambda *_: None)
@@ -126,6 +128,10 @@ class Methods:
         begin, code, sent, model = time.perf_counter(), "INTERNAL", 0, ""
         with traced as ended:
             try:
+                if len(data) > _MAX_CONTROL_BYTES and cost is not Cost.INFERENCE:
+                    raise TooLargeError(
+                        f"the message has {len(data):,} bytes; this method takes at most {_MAX_CONTROL_BYTES:,}"
+                    )
                 with self._plane.bytes.hold(len(data)):
                     try:
                         request = request_class.FromString(data)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ...errors import RequestError
@@ -18,6 +19,9 @@ from .codec import (
     read_settings,
     trace_settings_message,
 )
+
+# Numbers that came one by one are made to tensors beside the event loop, unless they are few.
+_LONG_MESSAGE = 64 * 1024
 
 
 class Service:
@@ -65,7 +69,11 @@ class Service:
 
     async def ModelInfer(self, request: Any) -> Any:
         self._plane.repository.get(request.model_name, request.model_version)
-        return encode_infer(await self._plane.infer(request.model_name, request.model_version, decode_infer(request)))
+        if request.ByteSize() > _LONG_MESSAGE and any(item.HasField("contents") for item in request.inputs):
+            decoded = await self._plane.in_parser(partial(decode_infer, request))
+        else:
+            decoded = decode_infer(request)
+        return encode_infer(await self._plane.infer(request.model_name, request.model_version, decoded))
 
     async def SystemSharedMemoryStatus(self, request: Any) -> Any:
         regions = {region["name"]: region for region in self._plane.shared_memory.status(request.name)}

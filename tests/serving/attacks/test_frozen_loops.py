@@ -6,7 +6,10 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import grpc
+import numpy as np
 import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 # On idle cores the worst is some tens of milliseconds (docs/reliability.md); machines that run tests are not idle.
 LONGEST = 2.0
@@ -92,3 +95,21 @@ def test_packed_bodies_do_not_stop_images(target, request_to, make_photo):
         assert {status for one in attacks for status in one.result()} <= {400, 413, 503}
     assert prober.longest < LONGEST
     time.sleep(2)  # in which memory is given back, as the fixture looks at once
+
+
+def test_numbers_one_by_one_over_grpc(target):
+    """As fields of a message: decoding them took the event loop a second."""
+    request = service_pb2.ModelInferRequest(model_name="tiny")
+    values = np.zeros(12 << 20, np.float32)
+    tensor = request.inputs.add(name="images", datatype="FP32", shape=[len(values)])
+    tensor.contents.fp32_contents.extend(values.tolist())
+    with grpc.insecure_channel(target.grpc, options=[("grpc.max_send_message_length", -1)]) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        with Prober(target.http) as prober, pytest.raises(grpc.RpcError) as caught:
+            stub.ModelInfer(request, timeout=60)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert prober.longest < LONGEST
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.RepositoryIndex(service_pb2.RepositoryIndexRequest(repository_name="x" * 100_000), timeout=60)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    time.sleep(2)
