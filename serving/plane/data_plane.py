@@ -243,6 +243,8 @@ class DataPlane:
                 f"class; send the image's tensor to /v2/models/{name}/infer"
             )
         predictions = top_labels(scores, count, target.labels, probabilities=target.probabilities)
+        if not all(math.isfinite(one["probability"]) for one in predictions):
+            raise ExecutionError(f"model '{name}' gives scores for this image that are not numbers")
         return {"model": model.name, "version": model.version, "predictions": predictions}
 
     async def in_pool(self, work: Callable[[], T]) -> T:
