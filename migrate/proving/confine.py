@@ -43,7 +43,7 @@ SIOCSIFFLAGS, IFF_UP, IFF_RUNNING = 0x8914, 0x1, 0x40
 REFUSED = 125
 # What a program needs to work with its own files as root: chown, dac_override, fowner, fsetid, kill, sys_nice.
 KEPT_CAPABILITIES = frozenset({0, 1, 3, 4, 5, 23})
-DEVICES = ("null", "zero", "full", "random", "urandom", "dri", "kfd")
+DEVICES = ("null", "zero", "full", "random", "urandom", "dri", "kfd", "dxg")
 # What a nested container hides of /proc it also forbids to mount anew: these are then shown one by one.
 PROC_FILES = ("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "uptime", "version")
 

@@ -139,18 +139,18 @@ def _left(path: Path, most: int) -> Iterator[IO[bytes]]:
 
 
 def trust_repository(asked: bool) -> bool:
-    """Whether the user's code is trusted: by the flag, or by HEADRACE_TRUST_REPOSITORY=1, as where a container is the wall.
+    """Whether the user's code has to run without walls, since this platform has none.
 
-    Raises SandboxError where it is not, and this platform cannot isolate it.
+    Raises SandboxError where nobody said that it may: by the flag, or by HEADRACE_TRUST_REPOSITORY=1, as where a container is
+    the wall.
     """
-    if asked or os.environ.get("HEADRACE_TRUST_REPOSITORY") == "1":
-        return True
-    if (why := missing_isolation()) is not None:
+    why = missing_isolation()
+    if why is not None and not asked and os.environ.get("HEADRACE_TRUST_REPOSITORY") != "1":
         raise SandboxError(
             f"this machine cannot isolate code that is not trusted ({why}). To run the repository's code with your rights, on "
             "your files, say --trust-repository (or set HEADRACE_TRUST_REPOSITORY=1)"
         )
-    return False
+    return why is not None
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import functools
 import importlib.metadata
 import json
 import os
+import re
 import site
 import sys
 from collections.abc import Mapping
@@ -53,6 +54,15 @@ def _harmless(paths: list[str]) -> list[str]:
     home = Path.home().resolve()
     known = [path for path in paths if os.path.isabs(path) and os.path.exists(path)]
     return [path for path in known if not home.is_relative_to(Path(path).resolve())]
+
+
+def remedy(why: str | None) -> str:
+    """What to do about an error of a program that looked for a file which is there, but which it was not shown; or nothing."""
+    for path in re.findall(r"'(/[^'\0]*)'|\"(/[^\"\0]*)\"", why or ""):
+        named = path[0] or path[1]
+        if "No such file" in (why or "") and os.path.exists(named):
+            return f"; {named} is there, but the sandbox does not show it: name it, or its folder, with --data or --checkpoint"
+    return ""
 
 
 def stored_weights() -> dict[str, str]:

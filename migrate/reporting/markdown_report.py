@@ -43,7 +43,12 @@ def to_markdown(report: Report) -> str:
             ["name", "built by", "input", "classes", "parity", "largest difference", "top-1 agreement", "served", ""],
             (
                 (
-                    *(model.name, model.factory, "x".join(map(str, model.input or "?")), model.classes or "?"),
+                    *(
+                        f"{model.name}{' (random weights)' if model.random_weights else ''}",
+                        model.factory,
+                        "x".join(map(str, model.input or "?")),
+                        model.classes or "?",
+                    ),
                     *(model.parity.status, _number(model.parity.max_abs), _share(model.parity.top1_agreement)),
                     *("yes" if model.served else "no", model.parity.why),
                 )

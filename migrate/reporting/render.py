@@ -92,7 +92,7 @@ def _models(models: list[ModelReport], console: Console) -> None:
     for model in models:
         parity = model.parity
         table.add_row(
-            escape(model.name),
+            escape(model.name) + (" [red](random weights)[/]" if model.random_weights and model.artifact else ""),
             "x".join(str(side) for side in model.input) if model.input else "?",
             str(model.classes or "?"),
             _yes(model.captured),

@@ -30,13 +30,7 @@ def to_sarif(report: Report) -> dict[str, Any]:
     codes = sorted({finding.code for finding in findings})
     changes = {change.path: change for change in report.changes}
     run = {
-        "tool": {
-            "driver": {
-                "name": "headrace",
-                **_version(),
-                "rules": [_descriptor(code, known.get(code)) for code in codes],
-            }
-        },
+        "tool": {"driver": {"name": "headrace", **_version(), "rules": [_descriptor(code, known.get(code)) for code in codes]}},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {_ROOT: {"uri": _folder_uri(report.repository)}},
         "invocations": [{"executionSuccessful": not report.exit_status & ERRORS, "exitCode": report.exit_status}],

@@ -25,6 +25,7 @@ from ..slicing.recipes import (
     checkpoint_option,
     configuration_files,
     guarding_flags,
+    loaded_after,
     loads_weights,
     model_option,
     options_of,
@@ -256,11 +257,9 @@ class _Resolver:
                 f"{factory.name} ({factory.path}:{factory.line}) cannot be built without {needs}; "
                 f'give the call, as in --model "{factory.name}(...)"'
             )
-        if self.checkpoint is not None:
-            raise MigrateError(
-                f"no script says how {factory.name} loads its weights; --checkpoint needs one that does (--entry)"
-            )
         made = direct(self.survey.root, self.known, factory, call)
+        if self.checkpoint is not None:
+            made = replace(made, source=loaded_after(made, self.checkpoint).source)
         module = self.known.repository.modules[factory.path]
         source = without_weights(made.source, module)
         base = Resolved(
@@ -316,10 +315,8 @@ class _Resolver:
         if self.checkpoint is not None:
             if weights is not None:
                 given[weights.dest] = self.checkpoint
-            elif (literal := with_literal_checkpoint(written, self.checkpoint)) is not None:
-                written = literal
             else:
-                raise MigrateError(f"{script.path} loads no weights, so --checkpoint {self.checkpoint} has no place in it")
+                written = with_literal_checkpoint(written, self.checkpoint) or loaded_after(written, self.checkpoint)
             given |= {flag.dest: "" for flag in guarding_flags(written, options)}
         elif weights is not None and weights.required:
             given[weights.dest] = "checkpoint-not-given"
@@ -328,6 +325,8 @@ class _Resolver:
         argv = self.settings.argv(script, options)
         made = recipe(self.survey.root, module, known.repository, written, argv)
         fallback = self._fallback(construction, made, written.source, given)
+        if fallback is not None and self.checkpoint is not None:  # what the script loads itself may be in the way
+            fallback = replace(fallback, source=loaded_after(fallback, self.checkpoint).source)
         factory = self._factory(construction, ast.parse(written.source), chooser, given)
         value = given.get(chooser.dest) if chooser is not None else None
         if chooser is not None and value is None and isinstance(chooser.default, str):

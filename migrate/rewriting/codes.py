@@ -61,7 +61,8 @@ PS504 no-preprocessing
 PS505 no-labels
     The repository does not state as many class names as the model has outputs, so the package has none.
 PS506 linked-data
-    A file or folder is too big to copy; a link to the original stands in its place.
+    A file or folder is too big to copy; a link to the original stands in its place. Or it is a link out of the
+    repository, which the trial runs cannot follow.
 PS507 partial-isolation
     This platform lets no process cut itself off completely; the scripts ran with the limits that hold here.
 PS508 package-not-served

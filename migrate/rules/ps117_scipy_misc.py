@@ -40,10 +40,7 @@ class ScipyMisc(Repair):
 
     safety = "unsafe"
     VALID = ("import torch\nimport imageio\n\nx = imageio.imread('a.png')  # scipy.misc.imread\n",)
-    INVALID = (
-        _EXAMPLE_1,
-        ("import torch\nimport scipy.misc\n\nx = scipy.misc.imread('a.png', mode='RGB')\n", None),
-    )
+    INVALID = (_EXAMPLE_1, ("import torch\nimport scipy.misc\n\nx = scipy.misc.imread('a.png', mode='RGB')\n", None))
 
     def check(self, context: Context) -> Iterator[Fix]:
         module = context.module

@@ -94,10 +94,7 @@ class RegisteredModel(Repair):
 
     safety = "safe"
     VALID = (_VALID,)
-    INVALID = (
-        _EXAMPLE,
-        _INHERITED,
-    )
+    INVALID = (_EXAMPLE, _INHERITED)
 
     def check(self, context: Context) -> Iterator[Fix]:
         module, positions = context.module, context.positions

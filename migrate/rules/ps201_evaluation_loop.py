@@ -62,10 +62,7 @@ class EvaluationLoop(Rule):
 
     safety = "safe"
     VALID = ("import torch\n\nfor images, labels in loader:\n    loss = model(images).sum()\n    loss.backward()\n",)
-    INVALID = (
-        _SCRIPT,
-        _FUNCTION,
-    )
+    INVALID = (_SCRIPT, _FUNCTION)
 
     def check(self, context: Context) -> Iterator[Fix]:
         for group in groups(context):

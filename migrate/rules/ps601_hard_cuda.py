@@ -45,10 +45,7 @@ class HardCuda(Repair):
 
     safety = "unsafe"
     VALID = (_VALID_1,)
-    INVALID = (
-        _EXAMPLE_1,
-        ("import torch\n\n\ndef f(x, device):\n    return x.cuda()\n", None),
-    )
+    INVALID = (_EXAMPLE_1, ("import torch\n\n\ndef f(x, device):\n    return x.cuda()\n", None))
 
     def check(self, context: Context) -> Iterator[Fix]:
         """One fix for a file: the name and all calls that use it go together."""

@@ -146,11 +146,7 @@ def checkpoint_option(options: Iterable[Option], written: Written) -> Option | N
     valued = [option for option in options if option.action is None]
     named = [item for item in valued if _CHECKPOINT_OPTION.search(item.dest) and not _NOT_A_FILE.search(item.dest)]
     named = [item for item in named if item.type in (None, "str", "Path")]
-    choices = [
-        *(item for item in valued if item.dest in loaded),
-        *(item for item in named if item.dest in read),
-        *named,
-    ]
+    choices = [*(item for item in valued if item.dest in loaded), *(item for item in named if item.dest in read), *named]
     return choices[0] if choices else None
 
 
@@ -171,6 +167,17 @@ def with_literal_checkpoint(written: Written, path: str) -> Written | None:
     if not hits:
         return None
     source = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+    return Written(source, written.expression, ast.parse(source))
+
+
+def loaded_after(written: Written | Recipe, path: str) -> Written:
+    """The program with a checkpoint loaded into its result at its end, whatever keys and prefixes the file has."""
+    source = (
+        f"{written.source}"
+        "from headrace.migrate.worker.checkpoint import load_weights\n"
+        "from headrace.migrate.worker.recipe import unwrap\n"
+        f"load_weights(unwrap({written.expression}), {path!r})\n"
+    )
     return Written(source, written.expression, ast.parse(source))
 
 

@@ -23,6 +23,8 @@ class Copied:
 
     linked: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    leading_out: list[str] = field(default_factory=list)
+    """Links to what lies outside of the repository, and is there."""
     unreadable: list[str] = field(default_factory=list)
     """What this user may not read: it was left out too."""
 
@@ -61,7 +63,8 @@ def copy_tree(
         place = target / path.relative_to(source)
         place.parent.mkdir(parents=True, exist_ok=True)
         try:
-            _copy_one(source, path, place)
+            if _copy_one(source, path, place):
+                done.leading_out.append(path.relative_to(source).as_posix())
         except PermissionError:
             place.unlink(missing_ok=True)
             done.unreadable.append(path.relative_to(source).as_posix())
@@ -130,13 +133,14 @@ def _too_big(source: Path, files: list[Path], sizes: list[int], huge: int) -> se
     return {source / path for path in chosen}
 
 
-def _copy_one(source: Path, path: Path, place: Path) -> None:
+def _copy_one(source: Path, path: Path, place: Path) -> bool:
+    """Whether it is a link that leads out."""
     if path.is_symlink():
         led_to = Path(os.readlink(path))
         resolved = Path(os.path.normpath(path.parent / led_to))
         inside = resolved.is_relative_to(source)
         place.symlink_to(os.path.relpath(resolved, path.parent) if inside else resolved)
-        return
+        return not inside and os.path.exists(resolved)
     with path.open("rb") as reader, place.open("xb") as writer:
         try:
             fcntl.ioctl(writer.fileno(), FICLONE, reader.fileno())
@@ -144,3 +148,4 @@ def _copy_one(source: Path, path: Path, place: Path) -> None:
             shutil.copyfileobj(reader, writer, 1024 * 1024)
     with contextlib.suppress(PermissionError):
         shutil.copystat(path, place)
+    return False

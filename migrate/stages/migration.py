@@ -95,6 +95,11 @@ class Migration:
         huge = HUGE_BYTES if self.options.trust_repository else TRIAL_BYTES
         root, leave_out = self.surveyed.root, self.leave_out
         copied = copy_tree(root, place, leave_out=leave_out, with_git=False, huge=huge, progress=progress)
+        for path in copied.leading_out if not self.options.trust_repository else ():
+            message = (
+                "leads out of the repository, where its code cannot read in the trial runs; --data FOLDER lets it read FOLDER"
+            )
+            self.remark("PS506", message, "note", path)
         for path in copied.unreadable:
             self.remark("PS003", "this user may not read it, so it is left out of the trial runs", "warning", path)
         self.linked[:] = [root / path for path in copied.linked]

@@ -14,6 +14,7 @@ from ..proving.instrument import site_of
 from ..proving.measurements import side_by_side
 from ..proving.trace_transform import Traced, row_shape, trace
 from ..proving.verify import Recorded
+from ..proving.visible_files import remedy
 from ..proving.worker_protocol import RANDOM, Failed, Inspected, Package, Row, Timing
 from ..reading.recipe import Recipe
 from ..reporting.report import ModelReport, Parity, Speedup
@@ -124,7 +125,7 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
         device=migration.options.device,
         max_tuning_seconds=migration.options.tuning_seconds,
         randomize=not weights,  # freshly built layers can agree trivially
-        provenance=_provenance(migration, resolved),
+        provenance=_provenance(migration, resolved, weights=weights),
     )
     fed = recorded if recorded is not None and recorded.inputs.shape[1:] == row else None
     progress = migration.stages.start("Capturing, proving and measuring the model")
@@ -206,7 +207,8 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
             weights_from=(live.checkpoint,) if live.checkpoint is not None else resolved.weights_from,
         )
     failures: list[Failed] = []
-    for recipe, fresh in ((resolved.recipe, False), (resolved.fallback_recipe, True)):
+    without = migration.options.checkpoint is None  # else the given one is loaded all the same
+    for recipe, fresh in ((resolved.recipe, False), (resolved.fallback_recipe, without)):
         if recipe is None:
             continue
         local = recipe.in_copy(migration.tree)
@@ -233,7 +235,7 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
             weights_from=answer.weights_from,
         )
     first, last = failures[0], failures[-1]
-    message = f"the model could not be built: {first.error}"
+    message = f"the model could not be built: {first.error}{remedy(first.error)}"
     if last.error != first.error:
         message += f"; nor without its weights: {last.error}"
     migration.remark("PS501", f"{resolved.name}: {message}", "error", first.where or resolved.recipe.script)
@@ -330,9 +332,10 @@ def _labels(migration: Migration, resolved: Resolved, recorded: Recorded | None,
     return None
 
 
-def _provenance(migration: Migration, resolved: Resolved) -> dict[str, Any]:
+def _provenance(migration: Migration, resolved: Resolved, *, weights: bool) -> dict[str, Any]:
     chain = [f"{step.kind} {step.path}:{step.line} {step.text}" for step in resolved.chain]
-    return {"repository": migration.surveyed.root.name, "script": resolved.recipe.script, "chain": chain}
+    random = {"weights": "random"} if not weights else {}
+    return {"repository": migration.surveyed.root.name, "script": resolved.recipe.script, "chain": chain, **random}
 
 
 def _rejected(migration: Migration, model: ModelReport, made: Failed) -> ModelReport:

@@ -58,8 +58,6 @@ def rehearse_model(
     runs: list[Run] = []
     for script, given in _candidates(migration, entry, static)[:_MOST_SCRIPTS]:
         run = _run(migration, script, given, static, model)
-        if run is None:
-            continue
         runs.append(run)
         if run.is_certain:
             break
@@ -94,9 +92,9 @@ def _candidates(migration: Migration, entry: str | None, static: Resolved | None
 
 
 def _are_equal(migration: Migration, choice: AmbiguousError) -> bool:
-    """Whether a choice between scripts is one between equals, which only the user can make."""
-    if choice.flag != "--entry":
-        return False
+    """Whether a choice is one between equals, which only the user can make: of scripts, or of what a script must be told."""
+    if choice.flag != "--entry" or "must be told" in str(choice):
+        return "must be told" in str(choice)
     readme = _readme(migration.surveyed.root)
     known = {script.path: script for script in migration.surveyed.scripts}
     ranks = sorted(_rank(known[path], readme)[:4] if path in known else () for path in choice.candidates)
@@ -133,11 +131,8 @@ def _readme(root: Path) -> str:
 # -- one run
 
 
-def _run(migration: Migration, script: Script, given: list[str], static: Resolved | None, model: str | None) -> Run | None:
+def _run(migration: Migration, script: Script, given: list[str], static: Resolved | None, model: str | None) -> Run:
     argv = _arguments(migration, script, given, static)
-    if isinstance(argv, str):
-        migration.remark("PS516", f"the script was not run to see its model: {argv}", "note", script.path)
-        return None
     known = project_index(migration.surveyed)
     directory = working_folder(known.repository.modules[script.path], known.repository)
     recipe = Recipe(root=str(migration.tree), script=script.path, directory=directory, argv=tuple(argv))
@@ -156,13 +151,14 @@ def _timeout(migration: Migration) -> float:
     return min(_SECONDS, migration.options.limits.timeout)
 
 
-def _arguments(migration: Migration, script: Script, given: list[str], static: Resolved | None) -> list[str] | str:
+def _arguments(migration: Migration, script: Script, given: list[str], static: Resolved | None) -> list[str]:
     if static is not None and static.script is not None and static.script.path == script.path:
         return list(static.recipe.argv)
     if given:
         return given
     known = static.recipe.argv if static is not None else ()
-    return arguments(script, migration.tree, known, data=migration.options.data)
+    found = arguments(script, migration.tree, known, data=migration.options.data)
+    return found if isinstance(found, list) else []  # the rehearsal guesses what a script requires
 
 
 # -- which model

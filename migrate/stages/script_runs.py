@@ -11,6 +11,7 @@ from ..proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
 from ..proving.measurements import Agreement, Losses, agreements, losses
 from ..proving.script_arguments import arguments, evaluating, on_cpu
 from ..proving.verify import ScriptRun, compare, run_script, run_training
+from ..proving.visible_files import remedy
 from ..reading.facts import Script
 from ..reporting.report import LossTrace, Outcome
 from ..resolving.resolved import Resolved
@@ -78,7 +79,7 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
             migration.remark("PS507", f"this platform lets no process cut itself off from: {', '.join(missing)}", "note")
         why, consequence = None, ""
         if not run.done.ok:
-            why = migration.plain(f"the original does not run here: {run.done.why}")
+            why = migration.plain(f"the original does not run here: {run.done.why}{remedy(run.done.why)}")
             consequence = "; so the migrated script could not be checked"
         elif loops and not run.losses:
             why, consequence = "the original took no training step here", "; so the migrated loop could not be checked"

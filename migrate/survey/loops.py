@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from ..reading.facts import Loop, LoopKind
-from ..reading.nodes import arguments_of, inside, values_of
+from ..reading.nodes import arguments_of, inside, text_of, values_of
 from ..reading.scopes import Function, Module, bound_names, dotted, last_name, parameters
 from ..slicing.factories import ModelTable
 from ..slicing.heads import is_zoo_constructor
@@ -86,7 +86,7 @@ def find_calls(module: Module, table: ModelTable) -> list[CallSite]:
     evidence = _ModelNames(module, table)
     found = []
     for node, function in _calls(module, skipped):
-        if not _is_foreign(module, function) and (site := _read(module, node, function, evidence)) is not None:
+        if not _is_foreign(module, node, function) and (site := _read(module, node, function, evidence)) is not None:
             found.append(site)
     return sorted(found, key=lambda site: (site.fact.call_line, site.fact.call_column))
 
@@ -95,14 +95,17 @@ def _root(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _is_foreign(module: Module, function: Function | None) -> bool:
-    """Whether code is another framework's: a function that uses one and not torch, or that uses neither in a file of such."""
-    if not _FOREIGN & set(map(_root, module.imports.values())):
-        return False
-    used = {_root(module.imported_as(node.id, node) or "") for node in inside(function, ast.Name)}
+def _is_foreign(module: Module, call: ast.Call, function: Function | None) -> bool:
+    """Whether a call is another framework's: it uses one itself, or stands in a function that uses one and not torch, or in one
+    that uses neither in a file of such."""
     of_file = set(map(_root, module.imports.values()))
+    if not _FOREIGN & of_file:
+        return False
+    given, used = (
+        {_root(module.imported_as(node.id, node) or "") for node in inside(part, ast.Name)} for part in (call, function)
+    )
     roots = used if used & (_FOREIGN | _TORCHES) else of_file
-    return bool(_FOREIGN & roots) and not _TORCHES & roots
+    return bool(_FOREIGN & given) or (bool(_FOREIGN & roots) and not _TORCHES & roots)
 
 
 def _is_network(module: Module, node: ast.ClassDef, table: ModelTable, depth: int = 0) -> bool:
@@ -394,6 +397,10 @@ def _targets(loop: ast.For | ast.AsyncFor, call: ast.Call) -> str | None:
         names = [element.id for element in batch.elts if isinstance(element, ast.Name)]
     elif isinstance(batch, ast.Name):
         names = _unpacked(loop, batch.id)
+        keyed = [node for statement in loop.body for node in inside(statement, ast.Subscript) if dotted(node.value) == batch.id]
+        labels = [node for node in keyed if re.search(r"label|target|^class", text_of(node.slice) or "", re.I)]
+        if not names and labels:
+            return ast.unparse(labels[0])
     for name in names:
         if name not in used and name != "_" and not re.search(r"path|file|name|^idx|index", name, re.I):
             return name

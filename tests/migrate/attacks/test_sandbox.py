@@ -203,6 +203,29 @@ def test_nothing_else_is_in_sight(harm: dict[str, Any]) -> None:
     assert [name for name in harm["inherited"] if not name.startswith(("/dev/pts/", "/proc/", "pipe"))] == []
 
 
+TRUST = """
+from headrace.errors import SandboxError
+from headrace.migrate.proving.sandbox import trust_repository
+for asked in (False, True):
+    try:
+        print("unwalled" if trust_repository(asked) else "walled")
+    except SandboxError as error:
+        print("refused" if "--trust-repository" in str(error) else error)
+"""
+
+
+def test_walls_are_used_where_there_are_any_and_missed_only_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers(before: str) -> list[str]:
+        command = [sys.executable, "-c", before + TRUST]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    monkeypatch.delenv("HEADRACE_TRUST_REPOSITORY", raising=False)
+    assert answers("") in (["walled", "walled"], ["refused", "unwalled"]), "as this machine allows; trust changes no wall"
+    assert answers(WITHOUT_NAMESPACES) == ["refused", "unwalled"]
+    monkeypatch.setenv("HEADRACE_TRUST_REPOSITORY", "1")
+    assert answers(WITHOUT_NAMESPACES) == ["unwalled", "unwalled"]
+
+
 @pytest.mark.parametrize("before", ["", AS_USER], ids=["as we are", "as a plain user"])
 def test_without_namespaces_nothing_is_run(tmp_path: Path, before: str) -> None:
     nested = f"import os\n{before}\n{WITHOUT_NAMESPACES}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headrace.migrate.proving.confined_run import clean_environment
-from headrace.migrate.proving.visible_files import stored_weights, visible_files
+from headrace.migrate.proving.visible_files import remedy, stored_weights, visible_files
 
 
 @pytest.fixture
@@ -49,3 +49,11 @@ def test_weights_stored_elsewhere(home: Path, monkeypatch: pytest.MonkeyPatch, n
     (home / "store/hub/checkpoints").mkdir(parents=True)
     monkeypatch.setenv(name, str(home / "store"))
     assert str(home / "store/hub") in visible_files({})
+
+
+def test_what_the_sandbox_does_not_show_is_told_from_what_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: "
+    assert f"; {tmp_path / 'data'} is there" in remedy(f"{missing}'{tmp_path / 'data'}'")
+    for why in (f"{missing}'{tmp_path / 'nothing'}'", f"{missing}'data'", f"ValueError: '{tmp_path}'", "", None):
+        assert remedy(why) == ""

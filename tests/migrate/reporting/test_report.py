@@ -46,7 +46,7 @@ def test_the_json_form_is_the_documented_one() -> None:
     assert (data["schema"], data["exit_status"]) == (1, 0)
     assert data["models"][0] == {
         "name": "resnet18", "factory": "m.py:7", "input": [3, 32, 32], "classes": 10, "recognised": True, "built": True,
-        "captured": True, "artifact": "models/resnet18", "served": True, "speed": [],
+        "random_weights": False, "captured": True, "artifact": "models/resnet18", "served": True, "speed": [],
         "parity": {"status": "passed", "max_abs": 1e-6, "top1_agreement": 1.0, "batches": [1, 2, 5], "why": None},
     }  # fmt: skip
     assert data["scripts"][0] == {

@@ -52,6 +52,9 @@ for line in sys.stdin:
 """
 
 
+SHAPES = {"features.0.weight": (4, 3, 3, 3), "features.0.bias": (4,), "fc.weight": (10, 4), "fc.bias": (10,)}
+
+
 @pytest.fixture(scope="module")
 def run():
     """Run recipes, each in a fork of one process that has imported torch."""
@@ -254,6 +257,27 @@ def test_weights_come_through_the_option_and_its_switch(repository, run, tmp_pat
     total = float(sum(value.double().sum() for value in weights.values()))
     assert run(loaded.recipe, input=[3, 16, 16])["sum"] == pytest.approx(total)
     assert loaded.checkpoints[0].key == "net"
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_a_checkpoint_is_loaded_where_no_code_of_the_repository_loads_one(repository, run, tmp_path, script):
+    import torch
+
+    use = """
+        import torch
+        from net import Net
+        model = torch.nn.DataParallel(Net())
+        with torch.no_grad():
+            for images, targets in [(torch.rand(2, 3, 16, 16), torch.arange(2))]:
+                outputs = model(images)
+                print((outputs.argmax(1) == targets).sum())
+        """
+    surveyed = repository(net=NET, **({"use": use} if script else {}))
+    weights = {name: torch.rand(*shape) for name, shape in SHAPES.items()}
+    torch.save({"model_state": {f"module.{name}": value for name, value in weights.items()}}, tmp_path / "w.pth")
+    loaded = resolve(surveyed, model=None if script else "small", checkpoint=str(tmp_path / "w.pth"))
+    total = float(sum(value.double().sum() for value in weights.values()))
+    assert run(loaded.recipe, input=[3, 16, 16])["sum"] == pytest.approx(total)
 
 
 def test_script_without_main_guard_and_trained_model_at_the_end(repository, run):

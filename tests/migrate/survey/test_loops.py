@@ -39,6 +39,8 @@ def test_another_frameworks_network_is_no_model(tmp_path, framework):
         f"        hits = {root}.sum(model(images) == labels)\n\n\n"
         "def evaluate_here(model, loader):\n    for images, labels in loader:\n"
         "        hits = torch.sum(model(images) == labels)\n\n\n"
+        f"def compare(model, theirs_model, loader):\n    for images, labels in loader:\n"
+        f"        theirs_model({root}.array(images)), torch\n\n\n"
         f"net = {framework}.Net()\nfor images, labels in loader:\n    net(images)\n"
     )
     assert loops(tmp_path, source) == [("evaluate", "model", "images", "labels")]
@@ -72,3 +74,14 @@ for images, labels in loader:
 )
 def test_a_wrapper_of_a_model_is_a_model(tmp_path, made):
     assert loops(tmp_path, WRAPPERS.replace("{made}", made)) == [("evaluate", "made", "images", "labels")]
+
+
+def test_labels_may_be_an_entry_of_the_batch(tmp_path):
+    source = (
+        "for batch in loader:\n    outputs = model(pixel_values=batch['pixel_values']).logits\n"
+        "    hits += (outputs.argmax(1) == batch['labels']).sum()\nfor batch in loader:\n"
+        "    print(model(batch['image']), batch['path'])\n"
+    )
+    assert loops(tmp_path, source) == [
+        ("evaluate", "model", "batch['pixel_values']", "batch['labels']"), ("predict", "model", "batch['image']", None)
+    ]  # fmt: skip

@@ -187,7 +187,7 @@ class FaultyBackend(EagerBackend):
         return Session()
 
 
-def with_fault(monkeypatch, fault, slower_eager=0.005):
+def with_fault(monkeypatch, fault, slower_eager=0.1):
     """The plan's own eager, slowed down, and a fast one with a fault."""
     faulty = type("Faulty", (FaultyBackend,), {"fault": staticmethod(fault)})(name="faulty")
     slow = type("Slow", (FaultyBackend,), {"fault": staticmethod(lambda rows, outputs: outputs), "delay": slower_eager})()
