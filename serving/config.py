@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -62,6 +63,10 @@ class Security(OptionGroup):
         name="allowed-host",
         metavar="NAME",
     )
+    trusted_proxies: tuple[str, ...] = option(
+        (), "A proxy's address or network, whose X-Forwarded-For says who the client is. Repeatable.",
+        name="trusted-proxy", metavar="ADDRESS", not_with_ray="Ray Serve's proxies are those that clients reach",
+    )  # fmt: skip
     token_file: Path | None = option(None, "TOML or JSON with lists of bearer tokens under infer, admin and metrics.")
     tls_cert: Path | None = option(None, "PEM certificate chain; all ports then speak TLS only.", not_with_ray=_TLS_WITH_RAY)
     tls_key: Path | None = option(None, "The PEM key of --tls-cert, unencrypted.", not_with_ray=_TLS_WITH_RAY)
@@ -78,6 +83,11 @@ class Security(OptionGroup):
         super().__post_init__()
         if wrong := [name for name in self.allowed_hosts if not _HOST.fullmatch(name)]:
             raise ValueError(f"--allowed-host must be a host name without scheme and port, got {wrong[0]!r}")
+        for proxy in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError as error:
+                raise ValueError(f"--trusted-proxy must be an address or a network, as in 10.0.0.0/8: {error}") from None
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("--tls-cert and --tls-key go together; give both or neither")
         if self.tls_client_ca is not None and self.tls_cert is None:

@@ -132,7 +132,7 @@ class Methods:
                     raise TooLargeError(
                         f"the message has {len(data):,} bytes; this method takes at most {_MAX_CONTROL_BYTES:,}"
                     )
-                with self._plane.bytes.hold(len(data)):
+                with self._plane.bytes.hold(len(data), client_of_peer(context.peer())):
                     try:
                         request = request_class.FromString(data)
                     except DecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,32 +10,35 @@ from ...errors import OverloadedError
 
 
 class ByteBudget:
-    """At most `limit` bytes are held at a time. For one event loop only; it has no lock."""
+    """At most `limit` bytes are held at a time, and by one client at most `share`. For one event loop only; it has no lock."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, share: int | None = None) -> None:
         self._limit = limit
-        self._held = 0
+        self._share = limit if share is None else share
+        self._clients: Counter[str] = Counter()
+        self.held = 0
 
-    @property
-    def held(self) -> int:
-        """Bytes held now."""
-        return self._held
-
-    def take(self, count: int) -> None:
+    def take(self, count: int, client: str = "") -> None:
         """Hold so many bytes more, to be given back. Raises OverloadedError, and holds nothing, when that is too much."""
-        if self._held + count > self._limit:
+        if self.held + count > self._limit:
             raise OverloadedError("the requests in memory have too many bytes; try again later")
-        self._held += count
+        if self._clients[client] + count > self._share:
+            raise OverloadedError("this client's requests in memory have too many bytes; send fewer at a time")
+        self._clients[client] += count
+        self.held += count
 
-    def give(self, count: int) -> None:
+    def give(self, count: int, client: str = "") -> None:
         """Give back so many bytes that were taken."""
-        self._held -= count
+        self.held -= count
+        self._clients[client] -= count
+        if not self._clients[client]:
+            del self._clients[client]
 
     @contextmanager
-    def hold(self, count: int) -> Iterator[None]:
+    def hold(self, count: int, client: str = "") -> Iterator[None]:
         """Hold so many bytes until the block ends."""
-        self.take(count)
+        self.take(count, client)
         try:
             yield
         finally:
-            self.give(count)
+            self.give(count, client)

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from ...errors import InputError, TooLargeError, UnsupportedError
 from ..guard.byte_budget import ByteBudget
+from ..guard.rate_limit import client_of_address
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ class _Reading(AbstractAsyncContextManager[bytes]):
         self._limit = limit
         self._budget = budget
         self._held = 0
+        self._client = client_of(request)
 
     async def __aenter__(self) -> bytes:
         declared = header(self._request, b"content-length")
@@ -53,11 +55,11 @@ class _Reading(AbstractAsyncContextManager[bytes]):
         try:
             return await self._whole()
         except BaseException:
-            self._budget.give(self._held)
+            self._budget.give(self._held, self._client)
             raise
 
     async def __aexit__(self, *_: object) -> None:
-        self._budget.give(self._held)
+        self._budget.give(self._held, self._client)
 
     async def _whole(self) -> bytes:
         chunks: list[bytes] = []
@@ -69,11 +71,17 @@ class _Reading(AbstractAsyncContextManager[bytes]):
             chunk = message.get("body", b"")
             if self._held + len(chunk) > self._limit:
                 raise TooLargeError(f"the body has more than {self._limit:,} bytes, the most that this server takes")
-            self._budget.take(len(chunk))
+            self._budget.take(len(chunk), self._client)
             self._held += len(chunk)
             chunks.append(chunk)
             more = message.get("more_body", False)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def client_of(request: Request) -> str:
+    """Whom a request is counted against."""
+    client = request.scope.get("client")
+    return client_of_address(client[0]) if client else ""
 
 
 def header(request: Request, name: bytes) -> bytes:

@@ -184,7 +184,8 @@ def options(config: ServeConfig, tls: Tls | None) -> dict[str, Any]:
         "access_log": False,
         "server_header": False,
         "timeout_keep_alive": 75,
-        # The address that a proxy's header claims is nobody's business here, and could be made up.
-        "proxy_headers": False,
+        # Anybody could make up the address that a proxy's header claims.
+        "proxy_headers": bool(config.security.trusted_proxies),
+        "forwarded_allow_ips": [*config.security.trusted_proxies],
         "ssl_context_factory": (lambda *_: tls.context()) if tls is not None else None,
     }

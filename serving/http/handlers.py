@@ -14,19 +14,18 @@ from fastapi.responses import JSONResponse, Response
 
 from ...errors import InputError
 from ..console.pages import ConsolePages
-from ..guard.rate_limit import client_of_address
 from ..plane.data_plane import DataPlane
 from ..protocol.codec import control_parameters, decode_request, encode_response
 from ..protocol.json_limits import SMALL_JSON, parse_json, weight
 from ..protocol.messages import InferenceRequest, InferenceResponse
-from .body import BodyReader, Unpacker, header, header_length, image_of_form, while_connected
+from .body import BodyReader, Unpacker, client_of, header, header_length, image_of_form, while_connected
 
 # An encoding that a client says it does not take (RFC 9110, 12.4.2).
 _UNWANTED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*$")
-# Below this, packing an answer costs more than it saves.
-_WORTH_PACKING = 16 * 1024
 # After a larger body the allocator would keep what nobody uses.
 _LARGE_BODY = 8 << 20
+# Below this, packing an answer costs more than it saves.
+_WORTH_PACKING = 16 * 1024
 
 # json.dumps makes an encoder at every call that is not its default.
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -93,7 +92,7 @@ class Handlers:
 
     async def infer(self, request: Request, model: str, version: str = "") -> Response:
         """Tensors in, tensors out: JSON, or JSON followed by binary tensors (Inference-Header-Content-Length)."""
-        self._plane.count_request(_client(request))
+        self._plane.count_request(client_of(request))
         self._plane.repository.get(model, version, early=True)
         async with self._bodies.read(request) as sent:
             with ExitStack() as held:
@@ -113,7 +112,7 @@ class Handlers:
             held.callback(plane.give_back_soon)
         if (text := len(body) if length is None else length) > SMALL_JSON:
             objects = await plane.in_parser(partial(weight, memoryview(body)[:text]))
-            held.enter_context(plane.bytes.hold(objects))
+            held.enter_context(plane.bytes.hold(objects, client_of(request)))
             message = await plane.in_parser(decode)
         else:
             message = decode()
@@ -128,7 +127,7 @@ class Handlers:
         body = bytearray()  # one block, which the allocator gives back, unlike many small ones
         held.callback(self._plane.give_back_soon)
         while piece := await self._plane.in_parser(unpacker.next):
-            held.enter_context(self._plane.bytes.hold(len(piece)))
+            held.enter_context(self._plane.bytes.hold(len(piece), client_of(request)))
             body += piece
         return bytes(body)
 
@@ -141,14 +140,14 @@ class Handlers:
     ) -> Response:
         """The most probable labels of an image: its bytes as the body, or one file of a multipart form."""
         plane = self._plane
-        plane.count_request(_client(request))
+        plane.count_request(client_of(request))
         plane.repository.get(model, early=True)
-        timeout = None if timeout_ms is None else timeout_ms / 1000
         async with self._bodies.read(request) as sent:
             with ExitStack() as held:
                 body = await self._unpacked(request, sent, held)
                 form = header(request, b"content-type").lower().startswith(b"multipart/")
                 image = await image_of_form(request, body) if form else body
+                timeout = None if timeout_ms is None else timeout_ms / 1000
                 answer = await while_connected(request, plane.classify(model, image, count=k, timeout=timeout))
                 return Response(_to_json(answer), media_type="application/json")
 
@@ -211,11 +210,6 @@ class Handlers:
     async def _control_parameters(self, request: Request) -> dict[str, Any]:
         async with self._control_bodies.read(request) as body:
             return control_parameters(body, max_depth=self._limits.max_json_depth)
-
-
-def _client(request: Request) -> str:
-    client = request.scope.get("client")
-    return client_of_address(client[0]) if client else ""
 
 
 def _packed(request: Request, parts: list[bytes], json_length: int | None) -> Response:

@@ -63,7 +63,9 @@ class DataPlane:
         self.config = config
         self._parser = DecodePool(_PARSERS, limit=_MAX_PARSING)
         self._giving_back: asyncio.TimerHandle | None = None
-        self.bytes = ByteBudget(config.limits.max_inflight_bytes)
+        # One client leaves others half of it, but has room for one body.
+        share = max(config.limits.max_inflight_bytes // 2, config.limits.max_body_bytes)
+        self.bytes = ByteBudget(config.limits.max_inflight_bytes, share)
         self._shared_memory = SharedMemory(limit=config.limits.max_body_bytes) if config.security.shared_memory else None
         self._settings = settings if config.security.allow_settings else None
         self._limiter = RateLimiter(config.limits.rate_limit) if config.limits.rate_limit else None
@@ -243,6 +245,8 @@ class DataPlane:
                 f"class; send the image's tensor to /v2/models/{name}/infer"
             )
         predictions = top_labels(scores, count, target.labels, probabilities=target.probabilities)
+        if not all(math.isfinite(one["probability"]) for one in predictions):
+            raise ExecutionError(f"model '{name}' gives scores for this image that are not numbers")
         return {"model": model.name, "version": model.version, "predictions": predictions}
 
     async def in_pool(self, work: Callable[[], T]) -> T:

@@ -219,6 +219,8 @@ def _to_json_data(tensor: Tensor) -> list[Any]:
     if tensor.datatype == "FP16":
         raise InputError(f"output '{tensor.name}': FP16 cannot be sent as JSON; ask for binary data")
     if tensor.datatype != "BYTES":
+        if tensor.data.dtype.kind == "f" and not np.isfinite(tensor.data).all():
+            raise InputError(f"output '{tensor.name}' holds NaN or infinity, which JSON has not; ask for binary data")
         return list(tensor.data.ravel().tolist())
     try:
         return [value.decode() for value in tensor.data.ravel()]
