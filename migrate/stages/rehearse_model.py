@@ -61,14 +61,14 @@ def rehearse_model(
         runs.append(run)
         if run.is_certain:
             break
-    found = [run for run in runs if run.best is not None]
-    if not found:
+    taken = [run for run in runs if run.best is not None]
+    if not taken:
         for run in runs:
             if run.seen.why is not None:
                 message = f"the script was run to see its model, and stopped before it called one: {run.seen.why}"
                 migration.remark("PS516", message, "note", run.seen.where or run.script.path)
         return None
-    chosen = max(found, key=lambda run: (run.is_certain, run.best is not None and run.best.live.evaluating))
+    chosen = max(taken, key=lambda run: (run.is_certain, run.best is not None and run.best.live.evaluating))
     return _resolved(migration, chosen, static, [run.script.path for run in runs if run is not chosen])
 
 

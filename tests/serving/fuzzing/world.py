@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import sys
 import types
 import warnings
 from collections.abc import Iterator, Sequence
@@ -37,6 +38,7 @@ SHARED_BYTES = 64 * 1024
 
 def _conftest() -> types.ModuleType:
     path = Path(__file__).parents[1] / "conftest.py"
+    sys.path.append(str(path.parents[2]))  # where `tests` lies, which a script's own folder does not tell
     specification = importlib.util.spec_from_file_location("serving_conftest", path)
     assert specification is not None
     assert specification.loader is not None
