@@ -24,6 +24,8 @@ _NEAR = 6
 """Lines within which a script that gives up has looked at its arguments."""
 # What an argument stands for, by words in its name, its metavar or its help, and what is given for it.
 _GUESSES = (
+    (r"(image|img|input|crop)_?(size|dim|height|width|h|w)$", "224"),
+    (r"^(num|n|nb|number)_(?!class)|(^|_)(epochs?|bs|batch|batch_?size|workers|count|seed|k|fold)$", "1"),
     (r"config|cfg|ya?ml", None),
     (r"out(put)?|save|log|export|result|dst|dest", "output"),
     (r"check_?point|ckpt|weights?|resume|pretrained|model_?(path|file)|snapshot|state_?dict|\.pth?\b", "checkpoint.pth"),
@@ -53,7 +55,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
             found = original(self, [*given, *_filled(stage, self, maker, missing.names)], namespace)
         values = vars(found[0])
         stage.options |= {
-            flag: values.get(action.dest) for flag, action in self._option_string_actions.items() if flag[:2] == "--"
+            flag: values.get(action.dest) for flag, action in self._option_string_actions.items() if len(flag) > 2
         }
         return found
 
@@ -220,13 +222,21 @@ def guess(name: str, told: str, maker: Maker) -> str:
 
 
 def _configuration(maker: Maker) -> str:
+    """The configuration file that the README names, else one for evaluation, else the first in a folder of such."""
     root = Path(maker.stage.root)
-    found = sorted(
-        path for end in ("*.yaml", "*.yml", "*.json", "*.toml") for path in root.rglob(end) if ".git" not in path.parts
-    )
-    ranked = sorted(found, key=lambda path: ("config" not in path.as_posix().lower(), len(path.parts), path.as_posix()))
-    folder = maker.stage.directory()
-    return os.path.relpath(ranked[0], folder) if ranked else "config.yaml"
+    readmes = (path for path in sorted(root.iterdir()) if path.name.lower().startswith("readme") and path.is_file())
+    told = "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in readmes)
+    found = [path.relative_to(root) for end in ("yaml", "yml", "json", "toml") for path in root.rglob(f"*.{end}")]
+    found = [path for path in found if not any(part.startswith(".") for part in path.parts)]
+
+    def rank(path: Path) -> tuple[object, ...]:
+        text = path.as_posix()
+        likely = re.search(r"conf|cfg|experiment|option", text, re.I) is not None
+        evaluates = re.search(r"eval|test|val", path.stem, re.I) is not None
+        return not likely, text not in told, path.name not in told, not evaluates, len(path.parts), text
+
+    best = min(found, key=rank, default=None)
+    return os.path.relpath(root / best, maker.stage.directory()) if best is not None else "config.yaml"
 
 
 def _click(stage: Stage, maker: Maker, library: Any) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import linecache
 import os
 import re
 import sys
+import traceback
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,12 +21,12 @@ from ..places import is_users
 from ..stage import Stage
 
 SILENT = frozenset([
-    "aim", "clearml", "codecarbon", "comet_ml", "dvclive", "fvcore", "livelossplot", "mlflow", "neptune",
-    "nvidia_smi", "progressbar", "ptflops", "pthflops", "pynvml", "setproctitle", "swanlab", "tensorboard",
-    "tensorboardX", "tensorboard_logger", "telegram", "thop", "torchinfo", "torchstat", "torchsummary",
-    "torchsummaryX", "torchviz", "trackio", "visdom", "wandb",
+    "aim", "alive_progress", "clearml", "codecarbon", "comet_ml", "dvclive", "flask_cors", "fvcore", "livelossplot",
+    "loguru", "mlflow", "neptune", "nvidia_smi", "progress", "progressbar", "ptflops", "pthflops", "pynvml",
+    "setproctitle", "swanlab", "telegram", "tensorboard", "tensorboard_logger", "tensorboardX", "thop", "torchinfo",
+    "torchstat", "torchsummary", "torchsummaryX", "torchviz", "trackio", "visdom", "wandb",
 ])  # fmt: skip
-"""Libraries that watch a script and give nothing back that its results depend on."""
+"""Libraries that watch a script, or what is asked of it, and give nothing back that its results depend on."""
 _OFFLINE = {"WANDB_MODE": "disabled", "WANDB_SILENT": "true", "COMET_MODE": "disabled", "NEPTUNE_MODE": "offline"}
 
 
@@ -66,7 +69,23 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return _gone(stage, error)
     if name is None or name in known or "of which" in str(error) or importlib.util.find_spec(name) is not None:
         return False
-    return stage.learn("absent", [*known, name])
+    return stage.learn(
+        "absent", [*known, name, *(other for other in _also_absent(stage, error) if other not in (*known, name))]
+    )
+
+
+def _also_absent(stage: Stage, error: BaseException) -> list[str]:
+    """What else the file that could not import is going to miss, so that one attempt tells it all."""
+    own = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename, stage.root)]
+    names: dict[str, None] = {}
+    with contextlib.suppress(SyntaxError):
+        tree = ast.parse("".join(linecache.getlines(own[-1].f_code.co_filename)) if own else "")
+        for node in tree.body:
+            if isinstance(node, ast.Import):
+                names |= dict.fromkeys(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names[node.module.partition(".")[0]] = None
+    return [name for name in names if name not in sys.modules and importlib.util.find_spec(name) is None]
 
 
 def _gone(stage: Stage, error: BaseException) -> bool:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ast
+import base64
 import contextlib
 import io
+import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..making import photo
 from ..places import is_users
 from ..stage import Stage
+
+_PAGES = 4
+"""Pages that are asked for where nothing takes an image."""
 
 
 @contextlib.contextmanager
@@ -46,37 +52,75 @@ def _image(name: str = "image.jpg") -> io.BytesIO:
     return file
 
 
-def _field_names(stage: Stage) -> list[str]:
-    """The names by which the sources take uploaded files: `request.files["file"]`."""
-    found: dict[str, None] = {}
+@dataclass(frozen=True)
+class Images:
+    """How the sources take an image out of a request: uploaded files, form fields and JSON entries by name."""
+
+    files: tuple[str, ...] = ()
+    forms: tuple[str, ...] = ()
+    entries: tuple[str, ...] = ()
+    with_header: bool = False
+    """Whether an encoded image begins as a browser's does: `data:image/jpeg;base64,`."""
+
+
+def taken(stage: Stage) -> Images:
+    """Read off the sources: `request.files["file"]`, `"file" in request.files`, `b64decode(data["image"])`."""
+    found: dict[str, dict[str, None]] = {"files": {}, "forms": {}, "entries": {}}
+    with_header = False
     for path in sorted(Path(stage.root).rglob("*.py")):
-        if is_users(str(path), stage.root):
-            with contextlib.suppress(SyntaxError, ValueError):
-                for node in ast.walk(ast.parse(path.read_bytes())):
-                    match node:
-                        case ast.Subscript(value=held, slice=ast.Constant(value=str(key))):
-                            pass
-                        case ast.Call(func=held, args=[ast.Constant(value=str(key)), *_]):
-                            pass
-                        case _:
-                            continue
-                    if "request.files" in ast.unparse(held):
-                        found[key] = None
-    return list(found)
+        if not is_users(str(path), stage.root):
+            continue
+        with contextlib.suppress(SyntaxError, ValueError):
+            tree = ast.parse(path.read_bytes())
+            for held, key in _named(tree):
+                if "request.files" in held:
+                    found["files"][key] = None
+                elif re.search(r"request\.(form|values)", held):
+                    found["forms"][key] = None
+                elif re.search(r"request\.(json|get_json)", held):
+                    found["entries"][key] = None
+            for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+                if "b64decode" in ast.unparse(call.func):
+                    found["entries"] |= dict.fromkeys(key for held, key in _named(call) if "request." not in held)
+                    with_header |= "split" in ast.unparse(call)
+            with_header |= ";base64," in path.read_text(encoding="utf-8", errors="replace")
+    return Images(*(tuple(names) for names in found.values()), with_header=with_header)
+
+
+def _named(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """What is taken by a constant name out of what: `x["name"]`, `x.get("name")`, `"name" in x`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Subscript(value=held, slice=ast.Constant(value=str(key))):
+                yield ast.unparse(held), key
+            case ast.Call(func=held, args=[ast.Constant(value=str(key)), *_]):
+                yield ast.unparse(held), key
+            case ast.Compare(left=ast.Constant(value=str(key)), ops=[ast.In() | ast.NotIn()], comparators=[held]):
+                yield ast.unparse(held), key
 
 
 def _call_flask(stage: Stage, app: Any) -> None:
     stage.served = True
     client = app.test_client()
-    names = _field_names(stage)
-    for rule in app.url_map.iter_rules():
-        if "POST" not in rule.methods or rule.arguments:
-            continue
+    how = taken(stage)
+    text = base64.b64encode(_image().read()).decode()
+    text = f"data:image/jpeg;base64,{text}" if how.with_header else text
+    rules = [rule for rule in app.url_map.iter_rules() if not rule.arguments]
+    posts = [rule for rule in rules if "POST" in rule.methods]
+    for rule in posts:
         stage.note("servers", f"POST {rule.rule} was called with a made image instead of serving")
         app.config["PROPAGATE_EXCEPTIONS"] = True
-        data = {name: (_image(), "image.jpg", "image/jpeg") for name in names}
-        answer = client.post(rule.rule, data=data) if names else client.post(rule.rule, data=_image().read())
+        if how.files or how.forms:
+            data = {name: (_image(), "image.jpg", "image/jpeg") for name in how.files}
+            answer = client.post(rule.rule, data={**data, **dict.fromkeys(how.forms, text)})
+        elif how.entries:
+            answer = client.post(rule.rule, json=dict.fromkeys(how.entries, text))
+        else:
+            answer = client.post(rule.rule, data=_image().read())
         sys.stdout.write(f"POST {rule.rule}: {answer.status_code} {answer.get_data(as_text=True)[:2000]}\n")
+    for rule in [] if posts else rules[:_PAGES]:
+        stage.note("servers", f"GET {rule.rule} was called instead of serving")
+        sys.stdout.write(f"GET {rule.rule}: {client.get(rule.rule).status_code}\n")
 
 
 def _call_fastapi(stage: Stage, app: Any) -> None:

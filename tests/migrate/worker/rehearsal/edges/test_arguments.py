@@ -56,7 +56,8 @@ def test_an_entry_that_a_table_lacks_is_chosen_from_it(rehearsed):
 
 @pytest.mark.parametrize(
     ("name", "told", "value"),
-    [("data_dir", "", "data"), ("img", "", "image.jpg"), ("ckpt", "", "checkpoint.pth"),
+    [("data_dir", "", "data"), ("image_size", "", "224"), ("num_images", "number of images", "1"), ("batch_size", "", "1"),
+     ("img", "", "image.jpg"), ("ckpt", "", "checkpoint.pth"),
      ("x", "path to the image", "image.jpg"),
      ("arch", "", "resnet18"), ("output_dir", "", "output"), ("n", "", "1"), ("config", "", "configs/a.yaml")],
 )  # fmt: skip
@@ -86,3 +87,13 @@ def test_another_error_in_a_branch_for_what_a_table_has_is_no_choice(rehearsed):
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.report.attempts) == ("stopped", 1)
+
+
+def test_the_configuration_that_the_readme_names_is_taken_else_one_for_evaluation(on_stage):
+    world = on_stage()
+    for name in ("configs/a.yaml", "configs/deep/b.yaml", "configs/eval_c.yaml", "environment.yml"):
+        (world.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (world.root / name).touch()
+    assert arguments.guess("config", "", Maker(world.stage)) == "configs/eval_c.yaml"
+    (world.root / "README.md").write_text("python test.py --config configs/deep/b.yaml\n")
+    assert arguments.guess("config", "", Maker(world.stage)) == "configs/deep/b.yaml"

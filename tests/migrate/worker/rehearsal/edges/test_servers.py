@@ -47,3 +47,24 @@ def test_the_made_image_is_a_file(on_stage):
     on_stage()
     assert isinstance(servers._image(), io.BytesIO)
     assert servers._image().read(2) == b"\xff\xd8"
+
+
+def test_an_encoded_image_is_sent_under_the_name_by_which_it_is_taken(rehearsed):
+    text = (
+        "import base64, io, json\nfrom flask import Flask, request\nfrom PIL import Image\napp = Flask(__name__)\n"
+        "@app.route('/', methods=['POST'])\ndef predict():\n    data = json.loads(request.data.decode('utf-8'))\n"
+        "    return str(Image.open(io.BytesIO(base64.b64decode(data['picture']))).size)\napp.run()\n"
+    )
+    assert rehearsed({"main.py": text}).stdout == "POST /: 200 (256, 256)\n"
+    form = text.replace("data['picture']", "request.form['drawn'].split(',')[1]").replace(
+        "json.loads(request.data.decode('utf-8'))", "0"
+    )
+    assert rehearsed({"main.py": form}).stdout == "POST /: 200 (256, 256)\n"
+
+
+def test_pages_are_asked_for_where_nothing_takes_an_image(rehearsed):
+    page = "@app.route('/')\ndef index():\n    print('seen')\n    return 'x'\n"
+    text = f"from flask import Flask\napp = Flask(__name__)\n{page}app.run()\n"
+    done = rehearsed({"main.py": text})
+    assert done.stdout == "seen\nGET /: 200\n"
+    assert done.standins("servers")[0].what == "GET / was called instead of serving"
