@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -110,6 +111,8 @@ class Migration:
         """A text of the user's code without the place where the copy happens to lie."""
         for folder in (self.tree.resolve(), self.tree):
             text = text.replace(f"{folder}/", "").replace(str(folder), ".")
+        for scratch in (self.scratch.resolve(), self.scratch):
+            text = re.sub(rf"{re.escape(str(scratch))}/((writable|readable)-[^/\s]+/)*(rehearsal-\d+/)?", "", text)
         return text
 
     def remark(self, code: str, message: str, severity: Severity, where: str = "") -> None:
