@@ -40,6 +40,10 @@ SERVING = (
     "headrace.serving.server",
     "headrace.serving.processes.single",
     "headrace.serving.processes.supervisor",
+    "headrace.serving.processes.engine_session",
+    "headrace.serving.processes.child",
+    "headrace.serving.processes.description",
+    "headrace.serving.processes.remote",
     "headrace.serving.http.app",
 )
 COMMANDS = ("headrace.cli", "headrace.migrate.cli", "headrace.migrate.api", "headrace.serving.cli")
@@ -256,11 +260,11 @@ def _become(request: dict, descriptors: dict[int, int]) -> None:
     os.chdir(request["cwd"])
     if request["execs"]:
         execvp = os.execvp
-        os.execvp = lambda file, command: _execute(command[1:]) if file == sys.executable else execvp(file, command)
-    _execute(request["arguments"])
+        os.execvp = lambda file, command: execute(command[1:]) if file == sys.executable else execvp(file, command)
+    execute(request["arguments"])
 
 
-def _execute(arguments: list[str]) -> None:
+def execute(arguments: list[str]) -> None:
     """What the interpreter does from its start to its end."""
     status = 0
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
@@ -162,9 +163,12 @@ def _warm() -> WarmPython:
 
 
 class Server:
-    """A `headrace serve` process with its ports; `stop` is a clean SIGTERM."""
+    """A `headrace serve` process with its ports; `stop` is a clean SIGTERM.
 
-    def __init__(self, models: Path, tmp: Path, *, new_session: bool = False, **config):
+    Without `forks`, its engine and front ends have interpreters of their own, as those that a user starts.
+    """
+
+    def __init__(self, models: Path, tmp: Path, *, new_session: bool = False, forks: bool = True, **config):
         self.ready_file = tmp / "ready.json"
         self.log = tmp / "log.txt"
         settings = {
@@ -183,6 +187,10 @@ class Server:
             "paths = ('models', 'ready_file', 'token_file', 'tls_cert', 'tls_key', 'tls_client_ca'); "
             "serve(ServeConfig.of(**{k: pathlib.Path(v) if v and k in paths else v for k, v in c.items()}))"
         )
+        if forks and config.get("frontends"):
+            root = str(Path(__file__).parents[2])
+            installed = "from tests.serving.forked_processes import install; install(); "
+            code = f"import sys; sys.path.insert(0, {root!r}); {installed}{code}"
         with self.log.open("wb") as log:
             self.process = _warm().popen(
                 ["-c", code, json.dumps(settings, default=str)],
@@ -207,6 +215,15 @@ class Server:
     @property
     def output(self) -> str:
         return self.log.read_text()
+
+    def children(self, kind: str) -> list[psutil.Process]:
+        """Its processes that are the "engine", or each a "frontend"."""
+        found = []
+        for process in psutil.Process(self.process.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.name() == kind or f"headrace.serving.processes.{kind}" in process.cmdline():
+                    found.append(process)
+        return found
 
     def stop(self, timeout: float = 30) -> int:
         if self.process.poll() is None:

@@ -38,6 +38,7 @@ def photos(tmp_path, make_photo):
     return tuple(paths)
 
 
+# Over HTTP, other clients of Triton ask for the same models: tests/serving/test_real_clients.py.
 @pytest.mark.parametrize(("protocol", "rows"), [pytest.param("http", 1, marks=pytest.mark.slow), ("grpc", 3)])
 def test_it_measures_tensors_and_images_without_an_error(binary, server, photos, protocol, rows):
     address = getattr(server, protocol)

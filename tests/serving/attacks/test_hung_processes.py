@@ -11,15 +11,6 @@ import pytest
 FAR = 60
 
 
-def children(server) -> dict[str, list[psutil.Process]]:
-    found = {"engine": [], "frontend": []}
-    for child in psutil.Process(server.process.pid).children():
-        for name, processes in found.items():
-            if f"headrace.serving.processes.{name}" in child.cmdline():
-                processes.append(child)
-    return found
-
-
 def ask(server, method, path, body=b"", timeout=20):
     """The status; None when nothing came in time or the connection broke."""
     connection = http.client.HTTPConnection(server.http, timeout=timeout)
@@ -41,8 +32,8 @@ def until(what, seconds):
 
 
 def test_a_hung_engine_is_seen_and_replaced(start, models, make_photo):
-    server = start(models, frontends=1)
-    (engine,) = children(server)["engine"]
+    server = start(models, frontends=1, forks=False)
+    (engine,) = server.children("engine")
     assert ask(server, "POST", "/v1/classify/tiny", make_photo(0)) == 200
     engine.send_signal(signal.SIGSTOP)
     begin = time.monotonic()
@@ -51,21 +42,21 @@ def test_a_hung_engine_is_seen_and_replaced(start, models, make_photo):
     until(lambda: ask(server, "GET", "/v2/health/ready") == 503, 6)
     assert ask(server, "GET", "/v2/health/live") == 200
     until(lambda: ask(server, "POST", "/v1/classify/tiny", make_photo(0)) == 200, FAR)
-    assert children(server)["engine"] != [engine]
+    assert server.children("engine") != [engine]
     assert server.stop() == 0, server.output
 
 
 def test_a_hung_front_end_is_replaced(start, models, make_photo):
-    server = start(models, frontends=2)
-    stopped = children(server)["frontend"][0]
+    server = start(models, frontends=2, forks=False)
+    stopped = server.children("frontend")[0]
     stopped.send_signal(signal.SIGSTOP)
-    until(lambda: stopped not in children(server)["frontend"] and len(children(server)["frontend"]) == 2, FAR)
+    until(lambda: stopped not in server.children("frontend") and len(server.children("frontend")) == 2, FAR)
     until(lambda: all(ask(server, "POST", "/v1/classify/tiny", make_photo(0), 2) == 200 for _ in range(12)), FAR)
     assert server.stop() == 0, server.output
 
 
 def test_a_server_that_was_suspended_whole_goes_on_with_the_same_processes(start, models, make_photo):
-    server = start(models, frontends=1)
+    server = start(models, frontends=1, forks=False)
     processes = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children()]
     for process in processes:
         process.send_signal(signal.SIGSTOP)
@@ -81,10 +72,10 @@ def test_a_server_that_was_suspended_whole_goes_on_with_the_same_processes(start
 @pytest.mark.parametrize("gone", ["engine", "frontend"])
 def test_a_process_that_cannot_be_started_is_tried_again(gone, start, models, make_photo):
     """Descriptors are used up when one has ended, as memory or the number of processes might be."""
-    server = start(models, frontends=1)
+    server = start(models, frontends=1, forks=False)
     limits = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (4, limits[1]))
-    children(server)[gone][0].kill()
+    server.children(gone)[0].kill()
     time.sleep(2)
     assert server.process.poll() is None
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, limits)
@@ -93,8 +84,8 @@ def test_a_process_that_cannot_be_started_is_tried_again(gone, start, models, ma
 
 
 def test_a_signal_ends_a_server_that_cannot_start_a_process(start, models):
-    server = start(models, frontends=1)
+    server = start(models, frontends=1, forks=False)
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (4, 4))
-    children(server)["engine"][0].kill()
+    server.children("engine")[0].kill()
     time.sleep(1)
     assert server.stop() == 0, server.output

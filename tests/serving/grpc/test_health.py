@@ -8,7 +8,6 @@ import threading
 import time
 
 import grpc
-import psutil
 import pytest
 import tritonclient.grpc as triton_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -122,11 +121,7 @@ def test_watch_sees_the_engine_end_and_come_back(models, start, watch):
     server = start(models, frontends=1)
     whole, tiny = watch(server), watch(server, "tiny")
     assert (whole.next(), tiny.next()) == (SERVING, SERVING)
-    (engine,) = [
-        child
-        for child in psutil.Process(server.process.pid).children()
-        if "headrace.serving.processes.engine" in child.cmdline()
-    ]
+    (engine,) = server.children("engine")
     os.kill(engine.pid, signal.SIGKILL)
     assert (whole.next(), tiny.next()) == (NOT_SERVING, NOT_SERVING)
     assert (whole.next(), tiny.next()) == (SERVING, SERVING)

@@ -12,7 +12,6 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from contextlib import suppress
 
 import numpy as np
 import onnx
@@ -129,15 +128,6 @@ class GrpcLoad(Load):
                     self.outcomes["ok"] += 1
 
 
-def _children(server) -> dict[str, list[psutil.Process]]:
-    found: dict[str, list[psutil.Process]] = {"engine": [], "frontend": []}
-    for process in psutil.Process(server.process.pid).children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            line = " ".join(process.cmdline())
-            found["engine" if "processes.engine" in line else "frontend"].append(process)
-    return found
-
-
 def _is_ready(server) -> bool:
     try:
         with urllib.request.urlopen(f"{server.url}/v2/health/ready", timeout=5) as response:
@@ -163,7 +153,7 @@ def _metric(server, name: str) -> float:
 @pytest.mark.parametrize("frontends", [0, 2])
 def test_sigterm_under_load_breaks_no_request(start, models, make_photo, frontends):
     server = start(models, frontends=frontends)
-    children = _children(server)
+    children = [*server.children("engine"), *server.children("frontend")]
     image = make_photo(0)
     with (
         HttpLoad(server, image, clients=4) as kept,
@@ -176,7 +166,7 @@ def test_sigterm_under_load_breaks_no_request(start, models, make_photo, fronten
     assert set(kept.outcomes) <= {200, "refused"}, (kept.outcomes, kept.last)
     assert set(new.outcomes) <= {200, "refused"}, (new.outcomes, new.last)
     assert set(calls.outcomes) <= {"ok", "StatusCode.UNAVAILABLE"}, calls.outcomes
-    assert not any(process.is_running() for kind in children.values() for process in kind)
+    assert not any(process.is_running() for process in children)
 
 
 def test_sigterm_answers_what_waits(start, slow_models, make_photo):
@@ -198,11 +188,11 @@ def test_sigterm_answers_what_waits(start, slow_models, make_photo):
 
 def test_a_killed_front_end_takes_only_its_own_connections_along(start, models, make_photo):
     server = start(models, frontends=2)
-    victim, other = _children(server)["frontend"]
+    victim, other = server.children("frontend")
     with HttpLoad(server, make_photo(0)) as load, GrpcLoad(server) as calls:
         time.sleep(0.3)
         victim.kill()
-        _until(lambda: len(_children(server)["frontend"]) == 2, 5, "no new front end")
+        _until(lambda: len(server.children("frontend")) == 2, 5, "no new front end")
         time.sleep(2)
         before = load.outcomes[200]
         time.sleep(0.5)
@@ -213,13 +203,13 @@ def test_a_killed_front_end_takes_only_its_own_connections_along(start, models, 
     assert other.is_running()
     assert _is_ready(server)
     assert _metric(server, "nv_inference_pending_request_count") == 0
-    _until(lambda: all(process.num_fds() for process in _children(server)["frontend"]), 1, "a front end is gone again")
+    _until(lambda: all(process.num_fds() for process in server.children("frontend")), 1, "a front end is gone again")
     assert "SIGKILL" in server.output
 
 
 def test_the_replacement_of_a_front_end_takes_no_connection_before_it_can_answer(start, models):
     server = start(models, frontends=2)
-    _children(server)["frontend"][0].kill()
+    server.children("frontend")[0].kill()
     codes: Counter[int] = Counter()
     end = time.monotonic() + 8
     while time.monotonic() < end:  # a connection each, so that the kernel chooses among those that listen
@@ -231,14 +221,14 @@ def test_the_replacement_of_a_front_end_takes_no_connection_before_it_can_answer
         except OSError:
             codes[0] += 1  # it was the killed one's
         time.sleep(0.005)
-    assert len(_children(server)["frontend"]) == 2
+    assert len(server.children("frontend")) == 2
     assert set(codes) <= {0, 200}, codes
     assert codes[200] > 50 * codes[0], codes
 
 
 def test_a_killed_engine_is_a_clean_error_and_comes_back(start, models, make_photo):
     server = start(models, frontends=2)
-    (engine,) = _children(server)["engine"]
+    (engine,) = server.children("engine")
     with (
         grpcclient.InferenceServerClient(server.grpc) as client,
         HttpLoad(server, make_photo(0)) as load,
@@ -292,7 +282,7 @@ def test_requests_in_flight_when_the_engine_dies_are_answered_503(start, slow_mo
 
     def kill() -> None:
         _until(lambda: _metric(server, "nv_inference_pending_request_count") >= 4, 20, "nothing waits")
-        _children(server)["engine"][0].kill()
+        server.children("engine")[0].kill()
 
     answers = _ask_together(server, make_photo, 16, kill)
     lost = [answer for answer in answers if answer[0] != 200]
@@ -303,7 +293,7 @@ def test_requests_in_flight_when_the_engine_dies_are_answered_503(start, slow_mo
 def test_nothing_outlives_a_killed_supervisor(start, models, make_photo):
     before = set(os.listdir("/dev/shm"))
     server = start(models, frontends=2)
-    children = [process for kind in _children(server).values() for process in kind]
+    children = [*server.children("engine"), *server.children("frontend")]
     assert len(children) == 3
     with HttpLoad(server, make_photo(0)):
         server.process.kill()
@@ -330,7 +320,7 @@ def test_memory_for_requests_is_bounded(start, slow_models, make_photo):
 
 def test_a_second_signal_ends_everything_at_once(start, models):
     server = start(models, frontends=2)
-    children = [process for kind in _children(server).values() for process in kind]
+    children = [*server.children("engine"), *server.children("frontend")]
     holding = socket.create_connection(server.http.split(":"))
     holding.sendall(b"POST /v1/classify/tiny HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf")
     time.sleep(0.3)
