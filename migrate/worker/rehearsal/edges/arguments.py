@@ -61,12 +61,12 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
     def reject(original: Any, self: Any, message: str) -> Any:
         found = re.match(r"the following arguments are required: (.*)", message)
-        if found and not asked:
-            asked.append(message)
+        if found and id(self) not in asked:
+            asked.add(id(self))
             raise _RequiredError(found[1].split(", "))
         return original(self, message)
 
-    asked: list[str] = []
+    asked: set[int] = set()  # each parser once: those of commands have arguments of their own
     chosen: dict[str, str] = stage.learned.get("choices", {})
     for flag, value in chosen.items():
         stage.note("arguments", f"{flag} {value} was guessed")
@@ -148,8 +148,12 @@ def _missed(frame: Any) -> tuple[str | None, list[str]] | None:
             same = len({ast.dump(part.left) for part in tests}) == 1
             key = _held(frame, tests[0].left) if same else None
             if len(names) > 1 and isinstance(key, str) and key not in names:
-                return key, sorted(names, key=lambda name: re.search("eval|test|predict|infer", name) is None)
+                return key, sorted(names, key=lambda name: not _evaluates(name))
     return None
+
+
+def _evaluates(name: str) -> bool:
+    return re.search("eval|test|predict|infer|classify", name) is not None
 
 
 def _demanded(stage: Stage, frame: Any) -> str | None:
@@ -233,7 +237,8 @@ def _filled(stage: Stage, parser: argparse.ArgumentParser, maker: Maker, names: 
 
 def _value(action: argparse.Action, maker: Maker) -> str:
     if action.choices:
-        return str(next(iter(action.choices)))
+        likely = (item for item in action.choices if isinstance(action, argparse._SubParsersAction) and _evaluates(str(item)))
+        return str(next(likely, next(iter(action.choices))))
     if action.type is int:
         return str(maker.classes if re.search("class|label", action.dest) else 1)
     if action.type is float:

@@ -112,3 +112,13 @@ def test_a_word_that_no_branch_knows_gives_way_to_one_that_a_branch_has(rehearse
     text += "elif job == 'evaluation':\n    print('evaluates')\n"
     done = rehearsed({"main.py": f"{text}else:\n    raise NotImplementedError\n"})
     assert (done.report.ended, done.stdout) == ("finished", "evaluates\n")
+
+
+def test_a_command_is_chosen_and_its_own_arguments_are_guessed(rehearsed):
+    text = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparts = parser.add_subparsers(dest='command', required=True)\n"
+        "for name in ('train', 'evaluate'):\n    parts.add_parser(name).add_argument('--weights', required=True)\n"
+        "args = parser.parse_args()\nprint(args.command, args.weights)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "evaluate checkpoint.pth\n")
