@@ -7,6 +7,7 @@ and a model that loads it keeps the weights of its own seeded initialization. Th
 from __future__ import annotations
 
 import io
+import os
 import re
 from typing import Any
 
@@ -22,6 +23,13 @@ class StandInState(dict[str, Any]):
     """Empty, and has whatever a script takes from a checkpoint: states, numbers, names of classes."""
 
     classes: tuple[str, ...] = ()
+    file = "the file"
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{self.file} is not here, and the script takes from it what has .{name}")
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        raise TypeError(f"{self.file} is not here, and the script takes the model itself from it")
 
     def __missing__(self, key: Any) -> Any:
         if not isinstance(key, str) or "." in key:
@@ -76,7 +84,9 @@ def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
         found = original(file, *args, **named)
         if isinstance(found, dict) and found.get(MARK) is True:
             given.append(True)
-            return StandInState()
+            state = StandInState()
+            state.file = os.path.basename(file) if isinstance(file, str | os.PathLike) else state.file
+            return state
         return found
 
     def load_state(original: Any, self: Any, state_dict: Any, *args: Any, **named: Any) -> Any:

@@ -61,12 +61,12 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
     def reject(original: Any, self: Any, message: str) -> Any:
         found = re.match(r"the following arguments are required: (.*)", message)
-        if found and not asked:
-            asked.append(message)
+        if found and id(self) not in asked:
+            asked.add(id(self))
             raise _RequiredError(found[1].split(", "))
         return original(self, message)
 
-    asked: list[str] = []
+    asked: set[int] = set()  # each parser once: those of commands have arguments of their own
     chosen: dict[str, str] = stage.learned.get("choices", {})
     for flag, value in chosen.items():
         stage.note("arguments", f"{flag} {value} was guessed")
@@ -89,6 +89,9 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return _other_choice(stage, error.args[0], own[-1])
     if own and (missed := _missed(own[-1])) is not None:
         return _choose(stage, missed[0], [missed[1]])
+    if own and (flag := _demanded(stage, own[-1])) is not None:
+        value = guess(flag.lstrip("-"), "", Maker(stage))
+        return stage.learn("choices", {**stage.learned.get("choices", {}), flag: value})
     if isinstance(error, TypeError) and "NoneType" in str(error):
         return _path_option(stage)
     if not own or not isinstance(error, IndexError | SystemExit | ValueError):
@@ -131,19 +134,49 @@ def _choose(stage: Stage, key: str | None, tables: Sequence[Iterable[str]]) -> b
 
 def _missed(frame: Any) -> tuple[str | None, list[str]] | None:
     """What the line that ended the script looked for, and the names among which it was not: `assert args.arch in models`."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))
-    except SyntaxError:
-        return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assert | ast.If) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
-            for test in (part for part in ast.walk(node.test) if isinstance(part, ast.Compare) and len(part.ops) == 1):
-                key, offered = _held(frame, test.left), _held(frame, test.comparators[0])
-                names = [name for name in offered if isinstance(name, str)] if isinstance(offered, _TABLES) else []
-                looked = isinstance(test.ops[0], ast.In | ast.NotIn) and (key is None or isinstance(key, str))
-                if looked and names and key not in names:
-                    return key, names
+    for node in _around(frame):
+        for test in (part for part in ast.walk(node.test) if isinstance(part, ast.Compare) and len(part.ops) == 1):
+            key, offered = _held(frame, test.left), _held(frame, test.comparators[0])
+            names = [name for name in offered if isinstance(name, str)] if isinstance(offered, _TABLES) else []
+            looked = isinstance(test.ops[0], ast.In | ast.NotIn) and (key is None or isinstance(key, str))
+            if looked and names and key not in names:
+                return key, names
+        if isinstance(node, ast.If):  # one of `if job == "train": ... elif job == "test": ... else: raise`
+            tests = [part for part in ast.walk(node) if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Eq)]
+            known = [part.comparators[0] for part in tests]
+            names = [str(item.value) for item in known if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+            same = len({ast.dump(part.left) for part in tests}) == 1
+            key = _held(frame, tests[0].left) if same else None
+            if len(names) > 1 and isinstance(key, str) and key not in names:
+                return key, sorted(names, key=lambda name: not _evaluates(name))
     return None
+
+
+def _evaluates(name: str) -> bool:
+    return re.search("eval|test|predict|infer|classify", name) is not None
+
+
+def _demanded(stage: Stage, frame: Any) -> str | None:
+    """The option whose want ended the script: `assert args.weights`, `if not args.weights: raise ...`, `... is None`."""
+    known = stage.learned.get("choices", {})
+    for node in _around(frame):
+        for part in ast.walk(node.test):
+            name = part.attr if isinstance(part, ast.Attribute) else part.id if isinstance(part, ast.Name) else None
+            for flag, value in stage.options.items():
+                same = name is not None and flag.lstrip("-").replace("-", "_") == name
+                if same and value in (None, "") and flag not in known:
+                    return flag
+    return None
+
+
+def _around(frame: Any) -> Iterator[ast.Assert | ast.If]:
+    """The assertion that is the running line of a frame, or the branches in which this line gives up."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    kinds = (ast.Assert, ast.If) if re.match(r"\s*(raise|(sys\.|os\._)?exit|quit|parser\.error)\b", line) else ast.Assert
+    with contextlib.suppress(SyntaxError):
+        for node in ast.walk(ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))):
+            if isinstance(node, kinds) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+                yield node
 
 
 def _held(frame: Any, node: ast.expr) -> Any:
@@ -204,7 +237,8 @@ def _filled(stage: Stage, parser: argparse.ArgumentParser, maker: Maker, names: 
 
 def _value(action: argparse.Action, maker: Maker) -> str:
     if action.choices:
-        return str(next(iter(action.choices)))
+        likely = (item for item in action.choices if isinstance(action, argparse._SubParsersAction) and _evaluates(str(item)))
+        return str(next(likely, next(iter(action.choices))))
     if action.type is int:
         return str(maker.classes if re.search("class|label", action.dest) else 1)
     if action.type is float:
@@ -214,6 +248,11 @@ def _value(action: argparse.Action, maker: Maker) -> str:
 
 def guess(name: str, told: str, maker: Maker) -> str:
     """A value for an argument: by its name, and where that says nothing by its help."""
+    if re.search(
+        r"\.(pth?|ckpt)\b|\b(path|file)\b.{0,20}\b(model|weights|checkpoint)|\b(model|weights|checkpoint) (path|file)",
+        told.lower(),
+    ):
+        return "checkpoint.pth"
     for text in (name.lower().replace("-", "_"), told.lower()):
         for pattern, value in _GUESSES:
             if re.search(pattern, text):

@@ -99,7 +99,7 @@ def _fewer_classes(stage: Stage, frames: list[Any], text: str) -> bool:
     for frame in reversed(frames):
         for value in frame.f_locals.values():
             shape: Any = getattr(value, "shape", None)
-            outputs = shape is not None and len(shape) == 2 and shape[1] >= 2 and getattr(value, "requires_grad", False)
+            outputs = isinstance(shape, tuple) and len(shape) == 2 and shape[1] >= 2 and getattr(value, "requires_grad", False)
             if outputs and int(shape[1]) != stage.learned.get("classes"):
                 return stage.learn("classes", int(shape[1]))
     return stage.learn("full", True)

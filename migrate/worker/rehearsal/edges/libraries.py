@@ -106,6 +106,9 @@ def _said_gone(stage: Stage, part: str) -> None:
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
+    if isinstance(error, TypeError | ValueError | AttributeError) and re.search(rf"\b{Silent.__name__}\b", str(error)):
+        names = " and ".join(stage.learned.get("used", ())) or "the libraries that are missing"
+        return f"install {names} into the environment in which headrace runs"
     if not isinstance(error, ModuleNotFoundError) or error.name is None:
         return None
     return f"install {error.name.partition('.')[0]} into the environment in which headrace runs"

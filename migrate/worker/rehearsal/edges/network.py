@@ -47,6 +47,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
     text = f"{type(error).__name__} {error}"
+    if re.search(r" is not here, and the script takes ", text):
+        return "put the file where the script looks for it: it holds more than weights, and nothing can stand in for that"
     if not re.search(r"URLError|ConnectionError|MaxRetryError|LocalEntryNotFound|name resolution|resolve host|offline", text):
         return None
     return "fetch once what the script downloads, so that it lies in your cache, and run the migration again"

@@ -84,8 +84,7 @@ def taken(stage: Stage) -> Images:
                     found["entries"] |= dict.fromkeys(key for held, key in _named(call) if "request." not in held)
                     with_header |= "split" in ast.unparse(call)
             with_header |= ";base64," in path.read_text(encoding="utf-8", errors="replace")
-    files, forms, entries = (tuple(found[name]) for name in ("files", "forms", "entries"))
-    return Images(files, forms, entries, with_header=with_header)
+    return Images(tuple(found["files"]), tuple(found["forms"]), tuple(found["entries"]), with_header)
 
 
 def _named(tree: ast.AST) -> Iterator[tuple[str, str]]:

@@ -69,3 +69,9 @@ def test_the_users_own_weights_are_loaded_and_held_to_their_names(world, tmp_pat
     assert world.stage.user_weights
     with pytest.raises(RuntimeError, match="Missing key"):
         world.play("import torch\ntorch.nn.Linear(2, 2).load_state_dict({})\n")
+
+
+def test_a_whole_model_that_was_stored_is_missed_by_the_name_of_its_file(world):
+    for take in ("state.eval()", "state(1)"):
+        with pytest.raises((AttributeError, TypeError), match=r"^x.pth is not here, and the script takes "):
+            world.play(f"import torch\nstate = torch.load({world.path!r})\n{take}\n")

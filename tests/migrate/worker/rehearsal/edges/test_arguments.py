@@ -58,7 +58,7 @@ def test_an_entry_that_a_table_lacks_is_chosen_from_it(rehearsed):
     ("name", "told", "value"),
     [("data_dir", "", "data"), ("image_size", "", "224"), ("num_images", "number of images", "1"), ("batch_size", "", "1"),
      ("img", "", "image.jpg"), ("ckpt", "", "checkpoint.pth"),
-     ("x", "path to the image", "image.jpg"),
+     ("x", "path to the image", "image.jpg"), ("model", "path to the trained model", "checkpoint.pth"),
      ("arch", "", "resnet18"), ("output_dir", "", "output"), ("n", "", "1"), ("config", "", "configs/a.yaml")],
 )  # fmt: skip
 def test_names_say_what_is_wanted(on_stage, name, told, value):
@@ -97,3 +97,28 @@ def test_the_configuration_that_the_readme_names_is_taken_else_one_for_evaluatio
     assert arguments.guess("config", "", Maker(world.stage)) == "configs/eval_c.yaml"
     (world.root / "README.md").write_text("python test.py --config configs/deep/b.yaml\n")
     assert arguments.guess("config", "", Maker(world.stage)) == "configs/deep/b.yaml"
+
+
+@pytest.mark.parametrize("wants", ["assert args.weights, 'give one'", "if not args.weights:\n    raise ValueError('give one')"])
+def test_an_option_that_the_script_insists_on_is_given(rehearsed, wants):
+    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--weights', default='')\n"
+    done = rehearsed({"main.py": f"{text}args = parser.parse_args()\n{wants}\nprint(args.weights)\n"})
+    assert (done.report.ended, done.stdout, done.report.attempts) == ("finished", "checkpoint.pth\n", 2)
+
+
+def test_a_word_that_no_branch_knows_gives_way_to_one_that_a_branch_has(rehearsed):
+    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--job', required=True)\n"
+    text += "job = parser.parse_args().job\nif job == 'fit':\n    print('fits')\n"
+    text += "elif job == 'evaluation':\n    print('evaluates')\n"
+    done = rehearsed({"main.py": f"{text}else:\n    raise NotImplementedError\n"})
+    assert (done.report.ended, done.stdout) == ("finished", "evaluates\n")
+
+
+def test_a_command_is_chosen_and_its_own_arguments_are_guessed(rehearsed):
+    text = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparts = parser.add_subparsers(dest='command', required=True)\n"
+        "for name in ('train', 'evaluate'):\n    parts.add_parser(name).add_argument('--weights', required=True)\n"
+        "args = parser.parse_args()\nprint(args.command, args.weights)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "evaluate checkpoint.pth\n")

@@ -63,3 +63,9 @@ def test_an_error_of_another_kind_teaches_nothing(on_stage):
     assert not data.lesson(world.stage, stopped(world, "1 / 0\n"))
     assert data.remedy(world.stage, FileNotFoundError("x")) == "give the folder of the data with --data DIR"
     assert data.remedy(world.stage, ZeroDivisionError("x")) is None
+
+
+def test_a_function_named_shape_is_no_output_of_the_model(rehearsed):
+    text = "from numpy import shape\nimport numpy\ndef take(library):\n    return [][3]\ntake(numpy)\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.report.why) == ("stopped", "IndexError: list index out of range")

@@ -63,6 +63,7 @@ def test_what_a_missing_library_would_compute_of_images_stops_the_script(rehears
     done = rehearsed({"main.py": text})
     assert done.report.ended == "stopped"
     assert done.report.where == "main.py:4"
+    assert done.report.remedy == "install nobody_has_this into the environment in which headrace runs"
 
 
 def test_names_that_a_newer_library_has_no_more_can_be_imported_and_not_used(rehearsed):
