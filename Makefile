@@ -19,9 +19,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	@$(BIN)/python examples/demo.py
 
-# One process more than two cores have: many tests of the server wait. They steal work from each other, so that none is left
+# Two processes more than two cores have: many tests of the server wait. They steal work from each other, so that none is left
 # with a long file at the end; what is dear and needed by several is made once (`once` in tests/conftest.py).
-WORKERS := $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 3 ? 3 : n > 4 ? 4 : n )))
+WORKERS := $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 4 ? 4 : n > 6 ? 6 : n )))
 test: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 

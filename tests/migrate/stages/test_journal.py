@@ -196,6 +196,7 @@ def test_killed_at_any_moment_of_a_write(tmp_path: Path) -> None:
     assert count > 40, "the signal fell on every step of the way"
 
 
+@pytest.mark.slow  # killed at any moment: above, where nothing is taken back by the process itself
 def test_interrupted_at_any_moment_of_a_write(tmp_path: Path) -> None:
     folder = models(tmp_path)
 
@@ -254,6 +255,7 @@ def test_a_write_and_an_undo_finish_what_an_earlier_write_left(root: Path) -> No
         undo(root)
 
 
+@pytest.mark.slow  # a first write, an undo and a recovery take the same steps: here
 def test_killed_at_any_moment_of_a_second_write(tmp_path: Path) -> None:
     first, second = models(tmp_path / "first", b"first"), models(tmp_path / "second", b"second")
     again = [Change("predict.py", b"q", b"r", ["PS202"], [])]
