@@ -196,7 +196,6 @@ def test_killed_at_any_moment_of_a_write(tmp_path: Path) -> None:
     assert count > 40, "the signal fell on every step of the way"
 
 
-@pytest.mark.slow  # killed at any moment: above, where nothing is taken back by the process itself
 def test_interrupted_at_any_moment_of_a_write(tmp_path: Path) -> None:
     folder = models(tmp_path)
 
