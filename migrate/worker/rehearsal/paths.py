@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .making import Maker
-from .places import frames, is_users, other_folder
+from .places import frames, is_installed, is_users, other_folder
 from .stage import Stage
 
 _LIBRARIES = tuple(
@@ -135,7 +135,8 @@ class Paths:
             name = frame.f_code.co_filename
             if is_users(name, self.stage.root):
                 return not _expects_absence(frame) or full in self.stage.learned.get("wanted", ())
-            if name.startswith(("<frozen importlib", _HEADRACE)):
+            own = name.startswith(_HEADRACE) and not is_installed(name[len(_HEADRACE) :])  # a checkout may hold its environment
+            if own or name.startswith("<frozen importlib"):
                 return False
         return False
 

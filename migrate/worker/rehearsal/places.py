@@ -14,7 +14,12 @@ _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 
 def is_users(path: str, root: str) -> bool:
     """Whether a source file is the repository's own."""
-    return path.startswith(root.rstrip(os.sep) + os.sep) and not any(part in path[len(root) :] for part in _INSTALLED)
+    return path.startswith(root.rstrip(os.sep) + os.sep) and not is_installed(path[len(root) :])
+
+
+def is_installed(path: str) -> bool:
+    """Whether a source file lies in an environment."""
+    return any(part in os.sep + path for part in _INSTALLED)
 
 
 def frames() -> Iterator[types.FrameType]:

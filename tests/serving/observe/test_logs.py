@@ -159,8 +159,11 @@ def test_a_failure_carries_its_request_s_id_and_stays_inside(logging_server):
     client = triton_http.InferenceServerClient(logging_server.http)
     with client, pytest.raises(InferenceServerException, match="log says why"):
         _infer(client, triton_http, "fragile", value=1e9)
-    errors = [line for line in _lines(logging_server) if line["level"] == "error"]
-    assert any("Traceback" in line["exception"] and "fragile" in line["message"] for line in errors)
+
+    def tells(line):
+        return line["level"] == "error" and "Traceback" in line["exception"] and "fragile" in line["message"]
+
+    assert any(tells(line) for line in _lines(logging_server, until=lambda lines: any(map(tells, lines))))
 
 
 # Without a server.
