@@ -7,8 +7,10 @@ other processes, the network, and time. See `worker/rehearsal`.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, Self, get_args
+from dataclasses import asdict, dataclass
+from typing import Literal, Self
+
+from .worker_protocol import read_as
 
 Ended = Literal["finished", "taken", "enough", "stopped"]
 """Ran to its end; ended by a watcher that had what it wanted; ended after enough of it; stopped by an error."""
@@ -50,9 +52,7 @@ class Rehearsal:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        values: dict[str, Any] = json.loads(text)
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        return cls(**values)
+        return read_as(cls, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +91,5 @@ class RehearsalReport:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Raises ValueError or TypeError where the text is no such report: whoever writes it may be hostile."""
-        known = {item.name for item in fields(cls)}
-        values: dict[str, Any] = {name: value for name, value in json.loads(text).items() if name in known}
-        made = cls(**values | {"standins": tuple(StandIn(**item) for item in values.get("standins", ()))})
-        texts = [made.why or "", made.where or "", made.remedy or ""]
-        texts += [text for item in made.standins for text in (item.edge, item.what, item.where or "")]
-        if made.ended not in get_args(Ended) or not all(isinstance(text, str) for text in texts):
-            raise ValueError("it holds something else than texts")
-        return made
+        """Raises ValueError where the text is no such report: whoever writes it may be hostile."""
+        return read_as(cls, text)

@@ -17,9 +17,9 @@ from typing import Literal
 import numpy as np
 
 from ...errors import SandboxError
-from ..reading.facts import Script
+from ..reading.facts import Loop, Script
 from ..reading.source import NOTEBOOK, read_source
-from .confined_run import Completed, Limits
+from .confined_run import Completed
 from .instrument import install
 from .loss_trace import TracedLoop, note_losses
 from .rehearsal_protocol import Rehearsal, RehearsalReport
@@ -85,22 +85,8 @@ def run_script(
     `cwd` is the copy's root unless given. With `made` the script is rehearsed: stand-ins take the place of what is not here,
     and that folder keeps what they are made of, so that a second run with it finds the same.
     """
-    readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
-    install(sandbox.tree, readable, script.loops, script.path)
-    record = writable / "record.npz"
-    if made is not None:
-        arguments, folder = rehearsal_command(script, argv, sandbox.tree, readable, writable, made)
-    else:
-        arguments, folder = command(script, argv, sandbox.tree, readable)
-        if cwd is not None and not script.path.endswith(NOTEBOOK):
-            arguments, folder = [str(sandbox.tree / script.path), *argv], cwd
     # A slice would end before an evaluation step has seen that a graph pays; what is to be proved is the graph.
-    extra = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0"}
-    done = sandbox.run(arguments, writable, cwd=folder, extra=extra, search=readable, limits=_limits(sandbox, made))
-    try:
-        return ScriptRun(done=done, sites=read_record(record), rehearsal=_report(writable, made))
-    except SandboxError as error:
-        return ScriptRun(done=_unreadable(done, error), sites={})
+    return _recorded(script, argv, sandbox, script.loops, made, cwd=cwd, extra={"HEADRACE_PATIENCE": "0"})
 
 
 def run_training(
@@ -116,20 +102,43 @@ def run_training(
 
     With `made` the script is rehearsed, as by `run_script`.
     """
-    readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
     note_losses(sandbox.tree, loops, migrated=migrated)
-    install(sandbox.tree, readable, (), script.path)
+    return _recorded(script, argv, sandbox, None, made)
+
+
+def _recorded(
+    script: Script,
+    argv: Sequence[str],
+    sandbox: Sandbox,
+    loops: Sequence[Loop] | None,
+    made: Path | None,
+    *,
+    cwd: Path | None = None,
+    extra: Mapping[str, str] | None = None,
+) -> ScriptRun:
+    """Run a script with the recorder at the calls of `loops`; None: what it notes are losses."""
+    readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
+    install(sandbox.tree, readable, loops or (), script.path)
     record = writable / "record.npz"
+    limits = sandbox.limits
     if made is not None:
         arguments, folder = rehearsal_command(script, argv, sandbox.tree, readable, writable, made)
+        limits = replace(limits, timeout=min(limits.timeout, REHEARSAL_SECONDS))
+    elif cwd is not None and not script.path.endswith(NOTEBOOK):
+        arguments, folder = [str(sandbox.tree / script.path), *argv], cwd
     else:
         arguments, folder = command(script, argv, sandbox.tree, readable)
-    extra = {"HEADRACE_RECORD": str(record)}
-    done = sandbox.run(arguments, writable, cwd=folder, extra=extra, search=readable, limits=_limits(sandbox, made))
+    environment = {"HEADRACE_RECORD": str(record), **(extra or {})}
+    done = sandbox.run(arguments, writable, cwd=folder, extra=environment, search=readable, limits=limits)
     try:
-        return ScriptRun(done=done, sites={}, losses=read_losses(record), rehearsal=_report(writable, made))
+        rehearsal = _report(writable, made)
+        if loops is None:
+            return ScriptRun(done=done, sites={}, losses=read_losses(record), rehearsal=rehearsal)
+        return ScriptRun(done=done, sites=read_record(record), rehearsal=rehearsal)
     except SandboxError as error:
-        return ScriptRun(done=_unreadable(done, error), sites={})
+        # The record is not as the recorder leaves it: the script can write there too.
+        stderr = f"{done.stderr}\nthe record of its calls: {error}"
+        return ScriptRun(done=replace(done, exit=done.exit or 1, stderr=stderr), sites={})
 
 
 def rehearsal_command(
@@ -161,19 +170,8 @@ def _report(writable: Path, made: Path | None) -> RehearsalReport | None:
         return None
     try:
         return RehearsalReport.from_json(read_left(writable / REPORT).decode())
-    except (ValueError, TypeError, AttributeError, KeyError) as error:
+    except ValueError as error:
         raise SandboxError(f"{REPORT} is no report of a rehearsal: {error}") from None
-
-
-def _limits(sandbox: Sandbox, made: Path | None) -> Limits:
-    if made is None:
-        return sandbox.limits
-    return replace(sandbox.limits, timeout=min(sandbox.limits.timeout, REHEARSAL_SECONDS))
-
-
-def _unreadable(done: Completed, error: SandboxError) -> Completed:
-    """A run whose record is not as the recorder leaves it: the script can write there too."""
-    return replace(done, exit=done.exit or 1, stderr=f"{done.stderr}\nthe record of its calls: {error}")
 
 
 def read_losses(path: Path) -> dict[str, np.ndarray]:

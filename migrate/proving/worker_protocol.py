@@ -16,9 +16,8 @@ from ...errors import Obstacle
 from ...specs import Preprocessing
 from ..reading.recipe import LiveModel, Recipe
 
+T = typing.TypeVar("T")
 Row = tuple[int, int, int]
-RANDOM = "of its weights are random numbers"
-"""In the error of a live model whose weights no file sets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,13 +174,17 @@ class ModelPackaged:
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """It could not be done: at which stage ("build", "inspect", "run", "capture", "parity", "package"), why, and where."""
+    """It could not be done: at which stage ("build", "inspect", "run", "capture", "parity", "package"), why, and where.
+
+    `random_weights`: a live model has weights that no file sets, which was not allowed.
+    """
 
     stage: str
     error: str
     where: str | None = None
     traceback: str = ""
     obstacles: tuple[Obstacle, ...] = ()
+    random_weights: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,17 +209,34 @@ def encode(message: Message) -> str:
 
 def decode(text: str) -> Message:
     """The message in a text. Raises ValueError saying what is wrong with it."""
+    data = _object(text)
+    if not isinstance(data.get("kind"), str) or data["kind"] not in _KINDS:
+        raise ValueError(f"no message of the worker: {text[:200]!r}")
+    message: Message = _fill(_KINDS[data.pop("kind")], data)
+    return message
+
+
+def read_as(kind: type[T], text: str) -> T:
+    """The object in a text as that dataclass, each field in the form that its annotation says. Raises ValueError."""
+    return _fill(kind, _object(text))
+
+
+def _object(text: str) -> dict[str, Any]:
     try:
         data = json.loads(text, parse_constant=_rejected)
     except RecursionError:
         raise ValueError("no message of the worker: it is nested without end") from None
-    if not isinstance(data, dict) or not isinstance(data.get("kind"), str) or data["kind"] not in _KINDS:
+    if not isinstance(data, dict):
         raise ValueError(f"no message of the worker: {text[:200]!r}")
+    return data
+
+
+def _fill(kind: type[T], data: dict[str, Any]) -> T:
     try:
-        message: Message = _read(_KINDS[data.pop("kind")], data)
+        made: T = _read(kind, data)
     except (TypeError, KeyError, AttributeError, OverflowError) as error:
         raise ValueError(f"no complete message of the worker: {error}") from error
-    return message
+    return made
 
 
 def _plain(value: Any) -> Any:

@@ -1,3 +1,7 @@
+import json
+
+import pytest
+
 from headrace.migrate.proving.rehearsal_protocol import Rehearsal, RehearsalReport, StandIn
 
 
@@ -24,3 +28,20 @@ def test_a_report_comes_back_as_written():
 
 def test_data_is_the_users_until_some_was_made():
     assert RehearsalReport(ended="finished", standins=(StandIn(edge="device", what="CPU"),)).user_data
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ended": "well"},
+        {"attempts": {}},
+        {"user_weights": "yes"},
+        {"why": ["a"]},
+        {"standins": [{"edge": 1, "what": "x"}]},
+        {"standins": "data"},
+        {"more": 1},
+    ],
+)
+def test_a_report_of_a_hostile_child_is_no_report(wrong):
+    with pytest.raises(ValueError, match="no complete message"):
+        RehearsalReport.from_json(json.dumps({"ended": "finished", **wrong}))
