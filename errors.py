@@ -128,24 +128,29 @@ class NothingToMigrateError(MigrateError):
 class AmbiguousError(MigrateError):
     """Several candidates fit; `candidates` names them and `flag` is the option that chooses.
 
+    `argument` says that what is chosen is an argument which a script must be given.
+
     `report` is a `Report` of the migrator with what does not depend on the choice, where there is such a thing.
     """
 
     report: object = None
 
-    def __init__(self, message: str, *, candidates: Sequence[str], flag: str) -> None:
+    def __init__(self, message: str, *, candidates: Sequence[str], flag: str, argument: bool = False) -> None:
         listed = "\n".join(f"  {flag} {candidate}" for candidate in candidates)
         super().__init__(f"{message}; choose one with {flag}:\n{listed}")
         self.candidates = tuple(candidates)
         self.flag = flag
+        self.argument = argument
 
 
 class SandboxError(MigrateError):
-    """The user's code failed, or broke a limit, in the subprocess that ran it. `output` is the end of what it printed."""
+    """The user's code failed, or broke a limit, in the subprocess that ran it. `output` is the end of what it printed;
+    `random_weights` says that its model has weights that no file of the user's sets."""
 
-    def __init__(self, message: str, *, output: str = "") -> None:
+    def __init__(self, message: str, *, output: str = "", random_weights: bool = False) -> None:
         super().__init__(message)
         self.output = output
+        self.random_weights = random_weights
 
 
 class BenchError(HeadraceError):

@@ -272,11 +272,12 @@ def _taken_or_read(
 ) -> Resolved | MigrateError:
     """The model that a script calls when it is run; where none comes to that, what its sources state."""
     taken = rehearse_model(migration, static, entry=entry, model=model)
-    stopped = [finding for finding in migration.findings if finding.code == "PS516"]
-    if taken is None and isinstance(static, NothingToMigrateError) and stopped:
-        reasons = "; ".join(f"{finding.where}: {finding.message}" for finding in stopped)
+    if isinstance(taken, Resolved):
+        return taken
+    if isinstance(static, NothingToMigrateError) and taken:
+        reasons = "; ".join(f"{finding.where}: {finding.message}" for finding in taken)
         return MigrateError(f"no model was found in the sources, nor by running them: {reasons}")
-    return taken if taken is not None else static
+    return static
 
 
 def _note_resolved(report: Report, found: Resolved | MigrateError) -> None:

@@ -18,7 +18,18 @@ from .finding import Finding
 from .notebook import Notebook, read_notebook
 from .text_lines import split_lines
 
-__all__ = ["MAX_BYTES", "MAX_FILES", "NOTEBOOK", "SUFFIXES", "SourceFile", "parse_source", "read_source", "split_lines", "walk"]
+__all__ = [
+    "MAX_BYTES",
+    "MAX_FILES",
+    "NOTEBOOK",
+    "SUFFIXES",
+    "SourceFile",
+    "parse_source",
+    "read_source",
+    "readme_text",
+    "split_lines",
+    "walk",
+]
 NOTEBOOK = ".ipynb"
 SUFFIXES = (".py", NOTEBOOK)
 MAX_BYTES = 2_000_000
@@ -77,6 +88,12 @@ def read_source(root: Path, path: str) -> SourceFile:
             path, b"", problem=Finding(path, 1, 0, "PS002", f"cannot be read: {error.strerror or error}", "error")
         )
     return parse_source(path, data)
+
+
+def readme_text(root: Path) -> str:
+    """What the README files at the root of a repository say, one after the other."""
+    files = (path for path in sorted(root.iterdir()) if path.name.lower().startswith("readme") and path.is_file())
+    return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
 
 
 def parse_source(path: str, data: bytes) -> SourceFile:

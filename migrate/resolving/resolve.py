@@ -306,7 +306,10 @@ class _Resolver:
             names = self.known.table.dispatched() or _told_apart(self.survey.factories)
             candidates = [str(item) for item in chooser.choices or names]
             raise AmbiguousError(
-                f"{script.path} must be told its model ({flag_of(chooser)})", candidates=candidates, flag="--model"
+                f"{script.path} must be told its model ({flag_of(chooser)})",
+                candidates=candidates,
+                flag="--model",
+                argument=True,
             )
         for option in wanted:
             if (file := self._configuration(script, option)) is not None:
@@ -360,7 +363,7 @@ class _Resolver:
             flag = "" if option.positional else f"{flag_of(option)} "
             candidates = [f'"{script.path} {flag}{path}"' for path in paths]
             message = f"{script.path} must be told its configuration ({flag_of(option)})"
-            raise AmbiguousError(message, candidates=candidates, flag="--entry")
+            raise AmbiguousError(message, candidates=candidates, flag="--entry", argument=True)
         return paths[0] if paths else None
 
     def _select(self, construction: Construction, chooser: Option | None, given: dict[str, str]) -> Resolved | None:

@@ -115,8 +115,8 @@ class Migration:
             text = re.sub(rf"{re.escape(str(scratch))}/((writable|readable)-[^/\s]+/)*(rehearsal-\d+/)?", "", text)
         return text
 
-    def remark(self, code: str, message: str, severity: Severity, where: str = "") -> None:
-        """Add a finding once. `where` is "path:line", a path, or empty for the whole repository."""
+    def remark(self, code: str, message: str, severity: Severity, where: str = "") -> Finding:
+        """Add a finding once, and return it. `where` is "path:line", a path, or empty for the whole repository."""
         where, message = self.plain(where), self.plain(message)
         path, _, line = where.rpartition(":")
         if not path or not line.isdigit():
@@ -124,3 +124,4 @@ class Migration:
         finding = Finding(path, int(line), 0, code, message, severity)
         if finding not in self.findings:
             self.findings.append(finding)
+        return finding

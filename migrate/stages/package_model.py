@@ -15,7 +15,7 @@ from ..proving.measurements import side_by_side
 from ..proving.trace_transform import Traced, row_shape, trace
 from ..proving.verify import Recorded
 from ..proving.visible_files import remedy
-from ..proving.worker_protocol import RANDOM, Failed, Inspected, Package, Row, Timing
+from ..proving.worker_protocol import Failed, Inspected, Package, Row, Timing
 from ..reading.recipe import Recipe
 from ..reporting.report import ModelReport, Parity, Speedup
 from ..resolving.mismatch import trained_otherwise
@@ -131,7 +131,7 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     progress = migration.stages.start("Capturing, proving and measuring the model")
     made = package(request, fed, migration.sandbox, progress, own_outputs=own)
     live = built.recipe.live
-    if isinstance(made, Failed) and RANDOM in made.error and migration.options.random_weights and live is not None:
+    if isinstance(made, Failed) and made.random_weights and migration.options.random_weights and live is not None:
         migration.fresh_tree()
         request = replace(request, recipe=replace(built.recipe, live=replace(live, random=True)), randomize=True)
         model = replace(model, random_weights=True)

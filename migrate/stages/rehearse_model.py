@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +12,9 @@ from ...errors import AmbiguousError, MigrateError
 from ..proving.script_arguments import arguments
 from ..proving.worker_protocol import Failed, Rehearse, Rehearsed, SeenModel
 from ..reading.facts import Script
+from ..reading.finding import Finding
 from ..reading.recipe import Recipe, TransformRecipe
-from ..reading.source import NOTEBOOK
+from ..reading.source import NOTEBOOK, readme_text
 from ..resolving.resolved import ChainStep, Resolved
 from ..slicing.recipes import working_folder
 from ..survey.survey import project_index, runnable
@@ -24,7 +24,6 @@ from .worker_client import ask
 _MOST_SCRIPTS = 3
 _SECONDS = 150.0
 """What one run may take at most; the worker ends it by itself long before."""
-_README = re.compile(r"readme", re.I)
 
 
 @dataclass(frozen=True)
@@ -44,17 +43,17 @@ class Run:
 
 def rehearse_model(
     migration: Migration, found: Resolved | MigrateError, *, entry: str | None, model: str | None
-) -> Resolved | None:
-    """The model of the script that says most about it, taken from a run; None where none comes to call a model.
+) -> Resolved | list[Finding]:
+    """The model of the script that says most about it, taken from a run; where none comes to call a model, what stopped each.
 
     `found` is what reading the sources led to: its arguments are tried first, and what a run cannot tell is taken from it.
     Raises AmbiguousError where a script evaluates several models alike and `model` names none of them.
     """
     static = found if isinstance(found, Resolved) else None
     if static is not None and static.script is None and model is not None:
-        return None  # a model that is built as no script does it
+        return []  # a model that is built as no script does it
     if isinstance(found, AmbiguousError) and entry is None and _are_equal(migration, found):
-        return None
+        return []
     runs: list[Run] = []
     for script, given in _candidates(migration, entry, static)[:_MOST_SCRIPTS]:
         run = _run(migration, script, given, static, model)
@@ -63,11 +62,11 @@ def rehearse_model(
             break
     taken = [run for run in runs if run.best is not None]
     if not taken:
-        for run in runs:
-            if run.seen.why is not None:
-                message = f"the script was run to see its model, and stopped before it called one: {run.seen.why}"
-                migration.remark("PS516", message, "note", run.seen.where or run.script.path)
-        return None
+        message = "the script was run to see its model, and stopped before it called one: "
+        stopped = [run for run in runs if run.seen.why is not None]
+        return [
+            migration.remark("PS516", f"{message}{run.seen.why}", "note", run.seen.where or run.script.path) for run in stopped
+        ]
     chosen = max(taken, key=lambda run: (run.is_certain, run.best is not None and run.best.live.evaluating))
     return _resolved(migration, chosen, static, [run.script.path for run in runs if run is not chosen])
 
@@ -84,18 +83,17 @@ def _candidates(migration: Migration, entry: str | None, static: Resolved | None
         known = known or [script for script in runnable(surveyed) if _is_named(script.path, path, migration)]
         return [(known[0], given)] if len(known) == 1 else []
     scripts = list(surveyed.scripts) or runnable(surveyed)
-    readme = _readme(migration.surveyed.root)
-    scripts.sort(key=lambda script: _rank(script, readme))
-    if static is not None and static.script is not None:  # reading the sources found the others to be no better
-        scripts.sort(key=lambda script: script.path != static.script.path if static.script is not None else False)
+    readme = readme_text(surveyed.root)
+    read = static.script if static is not None else None  # reading the sources found the others to be no better
+    scripts.sort(key=lambda script: (read is not None and script.path != read.path, _rank(script, readme)))
     return [(script, []) for script in scripts if not _is_test(script.path)] or [(script, []) for script in scripts]
 
 
 def _are_equal(migration: Migration, choice: AmbiguousError) -> bool:
     """Whether a choice is one between equals, which only the user can make: of scripts, or of what a script must be told."""
-    if choice.flag != "--entry" or "must be told" in str(choice):
-        return "must be told" in str(choice)
-    readme = _readme(migration.surveyed.root)
+    if choice.argument or choice.flag != "--entry":
+        return choice.argument
+    readme = readme_text(migration.surveyed.root)
     known = {script.path: script for script in migration.surveyed.scripts}
     ranks = sorted(_rank(known[path], readme)[:4] if path in known else () for path in choice.candidates)
     return not all(ranks) or ranks[:1] == ranks[1:2]
@@ -123,32 +121,23 @@ def _is_test(path: str) -> bool:
     return posixpath.basename(path).startswith("test_") or "/tests/" in f"/{path}"
 
 
-def _readme(root: Path) -> str:
-    files = [path for path in sorted(root.iterdir()) if path.is_file() and _README.match(path.name)]
-    return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in files[:2])
-
-
 # -- one run
 
 
 def _run(migration: Migration, script: Script, given: list[str], static: Resolved | None, model: str | None) -> Run:
+    migration.fresh_tree()
     argv = _arguments(migration, script, given, static)
     known = project_index(migration.surveyed)
     directory = working_folder(known.repository.modules[script.path], known.repository)
     recipe = Recipe(root=str(migration.tree), script=script.path, directory=directory, argv=tuple(argv))
-    migration.fresh_tree()
     progress = migration.stages.start(f"Running {script.path} to see its model")
-    sandbox = replace(migration.sandbox, limits=replace(migration.options.limits, timeout=_timeout(migration)))
+    limits = migration.options.limits
+    sandbox = replace(migration.sandbox, limits=replace(limits, timeout=min(_SECONDS, limits.timeout)))
     answer = ask(Rehearse(recipe=recipe), sandbox, progress)
-    migration.fresh_tree()
     if isinstance(answer, Failed):
         answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=(), standins=(), seconds=0.0)
     assert isinstance(answer, Rehearsed)
     return Run(script, recipe, answer, _best(script, answer.models, model))
-
-
-def _timeout(migration: Migration) -> float:
-    return min(_SECONDS, migration.options.limits.timeout)
 
 
 def _arguments(migration: Migration, script: Script, given: list[str], static: Resolved | None) -> list[str]:

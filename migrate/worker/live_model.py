@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from ...errors import SandboxError
-from ..proving.worker_protocol import RANDOM, Rehearsed, SeenModel
+from ..proving.worker_protocol import Rehearsed, SeenModel
 from ..reading.recipe import Digests, LiveModel, Place, Recipe
 from .checkpoint import load_weights
 from .inspection import defined_at, scores
@@ -194,8 +194,9 @@ def _take_weights(own: Mapping[str, torch.Tensor], seen: Seen, live: LiveModel) 
     if fresh and not live.random:
         listed = f"{', '.join(fresh[:4])}{', ...' if len(fresh) > 4 else ''}"
         raise SandboxError(
-            f"{len(fresh)} {RANDOM} ({listed}; {len(found)} in all), which no file of yours sets; "
-            "give the trained ones with --checkpoint FILE, or take random ones with --random-weights"
+            f"{len(fresh)} of its weights are random numbers ({listed}; {len(found)} in all), which no file of yours sets; "
+            "give the trained ones with --checkpoint FILE, or take random ones with --random-weights",
+            random_weights=True,
         )
     if own is seen.initial:
         seen.module.load_state_dict(own)
@@ -210,7 +211,6 @@ class ScoresOf(nn.Module):  # type: ignore[misc]
     def __init__(self, model: nn.Module, call: Call, output: Place | None) -> None:
         super().__init__()
         self.model = model
-        self._given = (call.args, call.kwargs)
         self._slot, self._flat, self._output = call.slot, call.flat, output
         rows = len(call.images)
         args, kwargs = list(call.args), dict(call.kwargs)

@@ -192,6 +192,7 @@ def _failure(error: BaseException, root: str | None, stage: str) -> Failed:
         where=_where(cause, root),
         traceback="".join(traceback.format_exception(cause))[-_TRACEBACK:],
         obstacles=obstacles,
+        random_weights=isinstance(error, SandboxError) and error.random_weights,
     )
 
 

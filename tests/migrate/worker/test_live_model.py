@@ -13,10 +13,12 @@ import pytest
 import torch
 
 from headrace.errors import SandboxError
-from headrace.migrate.proving.worker_protocol import RANDOM, SeenModel
+from headrace.migrate.proving.worker_protocol import SeenModel
 from headrace.migrate.reading.recipe import Recipe
 from headrace.migrate.worker import live_model
 from headrace.migrate.worker.live_model import see_models, take_model
+
+RANDOM = "of its weights are random numbers"
 
 NET = """
 import torch

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ....reading.source import readme_text
 from ..making import Maker
 from ..places import is_users
 from ..stage import Stage
@@ -116,7 +117,8 @@ def _other_choice(stage: Stage, key: str, frame: Any) -> bool:
     tables: list[dict[str, Any]] = [
         value for value in held if type(value) is dict and value and all(isinstance(item, str) for item in value)
     ]
-    return _choose(stage, key, sorted(tables, key=lambda table: len(list(table))))
+    tables.sort(key=len)
+    return _choose(stage, key, tables)
 
 
 def _choose(stage: Stage, key: str | None, tables: Sequence[Iterable[str]]) -> bool:
@@ -263,8 +265,7 @@ def guess(name: str, told: str, maker: Maker) -> str:
 def _configuration(maker: Maker) -> str:
     """The configuration file that the README names, else one for evaluation, else the first in a folder of such."""
     root = Path(maker.stage.root)
-    readmes = (path for path in sorted(root.iterdir()) if path.name.lower().startswith("readme") and path.is_file())
-    told = "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in readmes)
+    told = readme_text(root)
     found = [path.relative_to(root) for end in ("yaml", "yml", "json", "toml") for path in root.rglob(f"*.{end}")]
     found = [path for path in found if not any(part.startswith(".") for part in path.parts)]
 
