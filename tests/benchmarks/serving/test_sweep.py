@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from headrace.serving.bench.config import BenchConfig
-from headrace.serving.bench.load.loadgen import LoadResult
 from headrace.serving.bench.reporting.result import BenchResult, Measurement
+from tests.benchmarks.serving.load_results import load
 from tests.benchmarks.serving.sweep import Capacity, sweep
 
 
@@ -39,22 +39,6 @@ def test_the_server_is_measured_beside_what_the_machine_can_do(colors, tmp_path)
     text = console.file.getvalue()
     assert "The knee is at" in text
     assert "The roof in fp32 is" in text
-
-
-def load(rate):
-    return LoadResult(
-        seconds=1.0,
-        sent=10,
-        completed=10,
-        samples=10,
-        requests_per_second=rate,
-        latency_ms={"p50": 1.0, "p99": 2.0},
-        histogram={},
-        errors={},
-        error_examples={},
-        answers=(),
-        client_cpu_us_per_request=1.0,
-    )
 
 
 def capacity(rates, *, roofs=None, precision="int8"):

@@ -14,8 +14,8 @@ from rich.console import Console
 from headrace.errors import BenchError
 from headrace.serving.bench.config import BenchConfig
 from headrace.serving.bench.images import ImageSet
-from headrace.serving.bench.load.loadgen import LoadResult
 from headrace.serving.bench.reporting.result import BenchResult, Measurement, Spread
+from tests.benchmarks.serving.load_results import load
 from tests.benchmarks.serving.waterfall import divided, other_answers, waterfall
 from tests.benchmarks.serving.waterfall_report import waterfall_plot, waterfall_report
 from tests.benchmarks.serving.waterfall_result import Waterfall
@@ -67,22 +67,6 @@ def test_every_step_is_a_real_server_and_answers_as_the_first(colors, tmp_path):
     assert "data/test of the repository" in text
 
 
-def load(rate, answers=(0, 1, 2)):
-    return LoadResult(
-        seconds=1.0,
-        sent=10,
-        completed=10,
-        samples=10,
-        requests_per_second=rate,
-        latency_ms={"p50": 1.0, "p99": 2.0},
-        histogram={},
-        errors={},
-        error_examples={},
-        answers=answers,
-        client_cpu_us_per_request=1.0,
-    )
-
-
 RATES = {"baseline": (10.0, 20.0), "batching": (20.0, 60.0), "int8": (60.0, 90.0)}
 
 
@@ -92,7 +76,7 @@ def values():
             service=name,
             concurrency=16,
             round=number,
-            load=load(rate),
+            load=load(rate, answers=(0, 1, 2)),
             server_cpu_ms=1.0,
             other_cores=0.0,
             memory_bytes=200 << 20,
