@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..reading.scopes import Module, dotted, last_name
@@ -32,6 +32,12 @@ def find_class_names(modules: list[Module]) -> ClassNames | None:
     candidates = [found for module in modules for found in _candidates(module)]
     literal = [found for found in candidates if found.names is not None]
     return next(iter(literal or candidates), None)
+
+
+def all_class_names(modules: Iterable[Module]) -> Iterator[tuple[str, ...]]:
+    """Every literal statement of class names in the given files."""
+    for module in modules:
+        yield from (found.names for found in _candidates(module) if found.names is not None)
 
 
 def _candidates(module: Module) -> Iterator[ClassNames]:

@@ -15,6 +15,7 @@ from ..reading.facts import Script
 from ..reading.finding import Finding
 from ..reading.recipe import Recipe, TransformRecipe
 from ..reading.source import NOTEBOOK, readme_text
+from ..resolving.labels import all_class_names
 from ..resolving.resolved import ChainStep, Resolved
 from ..slicing.recipes import working_folder
 from ..survey.survey import project_index, runnable
@@ -217,13 +218,23 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
         checkpoints=same.checkpoints if same is not None else tuple(s for s in migration.surveyed.checkpoints if s.weights),
         transform_recipe=_transform(replace(run.recipe, root=str(migration.surveyed.root), live=live), static, best.site),
         stated_transform=static.transform_recipe if static is not None else None,
-        class_names=best.labels,
+        class_names=best.labels or _stated_names(migration, best, static),
         class_names_recipe=static.class_names_recipe if static is not None and best.labels is None else None,
         input_size=live.row,
         findings=static.findings if static is not None else (),
         classes=best.classes,
         weights_from=run.seen.weights_from,
     )
+
+
+def _stated_names(migration: Migration, best: SeenModel, static: Resolved | None) -> tuple[str, ...] | None:
+    """As many class names as the model has outputs, where its script states them, or only one list in all the sources does."""
+    near = static.class_names if static is not None else None
+    if near is not None and len(near) == best.classes:
+        return near
+    modules = project_index(migration.surveyed).repository.modules.values()
+    stated = {names for names in all_class_names(modules) if len(names) == best.classes}
+    return next(iter(stated)) if len(stated) == 1 else None
 
 
 def _transform(recipe: Recipe, static: Resolved | None, site: str) -> TransformRecipe:

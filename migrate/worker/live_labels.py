@@ -7,18 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .module_calls import Call
+from .rehearsal.torchvision_sets import NAMES
 
 _NAMED = re.compile(r"class|label|categor|id2|idx_?to|index_?to|names$", re.I)
 _DEFAULTS = re.compile(r"LABEL_\d+")  # transformers' names for classes that nobody named
 _DEPTH = 4  # subsets of subsets
+_SAME = 200  # one in so many names may be another's: ImageNet has two pairs, the labels of a batch far more
 
 
 def class_names(model: Any, call: Call, count: int, *, own_data: bool = True) -> tuple[str, ...] | None:
     """`count` different names in the order of the model's outputs; None where nothing states them. Nothing is invented: of a
-    data set that stands in for the user's, only what its class itself states counts."""
+    data set that stands in for the user's, only what is known of its class counts."""
     for value in _stated(model, call, own_data):
         names = as_names(value)
-        if names is not None and len(names) == count and len(set(names)) == count:
+        if names is not None and len(names) == count and count - len(set(names)) <= count // _SAME:
             return names
     return None
 
@@ -26,21 +28,24 @@ def class_names(model: Any, call: Call, count: int, *, own_data: bool = True) ->
 def _stated(model: Any, call: Call, own_data: bool) -> Iterator[Any]:
     yield getattr(getattr(model, "config", None), "id2label", None)
     yield from _attributes(model)
-    dataset = call.dataset
+    dataset, kinds = call.dataset, []
     for _ in range(_DEPTH):
         if dataset is None:
             break
-        yield from _attributes(dataset if own_data else type(dataset))
+        kinds.append(type(dataset))
+        yield from _attributes(dataset if own_data else kinds[-1])
         dataset = getattr(dataset, "dataset", None)
     frame = call.frame
     while frame is not None:
-        for names in (frame.f_locals, frame.f_globals):
+        own = getattr(frame.f_locals.get("self"), "__dict__", {})
+        for names in (frame.f_locals, own, frame.f_globals):
             for name, value in list(names.items()):
                 if _NAMED.search(name):
                     yield value
                 elif isinstance(value, Mapping) and len(value) < 50:  # a checkpoint, or a configuration
                     yield from (item for key, item in value.items() if isinstance(key, str) and _NAMED.search(key))
         frame = frame.f_back
+    yield from (NAMES.get(kind.__name__) for kind in kinds if kind.__module__.startswith("torchvision.datasets"))
 
 
 def _attributes(owner: Any) -> Iterator[Any]:

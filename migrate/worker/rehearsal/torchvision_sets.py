@@ -21,7 +21,22 @@ CLASSES = {
     "STL10": 10, "StanfordCars": 196, "USPS": 10, "CelebA": 40, "FER2013": 7,
 }  # fmt: skip
 _LETTERS = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 37, "digits": 10, "mnist": 10}
-_CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+_CIFAR100 = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
+caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant flatfish
+forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle
+mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine
+possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
+sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle wardrobe whale willow_tree
+wolf woman worm
+"""
+# The classes of the sets that keep their names in a file, in the file's order.
+NAMES = {
+    "CIFAR10": ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"],
+    "CIFAR100": _CIFAR100.split(),
+    "STL10": ["airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck"],
+    "SVHN": [str(digit) for digit in range(10)],
+}
 _GRAY = ("QMNIST", "SEMEION", "USPS", "FER2013", "Omniglot")
 _SIZES = {"SVHN": 32, "STL10": 96, "EuroSAT": 64, "PCAM": 96, "QMNIST": 28, "USPS": 16, "SEMEION": 16, "FER2013": 48}
 ROWS = 64
@@ -87,7 +102,6 @@ def _cifar(maker: Maker, root: str, kind: Any, full: bool) -> None:
     maker.stage.keep(str(folder))
     fine = "100" in kind.__name__
     count = 100 if fine else 10
-    names = _CIFAR10 if not fine else [f"class_{i:02d}" for i in range(100)]
     for part, files in (("train", kind.train_list), ("test", kind.test_list)):
         rows = (50_000 if part == "train" else 10_000) // len(files) if full else ROWS
         for name, _ in files:
@@ -96,7 +110,7 @@ def _cifar(maker: Maker, root: str, kind: Any, full: bool) -> None:
             entry = {"data": generator(name).integers(0, 256, (rows, 3072), np.uint8), "batch_label": name, "filenames": []}
             entry |= {"fine_labels": labels, "coarse_labels": coarse} if fine else {"labels": labels}
             (folder / name).write_bytes(pickle.dumps(entry, protocol=2))
-    meta = {kind.meta["key"]: names, "coarse_label_names": [f"group_{i:02d}" for i in range(20)]}
+    meta = {kind.meta["key"]: NAMES[f"CIFAR{count}"], "coarse_label_names": [f"group_{i:02d}" for i in range(20)]}
     (folder / kind.meta["filename"]).write_bytes(pickle.dumps(meta, protocol=2))
 
 
@@ -106,7 +120,7 @@ def _item_by_item(maker: Maker, self: Any, name: str, args: tuple[Any, ...], nam
     side = _SIZES.get(name)
     size = (side, side) if side else maker.size
     labels = [row * max(1, count // ROWS) % count for row in range(ROWS)]
-    names = [f"class_{i:03d}" for i in range(count)]
+    names = NAMES.get(name) or [f"class_{i:03d}" for i in range(count)]
     self.root, self.split, self.train = str(named.get("root", args[0] if args else "")), named.get("split"), named.get("train")
     self.transform, self.target_transform = named.get("transform"), named.get("target_transform")
     self.transforms = None

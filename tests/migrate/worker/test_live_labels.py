@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,3 +54,36 @@ def test_the_model_comes_before_the_data_set_and_that_before_the_script() -> Non
     assert class_names(configured, call(subset), 2) == ("ant", "bee")
     assert class_names(object(), call(subset), 3) is None
     assert class_names(object(), call(SimpleNamespace(classes=["same", "same"])), 2) is None
+
+
+def test_of_a_stand_in_only_what_is_known_of_its_class_counts() -> None:
+    named = type("CIFAR10", (), {"__module__": "torchvision.datasets.cifar", "classes": [f"class_{i}" for i in range(10)]})
+    own = type("CIFAR10", (), {})()
+    own.classes = [f"class_{i}" for i in range(10)]
+    found = class_names(object(), call(type("CIFAR10", (), {"__module__": "torchvision.datasets.cifar"})()), 10, own_data=False)
+    assert found is not None
+    assert found[:2] == ("airplane", "automobile")
+    assert class_names(object(), call(own), 10, own_data=False) is None
+    assert class_names(object(), call(named()), 10, own_data=True) == tuple(named.classes)  # type: ignore[attr-defined]
+
+
+def test_an_object_that_holds_the_model_may_hold_the_names() -> None:
+    class Predictor:
+        def __init__(self) -> None:
+            self.classes = [f"thing {i}" for i in range(998)] + ["crane", "crane"]
+
+        def predict(self) -> tuple[str, ...] | None:
+            asked = call()
+            asked.frame = sys._getframe()
+            return class_names(object(), asked, 1000)
+
+    found = Predictor().predict()
+    assert found is not None
+    assert found[-1] == "crane"
+
+
+def test_the_labels_of_a_batch_are_no_names() -> None:
+    labels = ["cat", "dog", "cat", "dog"]
+    asked = call()
+    asked.frame = sys._getframe()
+    assert class_names(object(), asked, len(labels)) is None
