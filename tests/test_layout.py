@@ -60,7 +60,7 @@ WITHOUT_TESTS = """
 .: __main__ console errors specs
 kernels: _kernel _launch _levels _tiles
 migrate: prepared
-migrate/proving: confine fit_numbers record sandbox trace_fit trace_probe
+migrate/proving: confine fit_numbers sandbox trace_fit trace_probe
 migrate/reading: arguments calls edits facts finding integers lexer names notebook_json notebook_magics statements
     text_lines
 migrate/reporting: checkpoint_report render

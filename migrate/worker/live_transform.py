@@ -26,7 +26,7 @@ from ..proving.trace_probe import Journal, note
 from ..reading.recipe import Recipe
 from .live_model import run_script
 from .module_calls import Call, ModuleCalls, Seen
-from .rehearsal import Taken, making
+from .rehearsal import Taken
 
 _SECONDS = 20
 """What a fork may take from its image to the model's call."""
@@ -78,8 +78,8 @@ class Sources:
         plain = getattr(owner, name)
 
         def opened(*args: Any, **kwargs: Any) -> Any:
-            if (self._given and name == "fromarray") or sys._getframe(1).f_globals.get("__name__") == making.__name__:
-                return plain(*args, **kwargs)  # of the probe's own pixels, perhaps, or a stand-in's
+            if self._given and name == "fromarray":
+                return plain(*args, **kwargs)  # of the probe's own pixels, perhaps
             if not self._given:
                 self.count += 1
                 self._at(self.count)

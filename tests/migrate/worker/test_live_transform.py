@@ -107,12 +107,6 @@ def test_through_a_function_that_gets_bytes(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_of_an_image_that_is_not_there_and_is_made_of_an_array_by_a_stand_in(tmp_path: Path) -> None:
-    found = traced(tmp_path, SERVED.replace("3.png", "uploads/new.jpg"), (3, 24, 24))
-    assert found.candidates, found.why
-    assert any(isinstance(step, Pad) for step in found.candidates[0].geometry)
-
-
 @pytest.mark.slow
 def test_of_images_that_were_arrays(tmp_path: Path) -> None:
     found = traced(tmp_path, ARRAYS, (3, 16, 16))
