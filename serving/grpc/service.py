@@ -88,9 +88,13 @@ class Service:
         return pb.SystemSharedMemoryUnregisterResponse()
 
     async def CudaSharedMemoryStatus(self, request: Any) -> Any:
+        return pb.CudaSharedMemoryStatusResponse()
+
+    async def CudaSharedMemoryRegister(self, request: Any) -> Any:
         raise self._plane.no_cuda_shared_memory()
 
-    CudaSharedMemoryRegister = CudaSharedMemoryUnregister = CudaSharedMemoryStatus
+    async def CudaSharedMemoryUnregister(self, request: Any) -> Any:
+        return pb.CudaSharedMemoryUnregisterResponse()
 
     async def LogSettings(self, request: Any) -> Any:
         settings = self._plane.settings("logging").log

@@ -54,11 +54,15 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        known = {
-            404: "this server has no such path; /docs lists its paths",
-            405: f"{request.method} is not allowed at this path; /docs lists the methods",
-        }
-        return error_response(error.status_code, known.get(error.status_code, error.detail), dict(error.headers or {}))
+        if error.status_code == 404:
+            return error_response(404, "this server has no such path; /docs lists its paths")
+        if error.status_code != 405:
+            return error_response(error.status_code, error.detail, dict(error.headers or {}))
+        # The methods of all rows that fit the path: the router names those of the first only.
+        allowed = ", ".join(
+            method for route in ROUTES if route.pattern.fullmatch(request.scope["path"]) for method in route.methods.split()
+        )
+        return error_response(405, f"{request.method} is not allowed at this path, {allowed} is", {"Allow": allowed})
 
     async def validation_error(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

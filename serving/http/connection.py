@@ -87,12 +87,22 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
         def on_headers_complete(self) -> None:
             if len(self._open) >= _MAX_PIPELINED:
                 self._fail(400, f"more than {_MAX_PIPELINED} requests wait on this connection")
+            self._check_framing()
             super().on_headers_complete()  # what it cannot take, such as a malformed URL, is still a head that is rejected
             self._open.append(self.cycle)
             self._in_head = False
             if self._head_timer is not None:
                 self._head_timer.cancel()
                 self._head_timer = None
+
+        def _check_framing(self) -> None:
+            """What a proxy in front may read otherwise than this server (RFC 9112, 3.2 and 6.1)."""
+            hosts = sum(name == b"host" for name, _ in self.headers)
+            if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+                self._fail(400, "a request needs one Host header")
+            for name, value in self.headers:
+                if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                    self._fail(400, "the only Transfer-Encoding that this server takes is chunked")
 
         def on_body(self, body: bytes) -> None:
             self._body_bytes += len(body)

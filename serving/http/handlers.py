@@ -47,16 +47,19 @@ class Handlers:
 
     async def live(self) -> Response:
         """200 while the process answers."""
-        return Response()
+        return JSONResponse({"live": True})
 
     async def ready(self) -> Response:
         """200 once every model was tried and at least one serves; 503 before, and while shutting down."""
-        return Response(status_code=200 if self._plane.repository.ready else 503)
+        ready = self._plane.repository.ready
+        return JSONResponse({"ready": ready}, 200 if ready else 503)
 
     async def index(self, request: Request) -> Response:
         """All models with their state and, for those not served, the reason."""
         asked = await self._json(request)
-        ready_only = isinstance(asked, dict) and asked.get("ready") is True
+        ready_only = asked.get("ready", False) if isinstance(asked, dict) else None
+        if not isinstance(ready_only, bool):
+            raise InputError("the request must be a JSON object whose 'ready' is true or false")
         return JSONResponse(self._plane.repository.index(ready_only=ready_only))
 
     async def load(self, request: Request, model: str) -> Response:
@@ -80,7 +83,7 @@ class Handlers:
     async def model_ready(self, model: str, version: str = "") -> Response:
         """200 when the model serves; otherwise an error that says why not."""
         self._plane.repository.get(model, version)
-        return Response()
+        return JSONResponse({"name": model, "ready": True})
 
     async def model_config(self, model: str, version: str = "") -> Response:
         """The model's configuration in Triton's form."""
@@ -169,9 +172,17 @@ class Handlers:
         self._plane.shared_memory.unregister(region)
         return Response()
 
-    async def cuda_shared_memory(self, action: str, region: str = "") -> Response:
+    async def cuda_status(self, region: str = "") -> Response:
+        """The registered regions: none."""
+        return JSONResponse([])
+
+    async def cuda_register(self, region: str) -> Response:
         """Not supported."""
         raise self._plane.no_cuda_shared_memory()
+
+    async def cuda_unregister(self, region: str = "") -> Response:
+        """Forget one region, or all: there are none."""
+        return Response()
 
     async def log_settings(self) -> Response:
         """The log settings."""

@@ -19,7 +19,8 @@ from .response_cache import ModelCache
 @dataclass(kw_only=True)
 class Model:
     """One version of a model. `config` declares its tensors; `labels` name the entries of its first output. Whoever sends it a
-    request does so between `leases.acquire()` and `leases.release()`, as `ModelRepository.use` does."""
+    request does so between `leases.acquire()` and `leases.release()`, as `ModelRepository.use` does. What does not fit is
+    worded as Triton words it, whose clients look for that."""
 
     name: str
     version: str
@@ -33,21 +34,34 @@ class Model:
         given = {tensor.name: tensor for tensor in request.inputs}
         expected = [tensor.name for tensor in self.config.inputs]
         if unknown := [name for name in given if name not in expected]:
-            raise InputError(f"unexpected input '{unknown[0]}' for model '{self.name}'; it takes {', '.join(expected)}")
+            raise InputError(
+                f"unexpected inference input '{unknown[0]}' for model '{self.name}'; it takes {', '.join(expected)}"
+            )
         if missing := [name for name in expected if name not in given]:
-            raise InputError(f"input '{missing[0]}' of model '{self.name}' is missing; it takes {', '.join(expected)}")
+            raise InputError(
+                f"expected {len(expected)} inputs but got {len(given)} inputs for model '{self.name}'. "
+                f"Got input(s) {list(given)}, but missing required input(s) {missing}"
+            )
         ordered = [given[name] for name in expected]
         for tensor, declared in zip(ordered, self.config.inputs, strict=True):
             if tensor.datatype != declared.datatype:
-                raise InputError(f"input '{tensor.name}' must be {declared.datatype}, got {tensor.datatype}")
+                raise InputError(
+                    f"inference input '{tensor.name}' data-type is '{tensor.datatype}', but model '{self.name}' expects "
+                    f"'{declared.datatype}'"
+                )
             if not _fits(tensor.shape, declared.shape):
-                raise InputError(f"input '{tensor.name}' must have shape {_shown(declared.shape)}, got {list(tensor.shape)}")
+                raise InputError(
+                    f"unexpected shape for input '{tensor.name}' for model '{self.name}'. "
+                    f"Expected {[-1, *declared.shape]}, got {list(tensor.shape)}"
+                )
         rows = {tensor.shape[0] for tensor in ordered}
         if len(rows) != 1:
             raise InputError(f"all inputs must have the same batch size, got {sorted(rows)}")
         count = rows.pop()
         if not 1 <= count <= self.config.max_batch_size:
-            raise InputError(f"the batch size must be 1 to {self.config.max_batch_size} for model '{self.name}', got {count}")
+            raise InputError(
+                f"inference request batch-size must be >= 1 and <= {self.config.max_batch_size} for '{self.name}', got {count}"
+            )
         return ordered, count
 
     def check_outputs(self, request: InferenceRequest) -> None:
@@ -55,7 +69,9 @@ class Model:
         known = [tensor.name for tensor in self.config.outputs]
         for output in request.outputs or ():
             if output.name not in known:
-                raise InputError(f"unexpected output '{output.name}' for model '{self.name}'; it has {', '.join(known)}")
+                raise InputError(
+                    f"unexpected inference output '{output.name}' for model '{self.name}'; it has {', '.join(known)}"
+                )
 
 
 @dataclass(kw_only=True)
@@ -113,7 +129,3 @@ class ClassifyModel(Model):
 
 def _fits(shape: tuple[int, ...], row: Sequence[int]) -> bool:
     return len(shape) == len(row) + 1 and all(size in (-1, given) for size, given in zip(row, shape[1:], strict=True))
-
-
-def _shown(row: Sequence[int]) -> str:
-    return "[batch" + "".join(f", {size}" for size in row) + "]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import ArtifactError, InputError, NotFoundError, OverloadedError, UnsupportedError
-from ...runtime.artifact.model_config import parse_config_json
+from ...runtime.artifact.model_config import ModelConfig, parse_config_json, read_config
 from ..config import ServeConfig
 from .folder_watch import FolderWatch
 from .leases import leased
@@ -185,14 +186,17 @@ class ModelRepository:
         return self._control.submit(work)
 
     def _load_model(self, name: str, config: str | None) -> None:
-        group, members = self._find(name)
+        try:
+            group, members = self._find(name)
+        except NotFoundError as error:
+            raise NotFoundError(f"failed to load '{name[:100]}', failed to poll from model repository: {error}") from None
         names = set(members.names(group.name))
         override = None
         if config is not None:
             if name != group.name:
                 raise UnsupportedError(f"'{name}' has no configuration of its own; give one when loading '{group.name}'")
             try:
-                override = parse_config_json(config, where="parameter 'config'")
+                override = _completed(parse_config_json(config, where="parameter 'config'"), read_config(self._root / name))
             except ArtifactError as error:
                 raise InputError(f"failed to load '{name}': {error}") from error
         reasons = group.load(
@@ -218,7 +222,9 @@ class ModelRepository:
                 return self._groups[group], found
         if gone and name in self._by_name:
             return self._by_name[name], Members(tensor=False)
-        raise NotFoundError(f"unknown model '{name[:100]}'; POST /v2/repository/index lists the models of the repository")
+        raise NotFoundError(
+            f"Request for unknown model: '{name[:100]}' is not found; POST /v2/repository/index lists the repository's models"
+        )
 
     def _rescan(self) -> Mapping[str, Members]:
         """Look at the folder again. Groups that went from it stay as long as they serve."""
@@ -282,6 +288,13 @@ class ModelRepository:
             self._poller.join()
         for group in self._groups.values():
             group.close(drain=drain)
+
+
+def _completed(given: ModelConfig, own: ModelConfig) -> ModelConfig:
+    """A config that may leave out what the model's own says of its kind and its tensors, as Triton fills that in."""
+    implied = ("backend", "platform", "input", "output")
+    missing = {name: own.message[name] for name in implied if name in own.message and not given.message.get(name)}
+    return parse_config_json(json.dumps({**given.message, **missing}), where="parameter 'config'")
 
 
 def _with_companions(group: str, asked: set[str], names: set[str]) -> set[str]:

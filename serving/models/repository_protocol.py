@@ -33,13 +33,19 @@ class RepositoryProtocol(Protocol):
 
 
 def lacking(name: str, version: str, serving: Mapping[str, Model], rows: Sequence[Mapping[str, str]]) -> RequestError:
-    """Why a name (in that version) is not found, by its versions that serve and its rows of the index."""
+    """Why a name (in that version) is not found, by its versions that serve and its rows of the index; in Triton's
+    words, since its clients look for them."""
     if any(row["state"] == "LOADING" and (not version or row["version"] in ("", version)) for row in rows):
         return OverloadedError(f"model '{name}' is still loading; try again soon", retry_after=5)
     if serving:
         word = "version" if len(serving) == 1 else "versions"
-        return NotFoundError(f"model '{name}' has no version '{version[:20]}'; {word} {', '.join(serving)} is served")
+        listed = f"{word} {', '.join(serving)} is served"
+        return NotFoundError(f"Request for unknown model: '{name}' version {version[:20]} is not found; {listed}")
     if not rows:
-        return NotFoundError(f"unknown model '{name[:100]}'; POST /v2/repository/index lists what is served")
+        return NotFoundError(
+            f"Request for unknown model: '{name[:100]}' is not found; POST /v2/repository/index lists what is served"
+        )
     reasons = "; ".join(row["reason"] for row in rows if row["reason"])
-    return NotFoundError(f"model '{name}' is not served: {reasons or 'its folder is gone'}")
+    return NotFoundError(
+        f"Request for unknown model: '{name}' has no available versions and is not served: {reasons or 'its folder is gone'}"
+    )

@@ -83,7 +83,7 @@ class DataPlane:
         return self._shared_memory
 
     def no_cuda_shared_memory(self) -> UnsupportedError:
-        """What every call of that extension is answered with."""
+        """What registering such a region is answered with. That none is registered, and that all are forgotten, is true."""
         return UnsupportedError("CUDA shared memory is not supported by this server; use system shared memory or send the data")
 
     def settings(self, what: str) -> Settings:

@@ -78,14 +78,14 @@ _MEMORY = "shared memory"
 # The first row that fits a path is its route.
 ROUTES = (
     Route("GET", "/v2", "server_metadata", _READ, Cost.READ, "server", answer=of.SERVER),
-    Route("GET", "/v2/health/live", "live", _OPEN, Cost.PROBE, "server", answer=of.DONE),
-    Route("GET", "/v2/health/ready", "ready", _OPEN, Cost.PROBE, "server", answer=of.DONE),
+    Route("GET", "/v2/health/live", "live", _OPEN, Cost.PROBE, "server", answer=of.LIVE),
+    Route("GET", "/v2/health/ready", "ready", _OPEN, Cost.PROBE, "server", answer=of.READY),
     Route("POST", "/v2/repository/index", "index", _READ, Cost.READ, "repository", of.INDEX_BODY, of.INDEX),
     Route("POST", f"{_CONTROLLED}/load", "load", _ADMIN, Cost.CONTROL, "repository", of.LOAD_BODY, of.DONE),
     Route("POST", f"{_CONTROLLED}/unload", "unload", _ADMIN, Cost.CONTROL, "repository", of.UNLOAD_BODY, of.DONE),
     Route("GET", "/v2/models/stats", "all_statistics", _READ, Cost.READ, "models", answer=of.STATISTICS),
     Route("GET", _MODEL, "model_metadata", _READ, Cost.READ, "models", answer=of.METADATA),
-    Route("GET", f"{_MODEL}/ready", "model_ready", _READ, Cost.READ, "models", answer=of.DONE),
+    Route("GET", f"{_MODEL}/ready", "model_ready", _READ, Cost.READ, "models", answer=of.MODEL_READY),
     Route("GET", f"{_MODEL}/config", "model_config", _READ, Cost.READ, "models", answer=of.CONFIG),
     Route("GET", f"{_MODEL}/stats", "model_statistics", _READ, Cost.READ, "models", answer=of.STATISTICS),
     Route("POST", f"{_MODEL}/infer", "infer", _INFER, Cost.INFERENCE, "inference", of.INFERENCE_BODY, of.INFERENCE),
@@ -93,7 +93,9 @@ ROUTES = (
     Route("GET", f"{_SYSTEM_MEMORY}/status", "status", _ADMIN, Cost.CONTROL, _MEMORY, answer=of.REGIONS),
     Route("POST", _REGISTER, "register", _ADMIN, Cost.CONTROL, _MEMORY, of.REGISTER_BODY, of.DONE),
     Route("POST", f"{_SYSTEM_MEMORY}/unregister", "unregister", _ADMIN, Cost.CONTROL, _MEMORY, answer=of.DONE),
-    Route("GET POST", f"{_CUDA_MEMORY}/{{action}}", "cuda_shared_memory", _ADMIN, Cost.CONTROL),
+    Route("GET", f"{_CUDA_MEMORY}/status", "cuda_status", _ADMIN, Cost.CONTROL),
+    Route("POST", "/v2/cudasharedmemory/region/{region}/register", "cuda_register", _ADMIN, Cost.CONTROL),
+    Route("POST", f"{_CUDA_MEMORY}/unregister", "cuda_unregister", _ADMIN, Cost.CONTROL),
     Route("GET", "/v2/logging", "log_settings", _ADMIN, Cost.CONTROL, "settings", answer=of.LOG_SETTINGS),
     Route(
         "POST", "/v2/logging", "change_log_settings", _ADMIN, Cost.CONTROL, "settings", of.LOG_SETTINGS_BODY, of.LOG_SETTINGS

@@ -136,6 +136,9 @@ IMAGE_BODY: Schema = {
 
 # Answers with status 200.
 DONE: Schema = {"description": "done"}
+_TRUTH: Schema = {"type": "boolean"}
+LIVE, READY = (_answer(_object({name: _TRUTH})) for name in ("live", "ready"))
+MODEL_READY = _answer(_object({"name": _TEXT, "ready": _TRUTH}))
 SERVER, METADATA, CONFIG, STATISTICS, INDEX, PREDICTIONS, LOG_SETTINGS, TRACE_SETTINGS = (
     _answer(component(name))
     for name in (

@@ -277,7 +277,6 @@ def test_every_method_answers_over_grpc(server):
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         off = {
             "/v2/systemsharedmemory/status": lambda: stub.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest()),
-            "/v2/cudasharedmemory/status": lambda: stub.CudaSharedMemoryStatus(pb.CudaSharedMemoryStatusRequest()),
             "/v2/logging": lambda: stub.LogSettings(pb.LogSettingsRequest()),
             "/v2/trace/setting": lambda: stub.TraceSetting(pb.TraceSettingRequest()),
         }

@@ -43,6 +43,8 @@ SMUGGLED = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
         b"Content-Length: 99999999999999999999\r\n",
         b"Transfer-Encoding: chunked, identity\r\n",
         b"Transfer-Encoding: x\r\n",
+        b"Transfer-Encoding: gzip, chunked\r\n",
+        b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
         b"Transfer-Encoding : chunked\r\n",
         b"Transfer-Encoding: chunked\n\r\n",
         b" Content-Length: 4\r\n",
@@ -56,6 +58,15 @@ def test_bodies_of_two_lengths_are_refused(target, raw_to, headers):
     )
     assert answer.startswith(b"HTTP/1.1 400 "), answer
     assert answer.count(b"HTTP/1.1") == 1, answer
+
+
+@pytest.mark.parametrize("hosts", [b"", b"Host: localhost\r\nHost: localhost\r\n"], ids=["none", "two"])
+def test_one_host_is_named(target, raw_to, hosts):
+    answer = raw_to(target.http, b"GET /v2 HTTP/1.1\r\n" + hosts + b"\r\n" + SMUGGLED)
+    assert answer.startswith(b"HTTP/1.1 400 "), answer
+    assert answer.count(b"HTTP/1.1") == 1, answer
+    if not hosts:
+        assert raw_to(target.http, b"GET /v2 HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
 
 
 def test_grpc_metadata(target):

@@ -102,7 +102,7 @@ def test_errors(client):
             client.infer(name, [_input(_images(1))])
     with pytest.raises(InferenceServerException, match="not enabled"):
         client.load_model("tiny")
-    with pytest.raises(InferenceServerException, match="batch size"):
+    with pytest.raises(InferenceServerException, match="batch-size"):
         client.infer("tiny", [_input(_images(9))])
     with pytest.raises(InferenceServerException, match="fragile"):
         client.infer("fragile", [_input(_images(1) * 1e9)])

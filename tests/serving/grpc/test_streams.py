@@ -53,7 +53,9 @@ def test_an_error_ends_its_request_and_not_the_stream(server):
         client.stop_stream()
     errors = sorted(str(error) for _, error in got if error is not None)
     assert len(errors) == 3
-    for text, error in zip(("failed on this request", "batch size", "unknown model"), errors, strict=True):
+    for text, error in zip(
+        ("Request for unknown model: 'nope' is not found", "batch-size", "failed on this request"), errors, strict=True
+    ):
         assert text in error
     assert all(isinstance(error, InferenceServerException) for _, error in got if error is not None)
     assert next(result for result, error in got if error is None).as_numpy("scores").shape == (1, 7)

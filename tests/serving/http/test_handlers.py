@@ -199,6 +199,34 @@ def test_metrics(server, client):
         urllib.request.urlopen(f"http://{server.metrics}/v2")
 
 
+def test_health_as_kserve_s_client_reads_it(server):
+    """Which looks at JSON where Triton's look at the status."""
+    for path, expected in (
+        ("/v2/health/live", {"live": True}),
+        ("/v2/health/ready", {"ready": True}),
+        ("/v2/models/tiny/ready", {"name": "tiny", "ready": True}),
+    ):
+        with urllib.request.urlopen(server.url + path) as response:
+            assert json.loads(response.read()) == expected
+
+
+def test_methods_that_a_path_has(server):
+    for path, allowed in (
+        ("/v2/models/tiny/trace/setting", "GET, POST"),
+        ("/v2/models/tiny/infer", "POST"),
+        ("/", "GET, HEAD"),
+    ):
+        with pytest.raises(urllib.error.HTTPError, match="405") as caught:
+            urllib.request.urlopen(urllib.request.Request(server.url + path, method="PUT"))
+        assert caught.value.headers["Allow"] == allowed
+
+
+@pytest.mark.parametrize("body", [b'{"ready": {}}', b'{"ready": 1}', b"[]", b'"x"'])
+def test_an_index_that_is_asked_for_wrongly(server, body):
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        urllib.request.urlopen(f"{server.url}/v2/repository/index", body)
+
+
 def test_documentation_page(server):
     with urllib.request.urlopen(f"{server.url}/openapi.json") as response:
         paths = json.loads(response.read())["paths"]

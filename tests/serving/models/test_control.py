@@ -137,7 +137,7 @@ def test_a_new_version_takes_over_and_going_back_is_loading_again(clients, repos
     http.load_model("tiny")
     assert scale_of(http) == scale_of(grpc, "tiny", "2") == 2
     assert http.get_model_metadata("tiny")["versions"] == list(grpc.get_model_metadata("tiny").versions) == ["2"]
-    with pytest.raises(InferenceServerException, match="has no version '1'"):
+    with pytest.raises(InferenceServerException, match="version 1 is not found"):
         scale_of(http, version="1")
     assert _rows(http)[0] == ("2", "READY")
     (repository.path / "tiny" / "2").rename(repository.tmp / "withdrawn")
@@ -220,7 +220,7 @@ def test_a_config_given_with_the_request(clients, repository, scale_of):
     for client in (http, grpc):
         client.load_model("tiny", config=json.dumps(config))
         assert http.get_model_config("tiny")["max_batch_size"] == 1
-        with pytest.raises(InferenceServerException, match="batch size must be 1 to 1"):
+        with pytest.raises(InferenceServerException, match="batch-size must be >= 1 and <= 1"):
             scale_of(client)
         client.load_model("tiny_classify")  # brings what it needs as it is
         assert http.get_model_config("tiny")["max_batch_size"] == 1

@@ -124,8 +124,10 @@ def test_regions_are_those_of_both_transports(sharing, make):
                 client.register_system_shared_memory("a", key, 10)
             with pytest.raises(InferenceServerException, match="CUDA shared memory is not supported"):
                 client.register_cuda_shared_memory("c", b"eA==", 0, 10)
-            with pytest.raises(InferenceServerException, match="CUDA shared memory is not supported"):
-                client.get_cuda_shared_memory_status()
+            client.unregister_cuda_shared_memory()  # as clients of Triton do before anything else
+            client.unregister_cuda_shared_memory("c")
+        assert http.get_cuda_shared_memory_status() == []
+        assert not grpc.get_cuda_shared_memory_status().regions
         grpc.unregister_system_shared_memory("a")
         grpc.unregister_system_shared_memory("a")
         assert [region["name"] for region in http.get_system_shared_memory_status()] == ["b c/ä"]
