@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from ..reading.source import NOTEBOOK, read_source
 from .confined_run import Completed
 from .instrument import install
 from .loss_trace import TracedLoop, note_losses
+from .printed import first_difference
 from .rehearsal_protocol import Rehearsal, RehearsalReport
 from .sandbox import Sandbox, read_left, read_left_arrays
 
@@ -38,10 +38,6 @@ def display(*values, **options): pass
 del sys.argv[0]
 exec(compile(open(sys.argv[0], encoding="utf-8", newline="").read(), sys.argv[0], "exec"))
 """
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_TIMING = re.compile(
-    r"\b(time|seconds?|secs?|elapsed|eta|speed|throughput|latency|took|date)\b|\d\s*m?s\b|(it|img|imgs|images|samples)/s", re.I
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,39 +260,3 @@ def agree(before: np.ndarray, after: np.ndarray) -> tuple[float, float, bool]:
     lost = before.max(axis=1) - before[rows, after.argmax(axis=1)]
     agreed = float((lost <= 2 * difference if close else lost == 0).mean())
     return difference, agreed, close and agreed == 1.0
-
-
-def first_difference(before: str, after: str) -> tuple[str, str] | None:
-    """The first two lines that say different things: other words, or numbers more than one unit of the last place apart."""
-    old, new = _lines(before), _lines(after)
-    for one, other in zip(old, new, strict=False):
-        if not _same_line(one, other):
-            return one, other
-    if len(old) != len(new):
-        longer = old if len(old) > len(new) else new
-        extra = longer[min(len(old), len(new))]
-        return (extra, "") if longer is old else ("", extra)
-    return None
-
-
-def _lines(text: str) -> list[str]:
-    last_states = (line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n"))  # progress bars overwrite
-    return [line.rstrip() for line in last_states if line.strip() and not _TIMING.search(line)]
-
-
-def _same_line(one: str, other: str) -> bool:
-    if one == other:
-        return True
-    if _NUMBER.sub("#", one) != _NUMBER.sub("#", other):
-        return False
-    return all(_same_number(a, b) for a, b in zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True))
-
-
-def _same_number(one: str, other: str) -> bool:
-    if one == other:
-        return True
-    if "." not in one and "e" not in one.lower():
-        return False  # a count
-    places = len(re.split(r"[eE]", one)[0].partition(".")[2])
-    exponent = float("1" + one[one.lower().index("e") :]) if "e" in one.lower() else 1.0
-    return abs(float(one) - float(other)) <= 1.01 * 10.0**-places * exponent

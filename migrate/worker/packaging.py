@@ -29,7 +29,6 @@ from ...runtime.tuning.randomize import device_of, noise, randomized
 from ...runtime.tuning.reference import make_reference, primary_output
 from ...runtime.tuning.source import CapturedSource
 from ...specs import Preprocessing
-from .inspection import output_kind
 
 _CHUNK = 16
 _ROWS = 5
@@ -112,20 +111,13 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
             signature=captured.signature,
             preprocessing=order.preprocessing,
             labels=order.labels,
-            probabilities=_gives_probabilities(probed, order.row),
+            probabilities=probed.probabilities,
             parity=parity,
             plans=[plan],
             provenance=_provenance(order, captured, source.records(plan), no_portable_graph),
         )
     tell(1.0, "packaged")
     return Packaged(path=path, parity=parity, plan=plan)
-
-
-def _gives_probabilities(model: torch.nn.Module, row: Sequence[int]) -> bool:
-    try:
-        return output_kind(model, row) == "probabilities"
-    except TypeError:  # no class scores among its outputs
-        return False
 
 
 def _example(order: Order) -> torch.Tensor:
@@ -145,19 +137,19 @@ def _tune(
     directory: Path,
     device: str,
     tell: Progress,
-) -> tuple[Plan, torch.nn.Module]:
-    """The plan, its files for the model's own weights in `directory`, and the module whose outputs mean something."""
+) -> tuple[Plan, CapturedGraph]:
+    """The plan, its files for the model's own weights in `directory`, and the graph whose outputs mean something."""
     if not order.randomize:
         images = () if order.images is None else (np.ascontiguousarray(order.images),)
         judging = JudgingData(images, order.targets, scores=scores)
         plan = tune(source, order.config, directory=directory, device=device, judging=judging, progress=tell)
-        return plan, model
+        return plan, source.captured
     # Top-1 agreement of untrained weights says nothing about trained ones, so no images: lossless candidates only.
     other = randomized(model, source.captured.example)
     drawn = CapturedSource.of(replace(capture(other, source.captured.example), disabled=source.disabled))
     with tempfile.TemporaryDirectory(prefix="headrace-") as scratch:
         plan = tune(drawn, order.config, directory=Path(scratch), device=device, progress=tell)
-    return source.prepare_all(plan, directory), other
+    return source.prepare_all(plan, directory), drawn.captured
 
 
 def _with_original(captured: CapturedGraph, order: Order, device: str) -> ParityRecord | None:

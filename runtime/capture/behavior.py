@@ -20,6 +20,7 @@ from .programs import in_float64, runnable
 from .rehearsal import rehearse
 
 _LIMIT = 1e-3  # of the output's range; what remains is for the parity check, which knows the model's own noise
+_SUM_LIMIT = 5e-3  # what a softmax in bf16 may lack of one
 _REPEATED = 6  # how often a module is asked again whether it answers the same
 _TESTS_BATCH = "look for code that tests the batch size"
 _MIXES = "a row's result depends on the other rows of its batch, so it cannot be batched; look for batch statistics"
@@ -66,6 +67,27 @@ def in_behavior(
         if mixed > _LIMIT and _rows_mix(program, rows):
             return values_taken(program) or [Obstacle("PG107", _MIXES, *place)]
     return []
+
+
+def gives_probabilities(module: torch.nn.Module, example: tuple[torch.Tensor, ...], outputs: Sequence[torch.Tensor]) -> bool:
+    """Whether the first output holds probabilities: no value below zero and a sum of one in each row.
+
+    `outputs` are those of the example; what holds there must hold on fresh rows of several scales too.
+    """
+    if not _are_probabilities(outputs[0]):
+        return False
+    drawn = (
+        tuple(fresh_rows(value * scale if value.is_floating_point() else value, 3, seed=seed) for value in example)
+        for seed, scale in enumerate((0.5, 1.0, 3.0))
+    )
+    return all(_are_probabilities(_tensors(module, rows)[0]) for rows in drawn)
+
+
+def _are_probabilities(rows: torch.Tensor) -> bool:
+    if not rows.is_floating_point() or rows.ndim < 2 or not 2 <= rows.shape[1] == rows[0].numel():
+        return False
+    sums = rows.detach().double().flatten(1).sum(dim=1)
+    return bool((rows >= 0).all() and ((sums - 1).abs() <= _SUM_LIMIT).all())
 
 
 def _tensors(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> list[Any]:

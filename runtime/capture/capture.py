@@ -19,7 +19,7 @@ from ..base.calibration import Calibration
 from ..base.silence import silence
 from ..base.structure import LEAF, Structure, flatten
 from . import obstacles
-from .behavior import in_behavior
+from .behavior import gives_probabilities, in_behavior
 from .diagnosis import diagnose, printing_suppressed
 from .graph_obstacles import in_program, written_inputs
 from .no_grad_mode import no_grad_mode
@@ -49,6 +49,7 @@ class CapturedGraph:
 
     The program takes the inputs in the signature's order and returns a flat tuple of tensors in the signature's order.
     `example` has two rows of each input; `batches` are those at which it was proved equal to the module.
+    `probabilities` says that the rows of the first output are non-negative and sum to one, so no softmax may follow.
     `passes` names the rewrites that were applied since, `disabled` those that may not be. `calibration` is what int8 takes its
     ranges from.
     """
@@ -58,6 +59,7 @@ class CapturedGraph:
     structure: Structure = LEAF
     example: tuple[torch.Tensor, ...] = field(default=(), repr=False)
     batches: tuple[int, ...] = ()
+    probabilities: bool = False
     passes: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
     calibration: Calibration | None = field(default=None, repr=False)
@@ -125,7 +127,8 @@ def capture(
         signature = _signature(module, example, leaves, structure, names)
         problems = in_behavior(module, program, example, PROVED_BATCHES)
         refuse(f"the graph of {title} does not do what the module does", problems)
-    return CapturedGraph(program, signature, structure, example, PROVED_BATCHES)
+        probabilities = gives_probabilities(module, example, leaves)
+    return CapturedGraph(program, signature, structure, example, PROVED_BATCHES, probabilities)
 
 
 def refuse(summary: str, problems: Sequence[Obstacle]) -> None:

@@ -232,8 +232,9 @@ class Graph:
     ) -> Path:
         """Write the latest capture as a model folder (models/resnet50) that `load`, the server and Triton read.
 
-        `labels` are the class names, `probabilities` says that the outputs need no softmax. With `preprocessing`, the models
-        beside it take encoded images. An existing model is replaced in one step; on any failure it stays.
+        `labels` are the class names. `probabilities` says whether the outputs need no softmax; None: where each row sums to
+        one, as the capture found. With `preprocessing`, the models beside it take encoded images. An existing model is
+        replaced in one step; on any failure it stays.
         Raises ArtifactError, also before the first call.
         """
         self._reject_training("save")
@@ -259,7 +260,7 @@ class Graph:
                     signature=compiled.captured.signature,
                     preprocessing=preprocessing or self._preprocessing,
                     labels=labels,
-                    probabilities=bool(probabilities),
+                    probabilities=compiled.captured.probabilities if probabilities is None else probabilities,
                     parity=self.parity,
                     plans=[compiled.plan],
                     provenance={**facts, "passes": [record.to_json() for record in compiled.passes]},
@@ -275,7 +276,7 @@ class Graph:
         elif latest is not None:
             signature, plan = latest.captured.signature, latest.plan
             lines += [
-                *signature_lines(signature),
+                *signature_lines(signature, probabilities=latest.captured.probabilities),
                 *pass_lines(latest.passes),
                 *plan_lines(plan),
                 parity_line(plan.worst_parity()),

@@ -68,7 +68,10 @@ class LoadedGraph:
 
     def __repr__(self) -> str:
         artifact = self.artifact
-        lines = [f"{artifact.name} version {artifact.version}", *signature_lines(self.signature)]
+        lines = [
+            f"{artifact.name} version {artifact.version}",
+            *signature_lines(self.signature, probabilities=artifact.probabilities),
+        ]
         if artifact.labels is not None:
             lines.append(f"labels: {len(artifact.labels.names)} classes")
         if artifact.preprocessing is not None:

@@ -37,10 +37,15 @@ def module_lines(modules: Sequence[tuple[str, nn.Module]], depth: int = _DEPTH) 
     return lines
 
 
-def signature_lines(signature: Signature) -> list[str]:
+def signature_lines(signature: Signature, *, probabilities: bool = False) -> list[str]:
     """A line for each input and each output."""
     sides = (("input", signature.inputs), ("output", signature.outputs))
-    return [f"{side} {spec.name}: {spec.dtype} {list(spec.shape)}" for side, specs in sides for spec in specs]
+    remarks = {signature.outputs[0].name: ", probabilities"} if probabilities else {}
+    return [
+        f"{side} {spec.name}: {spec.dtype} {list(spec.shape)}{remarks.get(spec.name, '') if side == 'output' else ''}"
+        for side, specs in sides
+        for spec in specs
+    ]
 
 
 def pass_lines(passes: Sequence[PassRecord]) -> list[str]:

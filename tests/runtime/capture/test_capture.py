@@ -38,6 +38,30 @@ def test_signature_has_the_modules_names_and_a_batch(conv_net):
     assert [(spec.name, spec.shape) for spec in signature.outputs] == [("output", ("batch", 5))]
 
 
+@pytest.mark.parametrize(
+    ("head", "found"),
+    [
+        (nn.Softmax(1), True),
+        (nn.Sequential(nn.Softmax(1), nn.Unflatten(1, (5, 1, 1))), True),
+        (nn.Identity(), False),
+        (nn.Sigmoid(), False),
+        (nn.LogSoftmax(1), False),
+        (nn.Unflatten(1, (5, 1)), False),
+    ],
+)
+def test_a_graph_knows_that_its_rows_are_probabilities(conv_net, head, found):
+    captured = capture(nn.Sequential(conv_net, head).eval(), torch.randn(1, 3, 20, 12))
+    assert captured.probabilities == found
+
+
+def test_rows_that_sum_to_one_for_the_example_alone_are_no_probabilities():
+    class Whole(nn.Module):
+        def forward(self, x):
+            return x.abs()
+
+    assert not capture(Whole(), torch.tensor([[0.5, 0.25, 0.25], [0.0, 0.5, 0.5]])).probabilities
+
+
 def test_an_output_never_has_an_inputs_name():
     class Same(nn.Module):
         def forward(self, output):

@@ -1,14 +1,21 @@
 """The HTTP front end through real sockets with the real tritonclient."""
 
 import json
+import re
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
+
+import headrace
+from headrace.serving.images.fast_preprocessing import make_preprocessor
+from headrace.specs import Preprocessing, Resize
 
 
 @pytest.fixture
@@ -124,6 +131,29 @@ def test_raw_body(server, make_photo, reference, scores_of):
     np.testing.assert_allclose(post("tiny", images.tobytes()), scores_of(images), rtol=1e-4, atol=1e-5)
     image = make_photo(3)
     np.testing.assert_allclose(post("tiny_classify", image)[0], reference(image)[1], rtol=1e-3, atol=1e-4)
+
+
+def test_the_readmes_own_example_is_served_without_a_second_softmax(tmp_path, launch, make_photo):
+    """Its build ends in a softmax, and nobody says so when it is saved."""
+    (code,) = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[3] / "README.md").read_text(), re.DOTALL)
+    example: dict = {}
+    exec(code.partition("probabilities = ")[0], example)  # the README's code, as it stands
+    graph = example["graph"]
+    graph.config = headrace.GraphConfig(backend="onnxruntime", buckets=(1,))
+    graph(torch.rand(4, 3, 64, 64))
+    assert "probabilities" in str(graph)
+    graph.save(tmp_path / "models" / "tiny", preprocessing=Preprocessing(geometry=(Resize(size=(64, 64)),)))
+    loaded = headrace.load(tmp_path / "models" / "tiny")
+    image = make_photo(5)
+    row = make_preprocessor(loaded.artifact.preprocessing.to_json()["steps"])(image)
+    expected = graph(torch.from_numpy(row)[None])[0].numpy()
+    with launch(tmp_path / "models") as started:
+        request = urllib.request.Request(f"{started.url}/v1/classify/tiny?k=10", data=image)
+        with urllib.request.urlopen(request) as response:
+            answer = json.loads(response.read())["predictions"]
+    served = np.array([entry["probability"] for entry in sorted(answer, key=lambda entry: entry["index"])])
+    np.testing.assert_allclose(served, expected, atol=1e-5)
+    assert np.ptp(np.exp(expected) / np.exp(expected).sum()) < np.ptp(served), "a second softmax would flatten them"
 
 
 def test_classify_an_image(server, make_photo, reference, labels):

@@ -1,0 +1,132 @@
+"""Do two runs of a script print the same? All but times: each is masked where it stands, and its line is compared."""
+
+from __future__ import annotations
+
+import re
+
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_TOKEN = re.compile(
+    r"(?P<stamp>\d{4}-\d\d-\d\d(?:[T ,]+\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?|(?:\d+ days?, )?\d{1,3}:[0-5]\d:[0-5]\d(?:[.,]\d+)?)"
+    r"|(?P<clock>\d{1,3}:[0-5]\d(?:\.\d+)?(?![:\d]))"
+    r"|(?P<number>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
+    r"|(?P<word>[^\W\d_]+(?:/[^\W\d_]+)?(?:\d+(?![\d.]))?)"
+    r"|(?P<other>[^\s_])"
+)
+_PER = re.compile(r"(?<=[^\W\d_])\s*(?:/|\bper\b)\s*(?=[^\W\d_])")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_LONG = _words("h hr hrs hour hours m min mins minute minutes d day days")
+_SHORT = _words("ns us µs μs ms msec msecs millisecond milliseconds s sec secs second seconds fps hz")
+_LABELS = _words("time times elapsed eta speed throughput latency took takes taken duration runtime date")
+_COUNTED = _words(
+    "it its iter iters iteration iterations img imgs image images sample samples frame frames step steps batch batches epoch "
+    "epochs row rows example examples call calls file files run runs request requests query queries"
+)
+# Words that may stand between a label and its time; with any other word, the number may be something else's.
+_BETWEEN = _COUNTED | _words(
+    "is was of in on at for per the a an avg average mean median total used about approx cpu gpu wall evaluation eval "
+    "inference test testing train training prediction forward ~ : = ( ) [ ] - . @"
+)
+
+
+def first_difference(before: str, after: str) -> tuple[str, str] | None:
+    """The first two lines that say different things: other words, or numbers more than one unit of the last place apart."""
+    old, new = _lines(before), _lines(after)
+    for one, other in zip(old, new, strict=False):
+        if not _same_line(one, other):
+            return one, other
+    if len(old) != len(new):
+        longer = old if len(old) > len(new) else new
+        extra = longer[min(len(old), len(new))]
+        return (extra, "") if longer is old else ("", extra)
+    return None
+
+
+def _lines(text: str) -> list[str]:
+    last_states = (line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n"))  # progress bars overwrite
+    return [line.rstrip() for line in last_states if line.strip()]
+
+
+def masked(line: str) -> str:
+    """The line with "~" for each time, rate and date, and for the unit that goes with it.
+
+    A number is a time by its own form, by the unit behind it, or by the label before it.
+    """
+    line = _PER.sub("/", line)
+    tokens = list(_TOKEN.finditer(line))
+    spans: list[tuple[int, int]] = []
+    meter: str | None = None  # of the number before, if a label made it a time: its places
+    begin = 0  # of what names the next number
+    for at, token in enumerate(tokens):
+        if token.lastgroup not in ("stamp", "clock", "number"):
+            continue
+        name = [item.group().lower() for item in tokens[begin:at]]
+        end = _own_unit(tokens, at, name)
+        following = tokens[at + 1].group().lower() if at + 1 < len(tokens) else ""
+        counts = end == at and following in _COUNTED
+        places = token.group().partition(".")[2]
+        labeled = not counts and following != "%" and _names_a_time(name, after_times=bool(spans))
+        repeated = name == ["("] and meter is not None and len(places) == len(meter)  # its mean, as meters print it
+        in_bar = token.lastgroup == "clock" and "<" in [item.group() for item in tokens[max(0, at - 1) : at + 2]]
+        if token.lastgroup == "stamp" or end > at or labeled or repeated or in_bar:
+            spans.append((token.start(), tokens[end].end()))
+        meter = places if labeled and end == at else None
+        if not counts:  # of "time for 100 images: 3.2", the label belongs to the second number
+            begin = end + 1
+    for start, stop in reversed(spans):
+        line = f"{line[:start]}~{line[stop:]}"
+    return re.sub(r"\s*~[\s~]*", " ~ ", re.sub(r"\s+", " ", line)) if spans else line  # widths differ with the numbers
+
+
+def _own_unit(tokens: list[re.Match[str]], at: int, name: list[str]) -> int:
+    """The index of the unit of the number at that index; its own where it has none."""
+    words = [item.group().lower() if item.lastgroup == "word" else "" for item in tokens[at + 1 : at + 4]] + [""] * 3
+    unit = words[0]
+    if unit in _LONG and words[2] in _LONG | _SHORT:  # 3 min 12 s
+        return at + 1 if "." not in tokens[at].group() else at
+    if not _is_unit(unit) and unit not in _LONG - {"m", "d"}:
+        return at
+    if tokens[at + 1].start() == tokens[at].end():
+        return at + 1
+    following = next((item for item in tokens[at + 2 :] if item.group() not in (":", "=")), None)
+    named = any(word.isalpha() for word in name)
+    if named and following is not None and following.lastgroup in ("number", "clock"):
+        return at  # of "accuracy 0.91 seconds 3.2", the unit names the next number
+    smallest = unit in ("min", "mins") and name[-1:] not in (["in"], ["after"], ["took"])  # and not minutes
+    return at if smallest else at + 1
+
+
+def _is_unit(word: str) -> bool:
+    parts = set(word.split("/"))
+    return bool(parts & _SHORT) and parts <= _SHORT | _COUNTED
+
+
+def _names_a_time(name: list[str], *, after_times: bool) -> bool:
+    """Whether what stands before a number says that it is a time, and nothing else."""
+    words = [word.rstrip("0123456789") or "~" for word in name]
+    labels = [(set(word.split("/")) <= _LABELS | _COUNTED and word not in _COUNTED) or _is_unit(word) for word in words]
+    labels = [label or (word == "data" and after_times) for label, word in zip(labels, words, strict=True)]
+    return any(labels) and all(label or word in _BETWEEN for label, word in zip(labels, words, strict=True))
+
+
+def _same_line(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    one, other = masked(one), masked(other)
+    if _NUMBER.sub("#", one) != _NUMBER.sub("#", other):
+        return False
+    return all(_same_number(a, b) for a, b in zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True))
+
+
+def _same_number(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    if "." not in one and "e" not in one.lower():
+        return False  # a count
+    places = len(re.split(r"[eE]", one)[0].partition(".")[2])
+    exponent = float("1" + one[one.lower().index("e") :]) if "e" in one.lower() else 1.0
+    return abs(float(one) - float(other)) <= 1.01 * 10.0**-places * exponent

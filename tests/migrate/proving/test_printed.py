@@ -1,0 +1,78 @@
+import pytest
+
+from headrace.migrate.proving.printed import first_difference
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a\nb\n", "a\nb"),
+        ("Epoch time 3.2 s\nAcc 91.25%", "Epoch time 1.1 s\nAcc 91.25%"),
+        ("  5%|x\r 100%|xx\nAcc 1", " 100%|xx\nAcc 1"),
+        ("loss 0.1234 acc 91.2", "loss 0.1235 acc 91.2"),
+        ("loss 1.23e-05", "loss 1.24e-05"),
+        ("Accuracy 91.2\n1797 images in 2.1s", "Accuracy 91.2\n1797 images in 9.9s"),
+        ("accuracy 0.91, 10.0 img/s", "accuracy 0.91, 1e3 img/s"),
+        ("0.91 at 12 images per second", "0.91 at 9.5 images per second"),
+        ("Time  0.4 ( 0.4)\tData  0.0 ( 0.0)\tAcc@1 91.2 (90.1)", "Time 12.4 (10.2)\tData 10.0 (10.0)\tAcc@1 91.2 (90.1)"),
+        ("eta: 0:00:03  img/s: 5.1 (4.2)  acc1: 91.2", "eta: 1 day, 0:00:03  img/s: 15.1 (14.2)  acc1: 91.2"),
+        ("[00:01<00:00,  9.87it/s, acc=0.91]", "[01:12<00:09,  1.87s/it, acc=0.91]"),
+        ("5s 3ms/step - accuracy: 0.93", "1s 980us/step - accuracy: 0.93"),
+        ("Training complete in 3m 12s", "Training complete in 59.2s"),
+        ("Inference time for 100 images: 3.21", "Inference time for 100 images: 0.21"),
+        ("--- 3.2 seconds ---", "--- 1.1 seconds ---"),
+        ("2026-11-22 22:52:56,123 INFO accuracy 0.91", "2026-11-23 00:00:01,001 INFO accuracy 0.91"),
+    ],
+)
+def test_lines_that_say_the_same(before: str, after: str) -> None:
+    assert first_difference(before, after) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "pair"),
+    [
+        ("acc 91.25", "acc 91.27", ("acc 91.25", "acc 91.27")),
+        ("350/360 right", "351/360 right", ("350/360 right", "351/360 right")),
+        ("cat", "dog", ("cat", "dog")),
+        ("a\nb", "a", ("b", "")),
+        ("1 image in 2.0 s", "", ("1 image in 2.0 s", "")),
+        ("a", "a\nwarning: new", ("", "warning: new")),
+    ],
+)
+def test_lines_that_do_not(before: str, after: str, pair: tuple[str, str]) -> None:
+    assert first_difference(before, after) == pair
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "accuracy {}, 10.0 img/s",
+        "accuracy {} 10.0 img/s",
+        "10 images/s {}",
+        "Time 0.43 (0.44) Data 0.01 (0.02) Loss 0.5 (0.4) Acc@1 {} ({})",
+        "[00:01<00:00, 9.87it/s, acc={}]",
+        "took 3.2 s to reach {}",
+        "Processed in 3.2 s ({})",
+        "time to accuracy {}",
+        "time for accuracy {}: 3.2 s",
+        "accuracy per second {}",
+        "acc {} secs 3.2",
+        "acc {} seconds: 3.2",
+        "{} correct, 3.2 s per image",
+        "max 0.99 min {} in 3 min 12 s",
+        "acc 0.99 max, {} min",
+        "time/acc: 3.2/{}",
+        "elapsed 3.2 {}",
+        "elapsed {}% accuracy",
+        "1875/1875 - 5s 3ms/step - loss: 0.2 - accuracy: {}",
+        "[22:52:56] epoch 3: {}",
+        "speed: 12.1, top-1: {}, top-5: 0.99",
+        "test_time: 3.2, test_acc: {}",
+        "| 3.2 s | {} |",
+        "throughput=12 (best={})",
+    ],
+)
+def test_no_wrong_accuracy_hides_behind_a_time(line: str) -> None:
+    right, wrong = line.format("0.91", "0.91"), line.format("0.12", "0.12")
+    assert first_difference(right, right) is None
+    assert first_difference(right, wrong) == (right, wrong)
