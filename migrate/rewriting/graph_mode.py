@@ -144,8 +144,6 @@ def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> No
             raise RejectedError(
                 "the code before the call puts layers in training mode, and a graph computes as in evaluation mode"
             )
-        if not falls_back and "." in group.model and not group.model.startswith("self."):
-            raise RejectedError(f"{group.model} is reached through another object")
     for node in module.calls:
         if isinstance(node.func, ast.Attribute):
             if node.func.attr in _HOOKS:

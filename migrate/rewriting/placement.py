@@ -44,6 +44,8 @@ def construction(context: Context, group: Group) -> Place:
         )
     if root == "self":
         return _in_method(context, group)
+    if "." in group.model:
+        raise RejectedError(f"{group.model} is reached through another object")
     function = binder(module, group)
     if function is None:
         return _global(context, group)
@@ -73,9 +75,11 @@ def runs_per_input(context: Context, group: Group) -> bool:
 
 
 def outlives_calls(context: Context, group: Group) -> bool:
-    """Whether a group's model is there before the code around its calls runs, and stays: a parameter, or what a function with a
-    cache gives (`@lru_cache`, `@st.cache_resource`)."""
+    """Whether a group's model is there before the code around its calls runs, and stays: a parameter, what a function with a
+    cache gives (`@lru_cache`, `@st.cache_resource`), or, where the file runs once, what an object holds or a global is."""
     module, function = context.module, binder(context.module, group)
+    if not _reruns(module) and group.first.function is not None and ("." in group.model or function is None):
+        return True
     if function is not None and group.model.partition(".")[0] in {argument.arg for argument in parameters(function)}:
         return True
     made = values_of(function or module.tree, group.model)

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from ..rewriting.evaluation_edits import evaluation_edits
-from ..rewriting.graph_mode import groups, is_trained, propose
+from ..rewriting.graph_mode import check_calls, groups, is_trained, propose
+from ..rewriting.graph_names import Group
 from ..rewriting.placement import RejectedError, outlives_calls, runs_per_input
 from ..rewriting.rule import Context, Fix, Rule, at_call, diff
 
@@ -55,7 +56,8 @@ class PredictionCall(Rule):
 
     Fix safety: safe; unsafe where nothing puts the model in evaluation mode. A function that gets its model as a parameter, or
     from a function with a cache, and classifies one input, gets `headrace.evaluation_step(model)`, which the model keeps, and
-    which compiles once enough inputs came. Where the function makes the model itself at each call, the rule only remarks.
+    which compiles once enough inputs came; so does one whose model is held by an object or a global that is set elsewhere.
+    Where the function makes the model itself at each call, the rule only remarks.
     """
 
     safety = "safe"
@@ -67,12 +69,25 @@ class PredictionCall(Rule):
             if group.evaluates or is_trained(context, group):
                 continue
             site = group.first.fact
-            if runs_per_input(context, group) and outlives_calls(context, group):
-                try:
-                    edits = evaluation_edits(context, group)
-                except RejectedError as reason:
-                    yield at_call(site, self.code, f"the prediction stays eager: {reason}", severity="warning")
-                else:
-                    yield at_call(site, self.code, f"the prediction calls {group.model} eagerly, one input at a time", edits)
-            else:
-                yield propose(context, group, site, self.code, "prediction")
+            held = outlives_calls(context, group)
+            fix = None if held and runs_per_input(context, group) else propose(context, group, site, self.code, "prediction")
+            if fix is None or (held and not fix.edits and not _unfit(context, group)):
+                fix = self._step(context, group)
+            yield fix
+
+    def _step(self, context: Context, group: Group) -> Fix:
+        """The remark on a model that a step can be made of at each call, for want of a place where one graph would do."""
+        try:
+            edits = evaluation_edits(context, group)
+        except RejectedError as reason:
+            return at_call(group.first.fact, self.code, f"the prediction stays eager: {reason}", severity="warning")
+        return at_call(group.first.fact, self.code, f"the prediction calls {group.model} eagerly, one input at a time", edits)
+
+
+def _unfit(context: Context, group: Group) -> bool:
+    """Whether the calls themselves are none of a graph's, wherever that is made."""
+    try:
+        check_calls(context.module, group)
+    except RejectedError:
+        return True
+    return False
