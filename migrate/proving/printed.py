@@ -12,6 +12,7 @@ _TOKEN = re.compile(
     r"|(?P<word>[^\W\d_]+(?:/[^\W\d_]+)?(?:\d+(?![\d.]))?)"
     r"|(?P<other>[^\s_])"
 )
+_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")  # of an object without a text of its own
 _PER = re.compile(r"(?<=[^\W\d_])\s*(?:/|\bper\b)\s*(?=[^\W\d_])")
 
 
@@ -48,7 +49,7 @@ def first_difference(before: str, after: str) -> tuple[str, str] | None:
 
 def _lines(text: str) -> list[str]:
     last_states = (line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").split("\n"))  # progress bars overwrite
-    return [line.rstrip() for line in last_states if line.strip()]
+    return [_ADDRESS.sub("at 0x0", line.rstrip()) for line in last_states if line.strip()]
 
 
 def masked(line: str) -> str:

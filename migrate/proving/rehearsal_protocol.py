@@ -6,8 +6,11 @@ other processes, the network, and time. See `worker/rehearsal`.
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal, Self
 
 from .worker_protocol import read_as
@@ -53,6 +56,11 @@ class Rehearsal:
     @classmethod
     def from_json(cls, text: str) -> Self:
         return read_as(cls, text)
+
+
+def kept_in(cache: Path, script: str, argv: Sequence[str]) -> Path:
+    """The folder for whatever is made for a script that is called so: what one run of it learned, the next one finds there."""
+    return cache / "rehearsals" / hashlib.sha256(json.dumps([script, *argv]).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, kw_only=True)

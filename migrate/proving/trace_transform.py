@@ -37,6 +37,8 @@ PROOF_SIZES = ((375, 500), (129, 77), (255, 257), (333, 250), (47, 90), (612, 40
 MODES: tuple[Literal["RGB", "L"], ...] = ("RGB", "L")
 OTHER_MODES = ("RGBA", "P")
 ON_ITS_SIDE = "on_its_side"
+_FEW = 3
+"""Images of one mode that confirm what is known."""
 PROBE = Path(__file__).with_name("trace_probe.py")
 LIVE_PROBE = ["-P", "-m", "headrace.migrate.worker.live_transform"]
 # Written as text because the migrator imports nothing of the runtime; it runs in its own process.
@@ -77,30 +79,68 @@ class Traced:
 
 def trace(recipe: TransformRecipe, sandbox: Sandbox, *, seed: int = 0) -> Traced:
     """Recover the preprocessing of what `recipe` evaluates to. A failure is a value with its reason."""
+    probes = _observed(recipe, write_probes(sandbox.readable_folder(), seed), sandbox)
+    return Traced(why=probes) if isinstance(probes, str) else _conclude(probes, sandbox, recipe.source_at)
+
+
+def confirm(recipe: TransformRecipe, read: Traced, sandbox: Sandbox, *, seed: int = 0) -> Traced | None:
+    """What of the preprocessings that were found in one way holds for what the recipe does, on a few images.
+
+    None where the recipe does not come to do anything."""
+    modes = {made.mode for made in read.candidates}
+    few: list[Probe] = []
+    for probe in write_probes(sandbox.readable_folder(), seed):
+        alike = [other for other in few if other.mode == probe.mode]
+        most = 1 if probe.mode in OTHER_MODES else _FEW * (probe.mode in modes)
+        if probe.for_proof and (len(alike) < most or (alike and ON_ITS_SIDE in probe.path.name)):
+            few.append(probe)
+    probes = _observed(recipe, few, sandbox)
+    if isinstance(probes, str) or all(probe.output is None for probe in probes):
+        return None
+    holding, notes, worst, why = [], [], 0.0, None
+    for candidate in read.candidates:
+        try:
+            made, difference, remarks = _prove_either(candidate, probes, candidate.mode, sandbox)
+        except (Rejected, SandboxError) as error:
+            why = str(error)
+            continue
+        holding.append(made)
+        notes += remarks
+        worst = max(worst, difference)
+    return Traced(candidates=tuple(holding), max_abs=worst if holding else None, why=why, notes=tuple(dict.fromkeys(notes)))
+
+
+def _observed(recipe: TransformRecipe, probes: list[Probe], sandbox: Sandbox) -> list[Probe] | str:
+    """What the recipe does to the probes, or why it does nothing that is always the same."""
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
-    probes = write_probes(readable, seed)
     request = readable / "request.json"
     paths = [str(probe.path) for probe in probes]
-    request.write_text(json.dumps({"recipe": recipe.to_json(), "probes": paths, "out": str(writable)}), encoding="utf-8")
+    asked = {"recipe": recipe.to_json(), "probes": paths, "alike": _alike(probes), "out": str(writable)}
+    request.write_text(json.dumps(asked), encoding="utf-8")
     program = [str(PROBE)] if recipe.live is None else LIVE_PROBE
     done = sandbox.run([*program, str(request)], writable)
     answer_file = writable / "trace.json"
     if not done.ok or not os.path.lexists(answer_file):
-        return Traced(why=f"the transform could not be run: {done.why or 'it left no result'}")
+        return f"the transform could not be run: {done.why or 'it left no result'}"
     try:
         answer = _answer(answer_file, len(probes))
         arrays = read_left_arrays(writable / "trace.npz") if answer["ok"] else {}
     except SandboxError as error:
-        return Traced(why=f"the transform left no result that can be read: {error}")
+        return f"the transform left no result that can be read: {error}"
     if not answer["ok"]:
-        return Traced(why=f"the code that makes the transform failed: {answer['error']} ({answer['where']})")
+        return f"the code that makes the transform failed: {answer['error']} ({answer['where']})"
     if any(found.get("random") for found in answer["probes"]):
-        return Traced(why="the transform is random: two runs on one image differ, as training augmentations do")
-    probes = [
+        return "the transform is random: two runs on one image differ, as training augmentations do"
+    return [
         replace(probe, found=found, output=arrays.get(f"output{index}"), pixels=arrays.get(f"pixels{index}"))
         for index, (probe, found) in enumerate(zip(probes, answer["probes"], strict=True))
     ]
-    return _conclude(probes, sandbox, recipe.source_at)
+
+
+def _alike(probes: Sequence[Probe]) -> list[int | None]:
+    """For each probe the first one that says what becomes of its kind: all gray ones may be turned to color, or fail."""
+    gray = [index for index, probe in enumerate(probes) if probe.mode == "L" and not probe.for_proof]
+    return [gray[0] if index in gray[1:] else None for index in range(len(probes))]
 
 
 def _answer(path: Path, probes: int) -> dict[str, Any]:

@@ -126,6 +126,7 @@ def _recorded(
         arguments, folder = command(script, argv, sandbox.tree, readable)
     environment = {"HEADRACE_RECORD": str(record), **(extra or {})}
     done = sandbox.run(arguments, writable, cwd=folder, extra=environment, search=readable, limits=limits)
+    done = replace(done, stdout=done.stdout.replace(str(writable), ""))  # the home folder is another one in every run
     try:
         rehearsal = _report(writable, made)
         if loops is None:

@@ -61,7 +61,7 @@ class Migration:
     """Answers the worker's requests where there are many."""
     rewritten: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Script -> the rules that changed code which it is or calls; those that no rule touched are left out."""
-    traced: dict[TransformRecipe, Traced] = field(default_factory=dict)
+    traced: dict[tuple[TransformRecipe, Traced | None], Traced | None] = field(default_factory=dict)
     """What transforms were found to do, once for all models of one repository."""
     linked: list[Path] = field(default_factory=list)
     """What of the repository was too big to copy, and is read where it lies."""
@@ -112,7 +112,7 @@ class Migration:
         for folder in (self.tree.resolve(), self.tree):
             text = text.replace(f"{folder}/", "").replace(str(folder), ".")
         for scratch in (self.scratch.resolve(), self.scratch):
-            text = re.sub(rf"{re.escape(str(scratch))}/((writable|readable)-[^/\s]+/)*(rehearsal-\d+/)?", "", text)
+            text = re.sub(rf"{re.escape(str(scratch))}/((writable|readable)-[^/\s]+/|cache/rehearsals/[0-9a-f]+/)*", "", text)
         return text
 
     def remark(self, code: str, message: str, severity: Severity, where: str = "") -> Finding:

@@ -6,17 +6,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from ...errors import AmbiguousError, SandboxError
 from ...specs import Preprocessing
 from ..proving.instrument import site_of
 from ..proving.measurements import side_by_side
-from ..proving.trace_transform import Traced, row_shape, trace
+from ..proving.trace_transform import Traced, confirm, row_shape, trace
 from ..proving.verify import Recorded
 from ..proving.visible_files import remedy
 from ..proving.worker_protocol import Failed, Inspected, Package, Row, Timing
-from ..reading.recipe import Recipe
+from ..reading.recipe import Recipe, TransformRecipe
 from ..reporting.report import ModelReport, Parity, Speedup
 from ..resolving.mismatch import trained_otherwise
 from ..resolving.resolved import Resolved
@@ -168,18 +168,35 @@ def serve(migration: Migration, outcomes: Sequence[ModelOutcome]) -> list[ModelO
 def _trace(migration: Migration, resolved: Resolved) -> Traced:
     if resolved.transform_recipe is None:
         return Traced(why="no evaluation transform was found in the scripts")
-    found = Traced()
-    for wanted in filter(None, (resolved.transform_recipe, resolved.stated_transform)):
-        recipe = wanted.in_copy(migration.tree)
-        if recipe not in migration.traced:
-            migration.stages.start("Recovering the preprocessing")
-            if recipe.live is not None:
-                migration.fresh_tree()  # the script runs again
-            migration.traced[recipe] = trace(recipe, migration.sandbox)
-        found = migration.traced[recipe]
-        if found.candidates:
-            break
-    return found
+    stated = resolved.stated_transform
+    if stated is None or resolved.transform_recipe.live is None:
+        return _traced(migration, resolved.transform_recipe)
+    read = _traced(migration, stated)
+    if read.candidates:
+        seen = _traced(migration, resolved.transform_recipe, read)
+        if seen is None or seen.candidates:
+            return seen or read
+    found = _traced(migration, resolved.transform_recipe)
+    return found if found.candidates or read.candidates else replace(read, why=found.why)
+
+
+@overload
+def _traced(migration: Migration, recipe: TransformRecipe) -> Traced: ...
+@overload
+def _traced(migration: Migration, recipe: TransformRecipe, read: Traced) -> Traced | None: ...
+
+
+def _traced(migration: Migration, recipe: TransformRecipe, read: Traced | None = None) -> Traced | None:
+    """What a transform does, tried once; with `read` only whether it does that, which takes a run but few images."""
+    recipe = recipe.in_copy(migration.tree)
+    known = migration.traced
+    if (recipe, read) not in known:
+        migration.stages.start("Recovering the preprocessing" if read is None else "Confirming the preprocessing")
+        if recipe.live is not None:
+            migration.fresh_tree()  # the script runs again
+        found = trace(recipe, migration.sandbox) if read is None else confirm(recipe, read, migration.sandbox)
+        known[recipe, read] = found
+    return known[recipe, read]
 
 
 def _recorded(migration: Migration, resolved: Resolved, originals: Originals) -> tuple[Recorded | None, bool]:

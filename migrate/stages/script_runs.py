@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from ..proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
 from ..proving.measurements import Agreement, Losses, agreements, losses
-from ..proving.rehearsal_protocol import StandIn
+from ..proving.rehearsal_protocol import StandIn, kept_in
 from ..proving.script_arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
 from ..proving.verify import ScriptRun, compare, run_script, run_training
 from ..proving.visible_files import remedy
@@ -117,7 +116,7 @@ def _rehearsed(migration: Migration, resolved: Resolved | None, script: Script, 
     """Run a script with stand-ins for what is not here; or why it does not run even so. `why` says what stopped it without."""
     loops = _trained(migration, script)
     argv, _ = carried(script, resolved.recipe.argv if resolved is not None else (), data=migration.options.data)
-    made = migration.scratch / "cache" / "rehearsals" / hashlib.sha256(script.path.encode()).hexdigest()[:12]
+    made = kept_in(migration.scratch / "cache", script.path, argv)
     migration.stages.start(f"Rehearsing {script.path}")
     run = _run(script, argv, migration, loops, migrated=False, made=made)
     migration.fresh_tree()

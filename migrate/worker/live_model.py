@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from ...errors import SandboxError
+from ..proving.rehearsal_protocol import kept_in
 from ..proving.worker_protocol import Rehearsed, SeenModel
 from ..reading.recipe import Digests, LiveModel, Place, Recipe
 from .checkpoint import load_weights
@@ -104,19 +105,19 @@ def take_model(recipe: Recipe) -> nn.Module:
     return model.eval()
 
 
-def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int, batch_size: int = 4) -> RehearsalReport:
-    """Rehearse the script, with `calls` watching. Random numbers start from `seed`, whatever the script sets.
+def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int) -> RehearsalReport:
+    """Rehearse the script, with `calls` watching. Random numbers start from `seed`, whatever the script sets. What one run
+    learned from its failures, the next ones of the same migration know.
 
     The caller may go on in another process than it was in: see `rehearse`.
     """
     request = Rehearsal(
         root=str(Path(recipe.root).resolve()),
         script=recipe.script,
-        made=str(Path.cwd() / f"rehearsal-{seed}"),
+        made=str(kept_in(Path(os.environ.get("HEADRACE_CACHE", Path.cwd())), recipe.script, recipe.argv)),
         argv=recipe.argv,
         directory=str((Path(recipe.root) / recipe.directory).resolve()),
         seed=seed,
-        batch_size=batch_size,
         caches=tuple(os.environ[name] for name in ("TORCH_HOME", "HF_HUB_CACHE") if name in os.environ),
     )
 

@@ -14,13 +14,14 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from ..proving.trace_probe import Journal, note
 from ..reading.recipe import Recipe
@@ -32,8 +33,10 @@ _SECONDS = 20
 """What a fork may take from its image to the model's call."""
 _TRIED = 6
 """So many of the images that are opened before a call are tried for the one that the model gets."""
-_TWICE = 4
+_TWICE = 2
 """So many probes are also run with other random numbers."""
+_OURS = str(Path(__file__).parent / "rehearsal") + os.sep
+"""What makes the images that stand in for the script's."""
 
 
 class Sources:
@@ -45,7 +48,8 @@ class Sources:
     def __init__(self, journal: Journal, at: Callable[[int], None]) -> None:
         self._journal, self._at = journal, at
         self._probe: str | None = None
-        self._given = False
+        self.given = False
+        """Whether the probe was opened."""
         self.count = 0
         journal.strict = True
         journal.install()
@@ -78,13 +82,14 @@ class Sources:
         plain = getattr(owner, name)
 
         def opened(*args: Any, **kwargs: Any) -> Any:
-            if self._given and name == "fromarray":
-                return plain(*args, **kwargs)  # of the probe's own pixels, perhaps
-            if not self._given:
+            ours = sys._getframe(1).f_code.co_filename.startswith(_OURS)
+            if ours or (self.given and name == "fromarray"):
+                return plain(*args, **kwargs)  # a stand-in is being made; or it is of the probe's own pixels, perhaps
+            if not self.given:
                 self.count += 1
                 self._at(self.count)
-            if self._probe is not None and not self._given:
-                self._given = True
+            if self._probe is not None and not self.given:
+                self.given = True
                 return probe(self._probe, *args[1:], **kwargs)
             before = self._journal.read
             made = plain(*args, **kwargs)
@@ -98,10 +103,9 @@ class Sources:
 class Tracer:
     """One run of the script that forks at the image which its model gets."""
 
-    def __init__(self, recipe: Recipe, probes: list[str], out: Path, batch_size: int) -> None:
+    def __init__(self, recipe: Recipe, probes: list[str], alike: Sequence[int | None], out: Path) -> None:
         assert recipe.live is not None
-        self.recipe, self.live, self.probes, self.out = recipe, recipe.live, probes, out
-        self.batch_size = batch_size
+        self.recipe, self.live, self.probes, self.alike, self.out = recipe, recipe.live, probes, alike, out
         self.journal = Journal()
         self.sources = Sources(self.journal, self._at)
         self.events: list[int] = []
@@ -113,7 +117,8 @@ class Tracer:
 
     def run(self) -> str | None:
         """Run the script; why it did not come to the model's call, or None."""
-        ended = run_script(self.recipe, ModuleCalls(Path(self.recipe.root), self._hear), seed=0, batch_size=self.batch_size)
+        with _one_image_batches(lambda: self.child is not None and self.sources.given):
+            ended = run_script(self.recipe, ModuleCalls(Path(self.recipe.root), self._hear), seed=0)
         if self.child is not None:
             os._exit(7)  # a fork that went past its call
         return ended.why
@@ -159,7 +164,10 @@ class Tracer:
         row = _differing(*tests)
         if row is None:
             return
-        for index in range(len(self.probes)):
+        for index, first in enumerate(self.alike):
+            if first is not None and (self.found[first][1] is None or self.found[first][0]["mode"] == "RGB"):
+                self.found.append(({"ok": False, "error": "not tried: one like it tells all"}, None, None))
+                continue
             for attempt in range(2 if index < _TWICE else 1):
                 if (index > 1 or attempt) and self._fork(index, attempt):
                     return
@@ -201,6 +209,29 @@ class Tracer:
             return json.loads(place.with_suffix(".json").read_text()), arrays["images"], arrays.get("pixels")
 
 
+@contextlib.contextmanager
+def _one_image_batches(cut: Callable[[], bool]) -> Iterator[None]:
+    """Within it, a batch ends with the image after which `cut` is true, and has no other: images of all sizes can be one."""
+    plain = _MapDatasetFetcher.fetch
+
+    def fetch(self: Any, indices: Any) -> Any:
+        if not self.auto_collation or hasattr(self.dataset, "__getitems__"):
+            return plain(self, indices)
+        items = []
+        for index in indices:
+            items.append(self.dataset[index])
+            if cut():
+                items = items[-1:]
+                break
+        return self.collate_fn(items)
+
+    _MapDatasetFetcher.fetch = fetch
+    try:
+        yield
+    finally:
+        _MapDatasetFetcher.fetch = plain
+
+
 def _differing(one: np.ndarray | None, other: np.ndarray | None) -> int | None:
     """The row of the batch in which two probes make a difference."""
     if one is None or other is None or len(one) != len(other):
@@ -216,10 +247,8 @@ def main() -> None:
     recipe = Recipe.from_json({name: value for name, value in request["recipe"].items() if name in names})
     answer: dict[str, Any] = {"ok": False, "error": "the model's call was not made again", "where": recipe.script}
     arrays: dict[str, np.ndarray] = {}
-    for batch_size in (1, 4):  # alone, images of all sizes can be a batch
-        tracer = Tracer(recipe, request["probes"], out, batch_size)
-        if not tracer.look():
-            continue
+    tracer = Tracer(recipe, request["probes"], request["alike"], out)
+    if tracer.look():
         why = tracer.run()
         if tracer.found:
             probes = [{"path": path, **found} for path, (found, _, _) in zip(request["probes"], tracer.found, strict=True)]
@@ -229,7 +258,6 @@ def main() -> None:
                 arrays |= {name: value for name, value in pair.items() if value is not None}
         else:
             answer["error"] = why or "the model's images are opened neither by Pillow nor by OpenCV"
-        break
     np.savez(out / "trace.npz", **arrays)  # type: ignore[arg-type]
     (out / "trace.json").write_text(json.dumps(answer), encoding="utf-8")
 

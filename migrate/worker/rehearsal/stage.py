@@ -92,6 +92,8 @@ class Stage:
         if listed.exists():
             for line in listed.read_text(encoding="utf-8").splitlines():
                 path = Path(json.loads(line))
+                if not os.access(path.parent, os.W_OK):
+                    continue  # in the home folder of another run
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path, ignore_errors=True)
                 else:

@@ -11,6 +11,7 @@ from headrace.migrate.proving.printed import first_difference
         ("  5%|x\r 100%|xx\nAcc 1", " 100%|xx\nAcc 1"),
         ("loss 0.1234 acc 91.2", "loss 0.1235 acc 91.2"),
         ("loss 1.23e-05", "loss 1.24e-05"),
+        ("<Sampler object at 0x7fcb82831bd0>", "<Sampler object at 0x7f0db068c8d0>"),
         ("Accuracy 91.2\n1797 images in 2.1s", "Accuracy 91.2\n1797 images in 9.9s"),
         ("accuracy 0.91, 10.0 img/s", "accuracy 0.91, 1e3 img/s"),
         ("0.91 at 12 images per second", "0.91 at 9.5 images per second"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,9 @@ import pytest
 from PIL import Image
 
 from headrace.migrate.proving.sandbox import Sandbox
-from headrace.migrate.proving.trace_transform import Traced, trace
+from headrace.migrate.proving.trace_transform import Traced, confirm, trace
 from headrace.migrate.reading.recipe import LiveModel, TransformRecipe
-from headrace.specs import CenterCrop, Pad, Resize
+from headrace.specs import CenterCrop, Pad, Preprocessing, Resize
 
 HEAD = """
 import io
@@ -73,6 +74,27 @@ with torch.no_grad():
     image = image.crop((left, 0, left + 16, 16))
     print(net(torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float()).argmax(1))
 """
+# What is not here is made, by Pillow too; all images of a batch are alike, but for the probes.
+MADE = """
+data = open("uploads/new.jpg", "rb").read()
+with torch.no_grad():
+    image = Image.open(io.BytesIO(data)).convert("RGB").resize((16, 16), Image.BILINEAR)
+    print(net(torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float().div(255)).argmax(1))
+"""
+BATCHED = """
+from torch.utils.data import DataLoader, Dataset
+
+class Photos(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        image = Image.open(f"{index}.png").convert("RGB")
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1).float().div(255)
+
+with torch.no_grad():
+    for images in DataLoader(Photos(), batch_size=4):
+        print(net(images).argmax(1))
+"""
 NONE = """
 with torch.no_grad():
     print(net(torch.rand(2, 3, 16, 16)).argmax(1))
@@ -80,6 +102,10 @@ with torch.no_grad():
 
 
 def traced(tmp_path: Path, text: str, row: tuple[int, int, int]) -> Traced:
+    return trace(*script(tmp_path, text, row))
+
+
+def script(tmp_path: Path, text: str, row: tuple[int, int, int]) -> tuple[TransformRecipe, Sandbox]:
     sandbox = Sandbox(scratch=tmp_path)
     sandbox.tree.mkdir()
     (sandbox.tree / "script.py").write_text(HEAD + text)
@@ -88,7 +114,29 @@ def traced(tmp_path: Path, text: str, row: tuple[int, int, int]) -> Traced:
         Image.fromarray(rng.integers(0, 255, (30, 40, 3), np.uint8)).save(sandbox.tree / f"{index}.png")
     live = LiveModel(class_name="Sequential", ordinal=0, evaluating=True, row=row)
     root = str(sandbox.tree)
-    return trace(TransformRecipe(root=root, script="script.py", live=live, takes="image", source_at="script.py:1"), sandbox)
+    return TransformRecipe(root=root, script="script.py", live=live, takes="image", source_at="script.py:1"), sandbox
+
+
+def test_of_an_image_that_stands_in_for_one(tmp_path: Path) -> None:
+    found = traced(tmp_path, MADE, (3, 16, 16))
+    assert [made.geometry for made in found.candidates] == [(Resize(size=(16, 16)),)], found
+
+
+def test_what_was_read_is_confirmed_by_a_run_or_not(tmp_path: Path) -> None:
+    recipe, sandbox = script(tmp_path, BATCHED, (3, 30, 40))
+    ones = (1.0, 1.0, 1.0)
+    right = Preprocessing(mode="RGB", geometry=(), scale=1 / 255, mean=(0.0, 0.0, 0.0), std=ones, channels="RGB")
+    wrong = replace(right, std=(0.5, 0.5, 0.5))
+    gray = Preprocessing(mode="L", geometry=(), scale=1 / 255, mean=(0.0,), std=(1.0,), channels="L")
+    found = confirm(recipe, Traced(candidates=(wrong, gray, right)), sandbox)
+    assert found is not None
+    assert found.candidates == (right,), found
+
+
+def test_nothing_is_confirmed_where_no_image_comes_to_the_model(tmp_path: Path) -> None:
+    recipe, sandbox = script(tmp_path, NONE, (3, 16, 16))
+    plain = Preprocessing(mode="RGB", geometry=(), scale=1.0, mean=(0.0,) * 3, std=(1.0,) * 3, channels="RGB")
+    assert confirm(recipe, Traced(candidates=(plain,)), sandbox) is None
 
 
 def test_through_a_loader_after_training(tmp_path: Path) -> None:
