@@ -67,7 +67,9 @@ def tune(
     console.print(f"the plan is in {artifact.path / 'headrace.json'}", highlight=False)
 
 
-def doctor() -> None:
+def doctor(
+    models: Annotated[Path | None, typer.Argument(help="A model repository: which of its plans can be used here.")] = None,
+) -> None:
     """Say what this machine has: devices, backends with versions, and the pip line for what is missing."""
 
     from rich.markup import escape
@@ -76,7 +78,7 @@ def doctor() -> None:
     from .inspect.doctor import examine
 
     console = make_console()
-    for section in examine():
+    for section in examine(models):
         table = Table(title=section.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
         for column in ("", "what", "version", "remark"):
             table.add_column(column, overflow="fold")

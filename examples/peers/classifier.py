@@ -16,9 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from headrace.runtime import backends
+from headrace.runtime.artifact.artifact import load_artifact
 from headrace.runtime.artifact.manifest import read_manifest
-from headrace.runtime.artifact.plan import Plan
-from headrace.runtime.base.fingerprint import fingerprint, matches
 from headrace.runtime.images.preprocessing import Preprocessor
 from headrace.specs import Signature
 
@@ -41,9 +40,7 @@ class Classifier:
         self.probabilities = content["probabilities"]
         self.decode = Preprocessor(content["preprocessing"]["steps"], pixels=signature.takes_pixels)  # bytes to one row
         if session == "headrace":
-            here = fingerprint()
-            plans = [Plan.from_json(plan) for plan in content["plans"]]
-            self.scores = _compiled(path, next(plan for plan in plans if matches(plan.fingerprint, here)))
+            self.scores = _compiled(path, load_artifact(model).plan_here())
         else:
             self.scores = _onnxruntime(path)
 

@@ -192,19 +192,13 @@ def _joined(
     if original is None:
         return parity
     images, outputs = _compared(order)
-    agreements = [original.top1_agreement, parity.top1_agreement]
+    parity = parity.joined(original)
+    agreements = [parity.top1_agreement]
     for choice in set(plan.choices.values()):
         target = choice.target(device, plan.threads)
         results = _run(backends.get(choice.backend).open(directory, target, choice.files), images)
         agreements.append(top1_agreement(outputs, results[primary]))
-    return replace(
-        parity,
-        status=parity.status if original.passed else original.status,
-        max_abs=max(parity.max_abs or 0.0, original.max_abs or 0.0),
-        top1_agreement=min((share for share in agreements if share is not None), default=None),
-        rows=parity.rows + original.rows,
-        why=parity.why or original.why,
-    )
+    return replace(parity, top1_agreement=min((share for share in agreements if share is not None), default=None))
 
 
 def _compared(order: Order) -> tuple[Array, Array]:

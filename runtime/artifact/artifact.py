@@ -8,6 +8,7 @@ Digests catch damage, not malice: whoever can write an artifact can write its di
 from __future__ import annotations
 
 import datetime
+import itertools
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -20,17 +21,18 @@ from ...errors import ArtifactError, BackendError
 from ...specs import FP32, Labels, Preprocessing, Signature
 from .. import backends
 from ..base.atomic import replacing
-from ..base.fingerprint import fingerprint, matches
+from ..base.fingerprint import Differences, differences, fingerprint
 from ..base.session import Session, Target
 from .manifest import FORMAT, LABELS, MANIFEST, check_file, check_name, digest, read_manifest, write_manifest
 from .model_config import ModelConfig, check_config, config_text, read_config
 from .parity import ParityRecord
 from .plan import Choice, Plan
 
+_ONNX_FILE = "model.onnx"
 # What runs a model on a machine that nobody measured: the first that is installed and has its file.
 _PORTABLE = (
-    Choice(backend="onnxruntime", precision=FP32, files=("model.onnx",)),
-    Choice(backend="openvino", precision=FP32, files=("model.onnx",)),
+    Choice(backend="onnxruntime", precision=FP32, files=(_ONNX_FILE,)),
+    Choice(backend="openvino", precision=FP32, files=(_ONNX_FILE,)),
     Choice(backend="eager", precision=FP32, files=("model.pt2",)),
 )
 
@@ -67,24 +69,27 @@ class Artifact:
     def plan_here(self) -> Plan:
         """The plan measured on a machine like this one, else a portable one in fp32, which gives its reason.
 
-        Raises BackendError, naming what to install, when nothing that is installed can run the model.
+        A portable one is for the GPU where there is one that the installed library can use. Raises BackendError, naming what
+        to install, when nothing that is installed can run the model.
         """
         here = fingerprint()
+        reasons = []
         for plan in self.plans:
-            if matches(plan.fingerprint, here):
+            if (reason := self.why_not(plan)) is None:
                 return plan
+            reasons.append(reason)
         rejections = []
-        for choice in _PORTABLE:
+        for device, choice in itertools.product(("cuda", "cpu") if here["gpus"] else ("cpu",), _PORTABLE):
             if not set(choice.files) <= set(self.files):
                 continue
-            rejection = backends.get(choice.backend).supports(Target())
+            rejection = backends.get(choice.backend).supports(Target(device=device))
             if rejection is None:
-                buckets = self.plans[0].buckets if self.plans else (1,)
                 return Plan(
                     fingerprint=here,
-                    choices=dict.fromkeys(buckets, choice),
+                    choices=dict.fromkeys(self.plans[0].buckets if self.plans else (1,), choice),
+                    device=device,
                     portable=True,
-                    reason=f"{self._why_not_measured(here)}; {choice} is the portable choice, measure here for a faster one",
+                    reason=f"{reasons[0] if reasons else self.unmeasured}; until then {choice} runs it, on any machine",
                 )
             rejections.append(rejection)
         raise BackendError(f"nothing here can run {self.name}: {'; '.join(rejections) or 'the model has no portable graph'}")
@@ -100,12 +105,42 @@ class Artifact:
         choice = plan.choice(rows)
         return backends.get(choice.backend).open(self.path, plan.target(rows, threads=threads, ordinal=ordinal), choice.files)
 
-    def _why_not_measured(self, here: Mapping[str, Any]) -> str:
-        if not self.plans:
-            return "no plan was measured"
-        keys = [key for key in here if self.plans[0].fingerprint.get(key) != here[key]]
-        changes = [f"{key} {self.plans[0].fingerprint.get(key)} there, {here[key]} here" for key in keys]
-        return f"the plan was measured elsewhere ({'; '.join(changes)})"
+    def why_not(self, plan: Plan) -> str | None:
+        """Why a plan cannot be used here, and the command that mends it, in one line; None where it can."""
+        try:
+            changed = measured_otherwise(plan, fingerprint())
+            choices = [] if changed else sorted(set(plan.choices.values()), key=str)
+            rejections = [backends.get(item.backend).supports(item.target(plan.device, plan.threads)) for item in choices]
+        except BackendError as error:  # a backend that this version does not have
+            return f"{error}; {self._remedy(plan)}"
+        if rejection := next(filter(None, rejections), None):
+            return f"the plan cannot run here: {rejection}"
+        if not changed:
+            return None
+        listed = "; ".join(f"{name} {there} there, {now} here" for name, (there, now) in changed.items())
+        return f"the plan was measured elsewhere ({listed}); {self._remedy(plan, changed)}"
+
+    @property
+    def unmeasured(self) -> str:
+        """What to say of a model without any plan."""
+        return f"no plan was measured; {self._remedy(None)}"
+
+    def _remedy(self, plan: Plan | None, changed: Differences | None = None) -> str:
+        if _ONNX_FILE not in self.files:
+            return "compile the model again here"
+        device = " --device cuda" if plan is not None and plan.device == "cuda" else ""
+        lossy = plan is not None and any(choice.precision.lossy for choice in plan.choices.values())
+        measure = f"headrace tune {self.path.parent}{device}{' --calibration IMAGES' if lossy else ''} measures it here"
+        if plan is None or not changed or any(name in ("cpu", "flags", "cores", "gpus", "headrace") for name in changed):
+            return measure
+        wanted = " ".join(f"{name}=={there}" for name, (there, _) in changed.items() if there)
+        return f"pip install {wanted} brings back what was measured, or {measure}" if wanted else measure
+
+
+def measured_otherwise(plan: Plan, here: Mapping[str, Any]) -> Differences:
+    """What of a machine is not as it was where the plan was measured, of what its own backends depend on."""
+    libraries = {name for choice in plan.choices.values() for name in backends.get(choice.backend).libraries}
+    return differences(plan.fingerprint, here, device=plan.device, libraries=sorted(libraries))
 
 
 def model_names(models: Path) -> list[str]:
@@ -224,7 +259,7 @@ def fill_artifact(folder: Path, **model: Unpack[ModelContents]) -> None:
         signature,
         name=name,
         # Triton has no backend for torch.export's format; only the embedded server runs a model without an ONNX graph.
-        backend="onnxruntime" if "model.onnx" in digests else "headrace",
+        backend="onnxruntime" if _ONNX_FILE in digests else "headrace",
         max_batch_size=model.get("max_batch_size") or largest,
         label_filename=LABELS if labels is not None else "",
     )

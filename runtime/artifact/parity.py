@@ -45,6 +45,18 @@ class ParityRecord:
     def passed(self) -> bool:
         return self.status == "passed"
 
+    def joined(self, other: ParityRecord) -> ParityRecord:
+        """Both comparisons as one, which passed if both did: the larger difference and the lesser agreement."""
+        agreements = [share for share in (self.top1_agreement, other.top1_agreement) if share is not None]
+        return replace(
+            self,
+            status=self.status if other.passed else other.status,
+            max_abs=max(self.max_abs or 0.0, other.max_abs or 0.0),
+            top1_agreement=min(agreements, default=None),
+            rows=self.rows + other.rows,
+            why=self.why or other.why if other.passed else other.why,
+        )
+
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "batches": list(self.batches)}
 

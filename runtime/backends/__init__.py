@@ -42,8 +42,9 @@ class Backend(ABC):
     `precisions` are those that it knows how to use, whether or not this machine has them. `format` is what `prepare` starts
     from: "onnx", the portable graph, or "torch", the captured program. `preparation_seconds` is roughly what that takes for a
     usual model on two cores, beyond the portable graph that every artifact has: a bounded tuning goes from cheap to dear, and
-    skips what does not fit. `fixed_batch` and `streams` say whether it can compile for one batch size alone
-    (`Target.batch`), which some graphs gain from, and compute the parts of such a batch side by side (`Target.streams`).
+    skips what does not fit. `libraries` are those that a plan with it depends on. `fixed_batch` and `streams` say whether it
+    can compile for one batch size alone (`Target.batch`), which some graphs gain from, and compute the parts of such a batch
+    side by side (`Target.streams`).
     """
 
     name: str
@@ -51,6 +52,7 @@ class Backend(ABC):
     devices: tuple[str, ...]
     precisions: tuple[Precision, ...]
     preparation_seconds: float
+    libraries: tuple[str, ...] = ("torch",)
     fixed_batch: bool = False
     streams: bool = False
 

@@ -37,6 +37,7 @@ class KernelsBackend(Backend):
 
     name: str = "kernels"
     format: str = "torch"
+    libraries: tuple[str, ...] = ("triton", "torch")
     devices: tuple[str, ...] = ("cuda",)
     precisions: tuple[Precision, ...] = (FP32, BF16, FP16, INT8_BF16)
     preparation_seconds: float = 70.0

@@ -38,6 +38,7 @@ class OpenVinoBackend(Backend):
 
     name: str = "openvino"
     format: str = "onnx"
+    libraries: tuple[str, ...] = ("openvino",)
     fixed_batch: bool = True
     streams: bool = True
     devices: tuple[str, ...] = ("cpu",)

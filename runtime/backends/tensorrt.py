@@ -31,6 +31,7 @@ class TensorRtBackend(Backend):
 
     name: str = "tensorrt"
     format: str = "onnx"
+    libraries: tuple[str, ...] = ("tensorrt", "onnxruntime")
     fixed_batch: bool = True
     devices: tuple[str, ...] = ("cuda",)
     precisions: tuple[Precision, ...] = (FP32, FP16)

@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,16 @@ _FLAGS = (
 )  # fmt: skip
 
 # One library may come under several distributions; the first that is installed counts.
-_LIBRARIES = {"torch": ("torch",), "onnxruntime": ("onnxruntime", "onnxruntime-gpu"), "openvino": ("openvino",)}
+_LIBRARIES = {
+    "torch": ("torch",),
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
+    "openvino": ("openvino",),
+    "tensorrt": ("tensorrt", "tensorrt-cu12", "tensorrt-cu13"),
+    "triton": ("triton",),
+}
+_UNKNOWN = object()
+
+Differences = dict[str, tuple[Any, Any]]
 
 
 def fingerprint() -> dict[str, Any]:
@@ -40,17 +49,25 @@ def fingerprint() -> dict[str, Any]:
     }
 
 
-def matches(planned: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
-    """Whether measurements made there hold here: everything is equal, and nothing is unknown on one side only.
+def differences(planned: Mapping[str, Any], here: Mapping[str, Any], *, device: str, libraries: Iterable[str]) -> Differences:
+    """Of what a plan for that device depends on, what was otherwise where it was measured: by name, the value there and here.
 
-    Of GPUs of one kind, any number will do: a batch is computed by one of them.
+    On a CPU that is the processor and the cores granted, on a GPU the kinds of GPU, of which any number will do: a batch is
+    computed by one of them. Of the libraries only those count that the plan runs with; a CPU's plan has no use for the CUDA
+    that they were built with, which their local version tells.
     """
 
-    def kinds(found: Mapping[str, Any]) -> dict[str, Any]:
-        gpus = found.get("gpus")
-        return {**found, "gpus": list(dict.fromkeys(gpus))} if isinstance(gpus, list) else dict(found)
+    def facts(found: Mapping[str, Any]) -> dict[str, Any]:
+        gpus, installed = found.get("gpus"), found.get("versions") or {}
+        kinds = list(dict.fromkeys(gpus)) if isinstance(gpus, list) else gpus
+        depends = {"gpus": kinds} if device == "cuda" else {name: found.get(name) for name in ("cpu", "flags", "cores")}
+        needed = {name: installed.get(name) for name in libraries} if isinstance(installed, Mapping) else {}
+        if device == "cpu":
+            needed = {name: version and str(version).partition("+")[0] for name, version in needed.items()}
+        return {**depends, **needed, "headrace": found.get("headrace")}
 
-    return kinds(planned) == kinds(here)
+    there, now = facts(planned), facts(here)
+    return {name: (there.get(name), value) for name, value in now.items() if there.get(name, _UNKNOWN) != value}
 
 
 def versions() -> dict[str, str | None]:

@@ -6,22 +6,19 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..._version import __version__
+from ...errors import ArtifactError
 from ...specs import BF16, FP8, FP16, FP32
 from .. import backends
-from ..base.fingerprint import fingerprint
+from ..artifact.artifact import load_artifact, model_names
+from ..base.fingerprint import fingerprint, versions
 from ..base.session import Target, default_threads
 
 _DEVICES = ("cpu", "cuda")
 _PRECISIONS = (FP32, BF16, FP16, FP8)
-_DISTRIBUTIONS = {
-    "eager": "torch",
-    "inductor": "torch",
-    "inductor_autotuned": "torch",
-    "kernels": "triton",
-}  # whose version counts; else the one with the backend's own name
 _TOOLS = {
     "fastapi": "pip install 'headrace[serve]'",
     "uvicorn": "pip install 'headrace[serve]'",
@@ -58,13 +55,33 @@ class Section:
     rows: tuple[Row, ...]
 
 
-def examine() -> tuple[Section, ...]:
-    """Look at the machine. Imports backends' libraries where asking them is the only way to know, so it takes seconds."""
+def examine(models: Path | None = None) -> tuple[Section, ...]:
+    """Look at the machine, and at the plans of a model repository, if one is named.
+
+    Imports backends' libraries where asking them is the only way to know, so it takes seconds.
+    """
+    plans = [] if models is None else [row for name in model_names(models) for row in _plans(models / name)]
     return (
         Section(title="This machine", rows=_machine()),
         Section(title="Backends", rows=tuple(_backend(backend) for backend in backends.discover().values())),
         Section(title="Tools", rows=tuple(_tool(name, remedy) for name, remedy in _TOOLS.items())),
+        *([] if models is None else [Section(title=f"Plans of {models}", rows=tuple(plans))]),
     )
+
+
+def _plans(folder: Path) -> list[Row]:
+    """Which of a model's plans can be used here, and what mends those that cannot."""
+    try:
+        artifact = load_artifact(folder)
+    except ArtifactError as error:
+        return [Row(present=False, name=folder.name, remark=str(error))]
+    if not artifact.plans:
+        return [Row(present=False, name=folder.name, remark=artifact.unmeasured)]
+    rows = []
+    for plan in artifact.plans:
+        why, choices = artifact.why_not(plan), ", ".join(dict.fromkeys(map(str, plan.choices.values())))
+        rows.append(Row(present=why is None, name=folder.name, version=plan.device, remark=choices if why is None else why))
+    return rows
 
 
 def _machine() -> tuple[Row, ...]:
@@ -104,7 +121,7 @@ def _gpus(names: Sequence[str]) -> list[Row]:
 
 
 def _backend(backend: backends.Backend) -> Row:
-    version = _version(_DISTRIBUTIONS.get(backend.name, backend.name))
+    version = versions()[backend.libraries[0]] or ""
     if missing := backend.missing():
         return Row(present=False, name=backend.name, version=version, remark=missing)
     usable, rejections = [], []
@@ -121,15 +138,7 @@ def _backend(backend: backends.Backend) -> Row:
 
 
 def _tool(name: str, remedy: str) -> Row:
-    version = _version(name)
-    return Row(present=bool(version), name=name, version=version, remark="" if version else f"not installed: {remedy}")
-
-
-def _version(distribution: str) -> str:
-    """The installed version, also of a distribution's GPU variant; empty when neither is installed."""
-    for name in (distribution, f"{distribution}-gpu"):
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return ""
+    try:
+        return Row(present=True, name=name, version=importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Row(present=False, name=name, remark=f"not installed: {remedy}")

@@ -16,15 +16,14 @@ from ..._version import __version__
 from ...errors import ArtifactError, BackendError
 from ...specs import Signature
 from .. import backends
-from ..artifact.artifact import Artifact, load_artifact
+from ..artifact.artifact import Artifact, load_artifact, measured_otherwise
 from ..artifact.manifest import LABELS, digest, read_manifest, write_manifest
-from ..artifact.parity import Array
+from ..artifact.parity import Array, ParityRecord
 from ..artifact.plan import Plan
 from ..backends import Backend
 from ..base.atomic import old_model_stays, replacing
 from ..base.calibration import Calibration
 from ..base.config import GraphConfig
-from ..base.fingerprint import matches
 from ..base.passes import PassRecord
 from ..base.session import Session, Target
 from ..images.image_folder import read_images
@@ -127,7 +126,9 @@ def retune(
 def _write(folder: Path, version: int, plan: Plan, directory: Path, records: Sequence[PassRecord]) -> Plan:
     with replacing(folder, [str(version)]) as (fresh,):
         artifact = load_artifact(folder, version=version)  # as it is now: another process may have tuned it meanwhile
-        others = [other for other in artifact.plans if not matches(other.fingerprint, plan.fingerprint)]
+        others = [
+            other for other in artifact.plans if other.device != plan.device or measured_otherwise(other, plan.fingerprint)
+        ]
         kept = {name for other in others for name in other.files}
         kept |= {name for name in artifact.files if name.startswith(ONNX_FILE)}
         renamed = {
@@ -160,7 +161,18 @@ def _write(folder: Path, version: int, plan: Plan, directory: Path, records: Seq
         passes = [*content["provenance"].get("passes", ())]
         passes += [record.to_json() for record in records if record.to_json() not in passes]
         provenance = {**content["provenance"], **({"passes": passes} if passes else {})}
-        changes = {"headrace": __version__, "digests": digests, "plans": plans, "provenance": provenance}
+        # Against what it was packaged from, and against the portable graph: the last plan's, whatever was tuned before it.
+        packaged = provenance.setdefault("parity_at_packaging", content["parity"])
+        parity = plan.worst_parity()
+        if packaged:
+            parity = parity.joined(ParityRecord.from_json(packaged))
+        changes = {
+            "parity": parity.to_json(),
+            "headrace": __version__,
+            "digests": digests,
+            "plans": plans,
+            "provenance": provenance,
+        }
         write_manifest(fresh, {**content, **changes})
     return plan
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from headrace.errors import ArtifactError, BackendError, DigestError
+from headrace.runtime import backends
+from headrace.runtime.artifact import artifact as artifact_module
 from headrace.runtime.artifact import manifest
 from headrace.runtime.artifact.artifact import load_artifact, write_artifact
 from headrace.runtime.artifact.parity import ParityRecord
@@ -119,6 +122,52 @@ def test_another_machines_plan_is_not_used(write):
     assert not both.plan_here().portable
     assert both.plan_here().choice(1).backend == "openvino"
     assert both.max_batch_size == 8
+
+
+def versions_there(**changed):
+    return {**fingerprint(), "versions": {**fingerprint()["versions"], **changed}}
+
+
+def test_another_torch_does_not_void_a_plan_that_runs_without_it(write):
+    found = load_artifact(write(plans=[plan("openvino", where=versions_there(torch="2.0.0", tensorrt="9"))])).plan_here()
+    assert (found.portable, found.choice(1).backend) == (False, "openvino")
+
+
+def test_a_plan_of_another_version_of_its_own_library_says_how_to_bring_it_back(write):
+    artifact = load_artifact(write(plans=[plan("openvino", where=versions_there(openvino="2020.1"))]))
+    reason = artifact.plan_here().reason
+    assert "pip install openvino==2020.1 brings back what was measured" in reason
+    assert f"headrace tune {artifact.path.parent} measures it here" in reason
+    assert "\n" not in reason
+
+
+def test_a_plan_whose_library_cannot_use_the_device_gives_way_to_the_portable_one(write):
+    """onnxruntime in the place of onnxruntime-gpu has the same version, and no provider for CUDA."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this onnxruntime is the one for GPUs")
+    found = load_artifact(write(plans=[replace(plan(), device="cuda")])).plan_here()
+    assert found.portable
+    assert "has no CUDAExecutionProvider: pip install onnxruntime-gpu" in found.reason
+
+
+def test_the_portable_plan_is_for_the_gpu_where_the_library_can_use_one(write, monkeypatch):
+    """No machine of the tests has a GPU and the library for it: what both would say stands here."""
+    artifact = load_artifact(write(plans=[]))
+    backend = type(backends.get("onnxruntime"))
+    asked = backend.supports
+    here = {**fingerprint(), "gpus": ["H200"]}
+    monkeypatch.setattr(artifact_module, "fingerprint", lambda: here)
+    assert artifact.plan_here().device == "cpu"
+    monkeypatch.setattr(backend, "supports", lambda self, target: None if target.device == "cuda" else asked(self, target))
+    found = artifact.plan_here()
+    assert (found.device, found.choice(1).backend, found.portable) == ("cuda", "onnxruntime", True)
+
+
+def test_a_plan_by_a_backend_that_is_gone_is_no_reason_to_fail(write):
+    found = load_artifact(write(plans=[plan("abacus")])).plan_here()
+    assert found.portable
+    assert "there is no backend 'abacus'" in found.reason
 
 
 def test_nothing_to_run_it_with_names_what_is_missing(write, files):

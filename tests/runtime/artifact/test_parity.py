@@ -26,6 +26,16 @@ def test_equal_outputs_pass(scores):
     assert (record.max_abs, record.top1_agreement, record.batches) == (0.0, 1.0, (1, 2, 5))
 
 
+def test_two_comparisons_as_one_are_the_worse_of_both():
+    good = ParityRecord(status="passed", max_abs=1e-6, top1_agreement=0.9, rows=3)
+    better = ParityRecord(status="passed", max_abs=1e-7, top1_agreement=1.0, rows=4, why="on images")
+    bad = ParityRecord(status="failed", max_abs=0.5, rows=1, why="off")
+    both = good.joined(better)
+    assert (both.status, both.max_abs, both.top1_agreement, both.rows, both.why) == ("passed", 1e-6, 0.9, 7, "on images")
+    for joined in (better.joined(bad), bad.joined(better)):
+        assert (joined.status, joined.max_abs, joined.top1_agreement, joined.why) == ("failed", 0.5, 1.0, "off")
+
+
 def test_json_round_trip(scores):
     record = compare([scores], [scores], GATE, batches=[1, 2])
     assert ParityRecord.from_json(record.to_json()) == record

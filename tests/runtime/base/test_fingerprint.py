@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from headrace.runtime.base.fingerprint import _quota, available_cores, fingerprint, matches, versions
+from headrace.runtime.base.fingerprint import _quota, available_cores, differences, fingerprint, versions
 
 
 def in_a_fresh_process(code, **environment):
@@ -15,6 +15,7 @@ def in_a_fresh_process(code, **environment):
     return done.stdout.strip()
 
 
+LIBRARIES = ("torch", "onnxruntime", "openvino")
 PRINT = """
 import json, sys
 from headrace.runtime.base.fingerprint import fingerprint
@@ -29,7 +30,7 @@ def test_is_the_same_in_another_process_with_and_without_torch():
     with_torch, torch_imported = json.loads(in_a_fresh_process("import torch\n" + PRINT))
     assert torch_imported
     assert with_torch == bare
-    assert matches(bare, with_torch)
+    assert not differences(bare, with_torch, device="cpu", libraries=LIBRARIES)
 
 
 def test_says_what_a_plan_depends_on():
@@ -41,16 +42,40 @@ def test_says_what_a_plan_depends_on():
     assert 1 <= here["cores"] <= os.cpu_count()
 
 
-@pytest.mark.parametrize("key", ["cpu", "flags", "cores", "gpus", "versions", "headrace"])
-def test_any_difference_or_gap_is_no_match(key):
+@pytest.mark.parametrize(("device", "keys"), [("cpu", {"cpu", "flags", "cores", "headrace"}), ("cuda", {"gpus", "headrace"})])
+def test_a_plan_depends_on_the_device_that_it_is_for_and_on_nothing_else(device, keys):
     here = fingerprint()
-    assert matches(here, dict(here))
-    assert not matches({**here, key: "something else"}, here)
-    assert not matches({name: value for name, value in here.items() if name != key}, here)
+    assert not differences(here, dict(here), device=device, libraries=LIBRARIES)
+    for key in ("cpu", "flags", "cores", "gpus", "headrace"):
+        for there in ({**here, key: "something else"}, {name: value for name, value in here.items() if name != key}):
+            assert set(differences(there, here, device=device, libraries=LIBRARIES)) == ({key} & keys)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_plan_depends_on_the_libraries_that_it_runs_with_and_on_no_others(device):
+    here = fingerprint()
+    for name, version in here["versions"].items():
+        for other in ("0.0.1", None):
+            there = {**here, "versions": {**here["versions"], name: other}}
+            found = differences(there, here, device=device, libraries=[name])
+            assert set(found) == (set() if other == version else {name})
+            assert not differences(there, here, device=device, libraries=set(here["versions"]) - {name})
+    for broken in ({}, {"versions": None}, {"versions": "all"}):
+        assert "torch" in differences({**here, **broken} if broken else {}, here, device=device, libraries=["torch"])
+
+
+def test_only_a_gpus_plan_depends_on_the_cuda_that_its_library_was_built_with():
+    one, other = ({**fingerprint(), "versions": {"torch": f"2.11.0+{build}"}} for build in ("cpu", "cu128"))
+    assert not differences(one, other, device="cpu", libraries=["torch"])
+    assert differences(one, other, device="cuda", libraries=["torch"]) == {"torch": ("2.11.0+cpu", "2.11.0+cu128")}
 
 
 def test_a_plan_holds_for_any_number_of_gpus_of_one_kind():
     here = fingerprint()
+
+    def matches(one, other):
+        return not differences(one, other, device="cuda", libraries=())
+
     one, four = {**here, "gpus": ["H200"]}, {**here, "gpus": ["H200"] * 4}
     assert matches(one, four)
     assert matches(four, one)

@@ -2,12 +2,17 @@ import os
 import subprocess
 import sys
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from headrace import __version__
 from headrace.runtime import backends
-from headrace.runtime.base.fingerprint import versions
+from headrace.runtime.artifact.artifact import write_artifact
+from headrace.runtime.artifact.plan import Choice, Plan
+from headrace.runtime.base.fingerprint import fingerprint, versions
 from headrace.runtime.inspect.doctor import examine
+from headrace.specs import FP32, Signature, TensorSpec
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +41,46 @@ def test_has_a_row_for_every_backend_in_order(sections):
             assert ("pip install" if backend.missing() else "no usable CUDA device") in row.remark
     torch_row = next(row for row in rows if row.name == "eager")
     assert torch_row.version == versions()["torch"]
+
+
+def test_says_which_plans_of_a_repository_can_be_used_and_what_mends_the_others(tmp_path):
+    (tmp_path / "files").mkdir()
+    onnx.save(
+        helper.make_model(
+            helper.make_graph(
+                [helper.make_node("Relu", ["images"], ["scores"])],
+                "relu",
+                [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 4])],
+                [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 4])],
+            ),
+            opset_imports=[helper.make_opsetid("", 17)],
+            ir_version=9,
+        ),
+        tmp_path / "files" / "model.onnx",
+    )
+    rows = [TensorSpec(name=name, dtype="float32", shape=("batch", 4)) for name in ("images", "scores")]
+    choices = {1: Choice(backend="openvino", precision=FP32, files=("model.onnx",))}
+    here = fingerprint()
+    old = {**here, "versions": {**here["versions"], "openvino": "2020.1"}}
+    for name, fingerprints in (("both", (old, here)), ("none", ())):
+        write_artifact(
+            tmp_path / "models" / name,
+            name=name,
+            files_from=tmp_path / "files",
+            signature=Signature(inputs=(rows[0],), outputs=(rows[1],)),
+            parity={},
+            plans=[Plan(fingerprint=where, choices=choices) for where in fingerprints],
+            provenance={},
+        )
+    section = examine(tmp_path / "models")[-1]
+    assert [(row.name, row.present) for row in section.rows] == [("both", False), ("both", True), ("none", False)]
+    assert "pip install openvino==2020.1" in section.rows[0].remark
+    assert section.rows[1].remark == "openvino fp32"
+    assert section.rows[2].remark == f"no plan was measured; headrace tune {tmp_path}/models/none measures it here"
+    (tmp_path / "models" / "both" / "1" / "model.onnx").write_bytes(b"")
+    damaged = examine(tmp_path / "models")[-1].rows[0]
+    assert not damaged.present
+    assert "model.onnx" in damaged.remark
 
 
 def test_what_is_missing_comes_with_the_line_that_brings_it(tmp_path):

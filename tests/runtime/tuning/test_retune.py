@@ -14,6 +14,7 @@ from headrace import GraphConfig
 from headrace.cli import app
 from headrace.errors import ArtifactError, InputError
 from headrace.runtime.artifact.artifact import load_artifact
+from headrace.runtime.artifact.parity import ParityRecord
 from headrace.runtime.artifact.plan import Plan
 from headrace.runtime.images.image_folder import read_images
 from headrace.runtime.inspect.plan_table import plan_table
@@ -76,6 +77,18 @@ def test_what_another_process_tuned_meanwhile_stays(folder, monkeypatch):
     monkeypatch.setattr(tune_module, "tune", meanwhile)
     artifact, plan = retune(folder, GraphConfig(**QUICK))
     assert [dict(item.fingerprint) for item in artifact.plans] == [dict(plan.fingerprint), {"cpu": "another"}]
+
+
+def test_the_manifests_parity_is_that_of_packaging_and_of_the_latest_plan(folder, monkeypatch):
+    packaged = ParityRecord.from_json(load_artifact(folder).parity)
+    for difference, expected in ((0.25, 0.25), (0.0, packaged.max_abs)):
+        worse = replace(packaged, max_abs=difference, top1_agreement=0.5 + difference)
+        monkeypatch.setattr(Plan, "worst_parity", lambda self, worse=worse: worse)
+        artifact, _ = retune(folder, GraphConfig(**QUICK))
+        record = ParityRecord.from_json(artifact.parity)
+        assert (record.status, record.max_abs, record.top1_agreement) == ("passed", expected, 0.5 + difference)
+        assert record.rows == 2 * packaged.rows
+        assert ParityRecord.from_json(artifact.provenance["parity_at_packaging"]) == packaged
 
 
 def test_a_model_that_was_packaged_again_meanwhile_keeps_its_own_plans(folder, conv_net, monkeypatch):
