@@ -75,7 +75,7 @@ def seed() -> None:
     """Start both runs from the same random numbers, so that shuffled data comes in the same order; a service ends as it begins
     to wait for requests, since nobody will send one."""
     if "HEADRACE_RECORD" in os.environ:
-        socket.socket.listen = listen  # type: ignore[method-assign]
+        socket.socket.listen = listen  # type: ignore[assignment,method-assign]
     random.seed(0)
     np.random.seed(0)
     torch = sys.modules.get("torch")
