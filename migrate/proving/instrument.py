@@ -96,7 +96,8 @@ def _find(tree: ast.Module, text: str, loop: Loop, taken: set[int]) -> ast.Call 
         if id(call) in taken:
             continue
         same_place = function == (loop.function or "") and bound == loop.outputs
-        if same_place and call.args and _same(ast.get_source_segment(text, call.args[0]), loop.inputs):
+        given = call.args[:1] or [item.value for item in call.keywords]
+        if same_place and any(_same(ast.get_source_segment(text, item), loop.inputs) for item in given):
             alike.append(call)
     return min(alike, key=lambda call: abs(call.lineno - loop.call_line), default=None)
 

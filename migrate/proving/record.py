@@ -99,8 +99,9 @@ def wrap(site: str, model: Callable[..., Any], targets: Callable[[], Any], loade
 
     def call(*args: Any, **kwargs: Any) -> Any:
         notes = SITES.setdefault(site, Site())
-        noting = bool(args) and not notes.full and os.getpid() == OWNER
-        given = as_array(args[0]) if noting else None  # before the call, which may change it in place
+        fed = [*args, *kwargs.values()]
+        noting = bool(fed) and not notes.full and os.getpid() == OWNER
+        given = as_array(fed[0]) if noting else None  # before the call, which may change it in place
         result = model(*args, **kwargs)
         if noting:
             if notes.classes is None:

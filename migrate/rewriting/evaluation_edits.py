@@ -4,6 +4,7 @@ import ast
 from itertools import takewhile
 
 from ..reading.edits import Edit, Positions
+from ..reading.facts import Loop
 from ..reading.scopes import Module, bound_names, parameters
 from ..reading.statements import block_of
 from ..survey.loops import CallSite
@@ -11,7 +12,21 @@ from .graph_mode import call_edit, check_calls, import_edits
 from .graph_names import Group, graph_name
 from .model_statements import binds
 from .placement import RejectedError
-from .rule import Context
+from .rule import Context, Fix, at_call
+
+
+def propose_step(context: Context, group: Group, site: Loop, code: str, what: str) -> Fix:
+    """The remark on one group, with the edits that make a step of its model where there are any."""
+    try:
+        edits = evaluation_edits(context, group)
+    except RejectedError as reason:
+        return at_call(site, code, f"the {what} stays eager: {reason}", severity="warning")
+    return at_call(site, code, f"the {what} calls {group.model} eagerly", edits)
+
+
+def by_name(group: Group) -> bool:
+    """Whether a model gets its input by name, as `model(pixel_values=images)` or `model(**inputs)`, which a step takes."""
+    return any(site.call.keywords for site in group.sites)
 
 
 def evaluation_edits(context: Context, group: Group) -> list[Edit]:

@@ -129,9 +129,10 @@ def check_calls(module: Module, group: Group, *, falls_back: bool = False) -> No
     """Raise RejectedError where no graph can stand for the model in these calls; `falls_back` is for one that calls the model
     itself where it finds that it cannot."""
     for site in group.sites:
-        if len(site.call.args) != 1 or site.call.keywords:
-            several = len(site.call.args) + len(site.call.keywords) > 1
-            raise RejectedError("the model is called with " + ("more than one argument" if several else "its input by name"))
+        if len(site.call.args) + len(site.call.keywords) > 1:
+            raise RejectedError("the model is called with more than one argument")
+        if site.call.keywords and not falls_back:
+            raise RejectedError("the model is called with its input by name")
         if any(isinstance(node, ast.JoinedStr) for node in module.ancestors(site.call)):
             raise RejectedError("the call stands inside an f-string, and strings are not edited")
         if _is_collection(module, site):
@@ -194,6 +195,8 @@ def _mode_set_by(module: Module, call: ast.Call) -> str | None:
 
 def _is_collection(module: Module, site: CallSite) -> bool:
     """`model([image])`, and `images = list(...)` before `model(images)`: detectors, and sessions of other runtimes."""
+    if not site.call.args:
+        return False
     given = site.call.args[0]
     values = [given]
     if isinstance(given, ast.Name):

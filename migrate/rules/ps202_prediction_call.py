@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from ..rewriting.evaluation_edits import evaluation_edits
+from ..rewriting.evaluation_edits import by_name, propose_step
 from ..rewriting.graph_mode import check_calls, groups, is_trained, propose
 from ..rewriting.graph_names import Group
 from ..rewriting.placement import RejectedError, outlives_calls, runs_per_input
-from ..rewriting.rule import Context, Fix, Rule, at_call, diff
+from ..rewriting.rule import Context, Fix, Rule, diff
 
 _SERVICE = diff("""\
 +import headrace
@@ -69,19 +69,15 @@ class PredictionCall(Rule):
             if group.evaluates or is_trained(context, group):
                 continue
             site = group.first.fact
-            held = outlives_calls(context, group)
-            fix = None if held and runs_per_input(context, group) else propose(context, group, site, self.code, "prediction")
-            if fix is None or (held and not fix.edits and not _unfit(context, group)):
-                fix = self._step(context, group)
+            held, repeated = outlives_calls(context, group), runs_per_input(context, group)
+            fix = propose(context, group, site, self.code, "prediction")
+            if (
+                (held and repeated)
+                or (held and not fix.edits and not _unfit(context, group))
+                or (by_name(group) and (held or not repeated))
+            ):
+                fix = propose_step(context, group, site, self.code, "prediction")
             yield fix
-
-    def _step(self, context: Context, group: Group) -> Fix:
-        """The remark on a model that a step can be made of at each call, for want of a place where one graph would do."""
-        try:
-            edits = evaluation_edits(context, group)
-        except RejectedError as reason:
-            return at_call(group.first.fact, self.code, f"the prediction stays eager: {reason}", severity="warning")
-        return at_call(group.first.fact, self.code, f"the prediction calls {group.model} eagerly, one input at a time", edits)
 
 
 def _unfit(context: Context, group: Group) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,11 +101,16 @@ class EvaluationStep:
         self._accounts: dict[Hashable, _Account] = {}
         self._watch: Watch | None = None
         self._modules = list(model.modules())
+        self._names: list[str] | None = None
 
-    def __call__(self, *inputs: Any) -> Any:
-        """What the model returns for inputs [batch, ...]; by the graph, where one is compiled and the model is evaluated."""
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """What the model returns for inputs [batch, ...]; by the graph, where one is compiled and the model is evaluated.
+
+        Inputs may be given by name, as `step(pixel_values=images)` and `step(**inputs)`.
+        """
+        inputs = self._in_order(args, named) if named else args
         if not self._evaluates(inputs):
-            return self.model(*inputs)
+            return self.model(*args, **named)
         ready = self.graph.ready(*inputs)
         account = self._account(inputs, fresh=ready)
         if not ready and account.pays():
@@ -114,7 +120,7 @@ class EvaluationStep:
             except HeadraceError as error:
                 self.refused = str(error)
                 Journal(f"evaluation of {type(self.graph.model).__name__}").warn(f"stays eager: {error}")
-                return self.model(*inputs)
+                return self.model(*args, **named)
             account.cost = time.perf_counter() - begin
             return outputs
         account.rows += len(inputs[0])
@@ -135,6 +141,14 @@ class EvaluationStep:
 
     def __reduce__(self) -> Any:
         return type(None), ()
+
+    def _in_order(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The inputs as `forward` takes them by place; none where those given by name are not the next ones."""
+        if self._names is None:
+            parameters = inspect.signature(self.graph.model.forward).parameters.values()
+            self._names = [item.name for item in parameters if item.kind is item.POSITIONAL_OR_KEYWORD]
+        following = self._names[len(args) : len(args) + len(named)]
+        return (*args, *(named[name] for name in following)) if set(following) == set(named) else ()
 
     def _evaluates(self, inputs: tuple[Any, ...]) -> bool:
         """Whether a graph may answer: evaluation mode, no gradients, plain batches, no capture under way around the call."""

@@ -360,6 +360,33 @@ def test_a_model_that_something_holds_gets_a_step_of_its_own_where_it_is_called(
     assert "eval_step(" in after
 
 
+@pytest.mark.parametrize("call", ["model(pixel_values=images)", "model(**inputs)"])
+def test_a_model_that_gets_its_input_by_name_gets_a_step(tmp_path, call):
+    source = f"""
+        import torch
+        from transformers import AutoModelForImageClassification
+
+        model = AutoModelForImageClassification.from_pretrained("somebody/classifier").eval()
+
+        @torch.no_grad()
+        def classify(inputs, images):
+            return {call}.logits.argmax(-1)
+
+        def evaluate(loader):
+            correct = 0
+            with torch.no_grad():
+                for images, labels in loader:
+                    inputs = {{"pixel_values": images}}
+                    correct += ({call}.logits.argmax(-1) == labels).sum()
+            return correct
+    """
+    (tmp_path / "a.py").write_text(textwrap.dedent(source))
+    (change,) = rewrite(survey(tmp_path))
+    after = change.after.decode()
+    assert after.count("eval_step = headrace.evaluation_step(model)\n") == 2
+    assert after.count(call.replace("model", "eval_step", 1)) == 2
+
+
 def test_an_attack_on_a_held_model_stays_as_it_is(tmp_path):
     source = """
         import torch

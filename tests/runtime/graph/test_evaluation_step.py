@@ -201,3 +201,31 @@ def test_patience_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("HEADRACE_PATIENCE", "soon")
     with pytest.raises(headrace.errors.InputError, match="HEADRACE_PATIENCE"):
         headrace.evaluation_step(Net())
+
+
+class Named(nn.Module):
+    """Called and answering as transformers' models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, pixel_values: Any = None, head_mask: Any = None, labels: Any = None) -> dict[str, torch.Tensor]:
+        logits = self.net(pixel_values) if head_mask is None else self.net(pixel_values) * head_mask
+        return {"logits": logits} if labels is None else {"logits": logits, "loss": logits.mean()}
+
+
+def test_inputs_by_name_are_those_by_place_and_what_is_more_stays_eager() -> None:
+    model = Named().eval()
+    step = headrace.evaluation_step(model, patience=0)
+    images = torch.randn(3, 3, 8, 8)
+    with torch.no_grad():
+        wanted = model(images)["logits"]
+        torch.testing.assert_close(step(pixel_values=images)["logits"], wanted, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(step(**{"pixel_values": images})["logits"], wanted, rtol=1e-4, atol=1e-5)
+        assert step.graph.captures == 1
+        assert "loss" in step(pixel_values=images, labels=torch.zeros(3))
+        masked = step(images, head_mask=torch.full((3, 1), 2.0))["logits"]
+        torch.testing.assert_close(masked, 2 * wanted, rtol=1e-4, atol=1e-5)
+        with pytest.raises(TypeError, match="unknown"):
+            step(unknown=images)
