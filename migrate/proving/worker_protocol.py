@@ -107,6 +107,10 @@ class SeenModel:
     task: str
     """By what reads the scores: "labels", "multi-label", "embedding", "unknown"."""
     trained: bool
+    evaluates: bool
+    """Whether nothing was learned from calls in that mode."""
+    in_training: tuple[str, ...]
+    """Kinds of its layers that ran in training mode, and compute something else in evaluation mode."""
     feeds: tuple[str, ...]
     """Classes of modules with weights of their own that take its outputs further."""
     labels: tuple[str, ...] | None

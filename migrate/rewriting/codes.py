@@ -89,6 +89,9 @@ PS520 model-left-out
     One of the models that --all-models asks for could not be packaged; the message says why. The others are as usual.
 PS530 trained-otherwise
     Training prepares images otherwise than evaluation. The package does as evaluation does; see which of them is meant.
+PS531 evaluated-in-training-mode
+    A script uses its model without calling eval() first, so that batch normalization and dropout work as in training. The
+    package has the model in evaluation mode, as it is meant to be used: its answers differ from those of that script.
 """
 
 CODES: dict[str, tuple[str, str]] = {

@@ -39,7 +39,8 @@ class Run:
     @property
     def is_certain(self) -> bool:
         """Whether it evaluated a model with weights that are the user's: no other script can tell more."""
-        return self.best is not None and self.best.live.evaluating and bool(self.seen.weights_from)
+        best = self.best
+        return best is not None and best.live.evaluating and best.evaluates and bool(self.seen.weights_from)
 
 
 def rehearse_model(
@@ -68,7 +69,7 @@ def rehearse_model(
         return [
             migration.remark("PS516", f"{message}{run.seen.why}", "note", run.seen.where or run.script.path) for run in stopped
         ]
-    chosen = max(taken, key=lambda run: (run.is_certain, run.best is not None and run.best.live.evaluating))
+    chosen = max(taken, key=lambda run: (run.is_certain, run.best is not None and _worth(run.best)[:2]))
     return _resolved(migration, chosen, static, [run.script.path for run in runs if run is not chosen])
 
 
@@ -173,9 +174,11 @@ def _best(script: Script, models: Sequence[SeenModel], wanted: str | None) -> Se
     return best
 
 
-def _worth(model: SeenModel) -> tuple[bool, bool, int]:
-    """Evaluated before only trained, judged (by a loss or the largest score) before not; then the one that is called most."""
-    return model.live.evaluating, model.task in ("labels", "multi-label"), model.calls
+def _worth(model: SeenModel) -> tuple[bool, bool, bool, int]:
+    """Evaluated, and said to be so, before only trained; judged (by a loss or the largest score) before not; then the one that
+    is called most."""
+    evaluates = model.evaluates and model.live.evaluating
+    return evaluates, model.evaluates, model.task in ("labels", "multi-label"), model.calls
 
 
 def label(model: SeenModel, among: Sequence[SeenModel]) -> str:
@@ -192,7 +195,7 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
     live = replace(best.live, checkpoint=options.checkpoint, random=random)
     path, _, line = best.site.rpartition(":")
     same = static if static is not None and _agree(static, best) else None
-    mode = "evaluating" if live.evaluating else "training"
+    mode = "evaluating" if best.evaluates else "training"
     text = f"{live.class_name} called with {best.dtype} [n, {', '.join(map(str, live.row))}], {mode}: {best.output}"
     loops = [loop for loop in migration.surveyed.loops if f"{loop.path}:{loop.call_line}" == best.site]
     if others:
@@ -201,6 +204,12 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
     if run.seen.standins:
         message = f"run to see its model, with stand-ins: {'; '.join(run.seen.standins)}"
         migration.remark("PS517", message, "note", run.script.path)
+    if best.in_training and best.evaluates:
+        message = (
+            f"{live.class_name} is used here in training mode, where {' and '.join(best.in_training)} compute something else; "
+            "the package computes what they do in evaluation mode: call .eval() before"
+        )
+        migration.remark("PS531", message, "warning", best.site)
     left = [model for model in run.seen.models if model is not best and model.classes is not None]
     if left:
         names = ", ".join(f"{label(model, run.seen.models)} ({model.site}, {model.calls} calls)" for model in left)

@@ -287,17 +287,20 @@ def _described(seen: Seen, root: Path, weights: Digests, *, own_data: bool) -> S
         classes=classes,
         output=_shapes(leaves),
         task=_task(seen.reads.get(output or (), reads)),
-        trained=_is_trained(seen),
+        trained=False in seen.first or bool(seen.learned),
+        evaluates=evaluating not in seen.learned,
+        in_training=_told_apart(seen.module) if call.training else (),
         feeds=tuple(sorted(seen.feeds)),
         labels=class_names(seen.module, call, classes, own_data=own_data) if classes is not None else None,
         dataset=type(call.dataset).__name__ if call.dataset is not None else None,
     )
 
 
-def _is_trained(seen: Seen) -> bool:
-    """Whether the script called it as one does to train it."""
-    call = seen.first.get(False)
-    return call is not None and call.training and call.grad
+def _told_apart(module: nn.Module) -> tuple[str, ...]:
+    """The kinds of its layers that compute something else in training mode."""
+    kinds = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
+    found = (type(layer).__name__ for layer in module.modules() if isinstance(layer, kinds))
+    return tuple(dict.fromkeys(found))
 
 
 def _judged(seen: Seen, call: Call, leaves: Mapping[Place, torch.Tensor]) -> Place | None:

@@ -27,7 +27,7 @@ from ..proving.trace_probe import Journal, note
 from ..reading.recipe import Recipe
 from .live_model import run_script
 from .module_calls import Call, ModuleCalls, Seen
-from .rehearsal import Taken
+from .rehearsal import Taken, torchvision_sets
 
 _SECONDS = 20
 """What a fork may take from its image to the model's call."""
@@ -35,8 +35,8 @@ _TRIED = 6
 """So many of the images that are opened before a call are tried for the one that the model gets."""
 _TWICE = 2
 """So many probes are also run with other random numbers."""
-_OURS = str(Path(__file__).parent / "rehearsal") + os.sep
-"""What makes the images that stand in for the script's."""
+_NOT_THE_SCRIPTS = str(Path(__file__).parent / "rehearsal") + os.sep, str(Path(Image.__file__).parent) + os.sep
+"""What makes the images that stand in for the script's, and Pillow itself."""
 
 
 class Sources:
@@ -55,7 +55,9 @@ class Sources:
         journal.install()
         self._open = Image.open
         self._replace(Image, "open", self._open)
-        self._replace(Image, "fromarray", self._array)
+        for name in ("fromarray", "frombuffer"):
+            self._replace(Image, name, self._array)
+        self._replace(torchvision_sets, "photo", self._array)  # an item of a data set that is not here
         with contextlib.suppress(ImportError):
             cv2 = importlib.import_module("cv2")
             journal.follow_opencv(cv2)
@@ -82,8 +84,8 @@ class Sources:
         plain = getattr(owner, name)
 
         def opened(*args: Any, **kwargs: Any) -> Any:
-            ours = sys._getframe(1).f_code.co_filename.startswith(_OURS)
-            if ours or (self.given and name == "fromarray"):
+            within = owner is Image and sys._getframe(1).f_code.co_filename.startswith(_NOT_THE_SCRIPTS)
+            if within or (self.given and name.startswith("from")):
                 return plain(*args, **kwargs)  # a stand-in is being made; or it is of the probe's own pixels, perhaps
             if not self.given:
                 self.count += 1

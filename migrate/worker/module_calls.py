@@ -49,7 +49,8 @@ class Call:
 
     @property
     def evaluating(self) -> bool:
-        return not self.training and not self.grad
+        """Whether nothing is learned from it, as far as the call itself tells; `Seen.learned` has what came after."""
+        return not self.training or not self.grad
 
 
 @dataclass(eq=False)
@@ -64,6 +65,10 @@ class Seen:
     reads: dict[Place, Counter[str]] = field(default_factory=dict)
     feeds: set[str] = field(default_factory=set)
     """Classes of the modules with parameters that take its outputs further."""
+    last: bool = False
+    """Whether the latest call was one while evaluating."""
+    learned: set[bool] = field(default_factory=set)
+    """Of which kinds the calls were after which an optimizer changed its parameters."""
     initial: dict[str, torch.Tensor] | None = None
     """A copy of its weights as they were before the first call that may train it."""
 
@@ -125,7 +130,11 @@ class ModuleCalls:
         """Which parameters an optimizer changed, and no file of the user's gave back since."""
 
         def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-            self._trained.update(id(value) for group in optimizer.param_groups for value in group["params"])
+            changed = {id(value) for group in optimizer.param_groups for value in group["params"]}
+            self._trained |= changed
+            for seen in self.seen.values():
+                if not changed.isdisjoint(map(id, seen.module.parameters())):
+                    seen.learned.add(seen.last)
 
         self._undo.append(register_optimizer_step_post_hook(stepped).remove)
         load, load_state_dict = torch.load, nn.Module.load_state_dict
@@ -187,7 +196,8 @@ class ModuleCalls:
         grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         call = Call(images, slot, args, kwargs, site, inner.training, grad, row, flat, self._dataset, frame)
         seen.sites[site, call.evaluating] += 1
-        if seen.initial is None and not call.evaluating:
+        seen.last = call.evaluating
+        if seen.initial is None and (call.training or call.grad):
             seen.initial = {name: value.detach().clone() for name, value in weights_of(inner).items()}
         first = call.evaluating not in seen.first
         if first:

@@ -203,6 +203,38 @@ for images, targets in loader:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("model", "used", "evaluating", "evaluates", "in_training"),
+    [
+        ("Net().eval()", "torch.enable_grad()", True, True, ()),
+        ("Net()", "torch.enable_grad()", False, True, ("BatchNorm2d",)),
+        ("Net().eval()", "learning()", True, False, ()),
+        ("Net()", "learning()", False, False, ("BatchNorm2d",)),
+        ("Net()", "torch.no_grad()", True, True, ("BatchNorm2d",)),
+    ],
+)
+def test_evaluation_is_what_nothing_is_learned_from(
+    tmp_path: Path, model: str, used: str, evaluating: bool, evaluates: bool, in_training: tuple[str, ...]
+) -> None:
+    text = f"""
+import contextlib
+model = {model}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+@contextlib.contextmanager
+def learning():
+    yield
+    loss.backward()
+    optimizer.step()
+
+for images, targets in loader:
+    with {used}:
+        loss = nn.functional.cross_entropy(model(images), targets)
+"""
+    found = seen(script(tmp_path, DATA, text))
+    assert (found.live.evaluating, found.evaluates, found.in_training) == (evaluating, evaluates, in_training)
+
+
 def test_a_script_that_stops_says_where_and_what_was_seen_before(tmp_path: Path) -> None:
     found = see_models(script(tmp_path, DATA, "model = Net()\n", EVALUATE, "raise OSError('no disk')\n"))
     assert found.why is not None
