@@ -20,6 +20,7 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
             "cachetools",
             "fastapi",
             "google.protobuf",
+            "grpc",
             "grpc_health",
             "grpc_reflection",
             "httptools",

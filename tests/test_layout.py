@@ -90,7 +90,7 @@ serving/bench/load: http_load load
 serving/bench/reporting: caveats plots result
 serving/grpc: codec methods
 serving/guard: byte_budget
-serving/http: app body connection edge openapi
+serving/http: app body edge openapi
 serving/images: decode_pool
 serving/models: loading model_group models repository_protocol scan snapshots
 serving/observe: stages

@@ -86,8 +86,8 @@ class Methods:
         self._service = Service(plane)
         self._telemetry = telemetry
 
-    def handler(self) -> Any:
-        """A handler of `inference.GRPCInferenceService` for a grpc.aio server, from the protocol's own description."""
+    def handlers(self) -> dict[str, Any]:
+        """The handlers of `inference.GRPCInferenceService` by method, from the protocol's own description."""
         described = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
         handlers = {}
         for method in described.methods:
@@ -96,7 +96,7 @@ class Methods:
             else:
                 call = self._unary(method.name, GetMessageClass(method.input_type), getattr(self._service, method.name))
                 handlers[method.name] = grpc.unary_unary_rpc_method_handler(call)
-        return grpc.method_handlers_generic_handler(described.full_name, handlers)
+        return handlers
 
     def _unary(self, name: str, request_class: Any, method: Method) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def call(data: bytes, context: Any) -> bytes:

@@ -1,12 +1,19 @@
-"""uvicorn's HTTP/1.1 connection with the bounds it lacks: on heads, on chunking and trailers, and on slow clients."""
+"""uvicorn's HTTP/1.1 connection with the bounds it lacks: on heads, on chunking and trailers, and on slow clients.
+
+All of uvicorn's private parts that this server leans on are here; tests/serving/http/test_connection.py holds them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from ..config import ServeConfig
@@ -17,6 +24,9 @@ from ..guard.tls import Tls
 _MAX_FRAMING_BYTES = 1 << 20
 # Requests that a client may send on one connection before the answer to its first. uvicorn reads on after each answer.
 _MAX_PIPELINED = 64
+# While stopping, every answer closes its connection for this long before idle connections are closed: a client that sends one
+# request after another has then left by itself, and no request crosses the closing on its way.
+_LAST_CALL_SECONDS = 0.3
 
 
 class _RejectedError(Exception):
@@ -199,3 +209,16 @@ def options(config: ServeConfig, tls: Tls | None) -> dict[str, Any]:
         "forwarded_allow_ips": [*config.security.trusted_proxies],
         "ssl_context_factory": (lambda *_: tls.context()) if tls is not None else None,
     }
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its own signal handling, which would race with ours, and with a last call before it closes."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.server_state.default_headers.append((b"connection", b"close"))
+        await asyncio.sleep(_LAST_CALL_SECONDS)
+        await super().shutdown(sockets)

@@ -8,7 +8,7 @@ import ctypes
 import logging
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import uvicorn
@@ -19,16 +19,13 @@ from ..grpc.server import GrpcServer
 from ..guard.access import guard_of
 from ..guard.hosts import known_hosts
 from ..guard.tls import load_tls
-from ..http.connection import options
+from ..http.connection import HttpServer, options
 from ..http.edge import Edge
 from ..observe.telemetry import Telemetry, TracedApplication
 from ..plane.data_plane import DataPlane
 
 log = logging.getLogger("headrace.serving")
 
-# While stopping, every answer closes its connection for this long before idle connections are closed: a client that sends one
-# request after another has then left by itself, and no request crosses the closing on its way.
-_LAST_CALL_SECONDS = 0.3
 _SO_ATTACH_FILTER = 26  # asm-generic/socket.h; the socket module does not name it
 # Classic BPF on what begins with a TCP header (RFC 9293, 3.1): drop segments whose flags are SYN without ACK, keep the rest.
 _DROP_SYN = ((0x30, 0, 0, 13), (0x54, 0, 0, 0x12), (0x15, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
@@ -75,7 +72,7 @@ class Endpoints:
             config.addresses.host, config.security.allowed_hosts, tokens=config.security.token_file is not None
         )
         self._tls = load_tls(config)
-        self._listening: list[tuple[_Http, socket.socket]] = []
+        self._listening: list[tuple[HttpServer, socket.socket]] = []
         self._grpc: GrpcServer | None = None
         self._serving: list[asyncio.Task[None]] = []
 
@@ -87,7 +84,7 @@ class Endpoints:
         if self._telemetry is not None:
             edge = TracedApplication(edge, self._telemetry)
         config = uvicorn.Config(edge, timeout_graceful_shutdown=int(self._config.processes.drain_seconds), **settings)
-        self._listening.append((_Http(config), bound))
+        self._listening.append((HttpServer(config), bound))
 
     def add_grpc(self, plane: DataPlane, host: str, port: int) -> None:
         """Serve the data plane over gRPC on a port of `Ports`."""
@@ -108,16 +105,3 @@ class Endpoints:
         if self._grpc is not None:
             await self._grpc.stop(self._config.processes.drain_seconds)
         await asyncio.gather(*self._serving)
-
-
-class _Http(uvicorn.Server):
-    """uvicorn without its own signal handling, which would race with ours, and with a last call before it closes."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.server_state.default_headers.append((b"connection", b"close"))
-        await asyncio.sleep(_LAST_CALL_SECONDS)
-        await super().shutdown(sockets)

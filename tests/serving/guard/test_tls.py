@@ -174,3 +174,35 @@ def test_settings_that_do_not_go_together(tmp_path):
     for settings in ({"tls_cert": tmp_path}, {"tls_key": tmp_path}, {"tls_client_ca": tmp_path}):
         with pytest.raises(ValueError, match="--tls-"):
             ServeConfig.of(models=tmp_path, **settings)
+
+
+def _names(server, files) -> set[bytes]:
+    """The certificates that new connections over HTTP and gRPC are shown."""
+    addresses = [tuple(one.split(":")) for one in (server.http, server.metrics, server.grpc)]
+    return {ssl.get_server_certificate((host, int(port)), timeout=20).encode() for host, port in addresses}
+
+
+def test_a_renewed_certificate_is_read_while_the_server_runs(models, launch, tmp_path):
+    files = Files(tmp_path)
+    with launch(models, tls_cert=files.cert, tls_key=files.key, tls_client_ca=files.client_ca) as server:
+        before = _names(server, files)
+        assert len(before) == 1
+        (tmp_path / "later").mkdir()
+        later = Files(tmp_path / "later")
+        later.cert.replace(files.cert)  # its key comes later
+        assert _names(server, files) == before
+        assert "go on with the certificate read before" in server.output
+        later.key.replace(files.key)
+        later.client_ca.replace(files.client_ca)
+        (after,) = _names(server, files)
+        assert after not in before
+        context = later.context(later.client_cert, later.client_key)
+        with urllib.request.urlopen(f"https://{server.http}/v2/health/live", timeout=10, context=context) as response:
+            assert response.status == 200
+        with grpc.secure_channel(server.grpc, later.credentials(later.client_cert, later.client_key)) as channel:
+            grpc.channel_ready_future(channel).result(timeout=20)
+        old = ssl.create_default_context(cafile=later.ca)
+        old.load_cert_chain(files.client_cert, files.client_key)
+        with pytest.raises(OSError, match=r"SSL|alert|reset|EOF|closed"):  # of an authority that counts no more
+            urllib.request.urlopen(f"https://{server.http}/v2/health/live", timeout=10, context=old)
+        assert "was read again" in server.output
