@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,8 +29,11 @@ class Done:
 
 
 @pytest.fixture
-def rehearsed(tmp_path):
-    """Write the files, rehearse the script in a process of its own, and give what came of it."""
+def rehearsed(tmp_path, warm_python):
+    """Write the files, rehearse the script in a process of its own, and give what came of it.
+
+    The process is a fork of one that has torch imported; as the migrator starts it, it is in stages/test_rehearse_model.py.
+    """
 
     def run(files, *argv, script="main.py", made=None, **fields):
         root = tmp_path / "repository"
@@ -47,8 +48,8 @@ def rehearsed(tmp_path):
         environment = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG")}
         (tmp_path / "home").mkdir(exist_ok=True)
         environment |= {"HOME": str(tmp_path / "home"), "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "headrace.migrate.worker.rehearsal", str(tmp_path / "request.json")]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        command = ["-m", "headrace.migrate.worker.rehearsal", tmp_path / "request.json"]
+        done = warm_python(command, cwd=tmp_path, env=environment)
         assert report.exists(), done.stderr
         return Done(RehearsalReport.from_json(report.read_text()), done.stdout, done.stderr, done.returncode, root)
 
