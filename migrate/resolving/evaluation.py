@@ -15,7 +15,7 @@ from ..reading.calls import Calls, bind
 from ..reading.scopes import Function, Module, bound_names, last_name, parameters
 from ..slicing.interprocedural import Point
 from ..survey.lightning_module import LightningSite
-from ..survey.loops import CallSite, TrainerSite
+from ..survey.loops import CallSite, TrainerSite, input_of
 from ..survey.transforms import is_composed, is_random, phase_of
 from .opened import Opened, opened_image
 from .sources import Place, Sources
@@ -67,7 +67,8 @@ class Tracer:
             place = Place(site.module, site.function, site.loop, site.loop.iter)
             if (found := self.dataset(place)) is not None:
                 return found
-        return self.prediction(Place(site.module, site.function, statement, site.call.args[0]))
+        given = input_of(site.call)
+        return self.prediction(Place(site.module, site.function, statement, given)) if given is not None else None
 
     # -- from a loader to a transform
 

@@ -214,7 +214,7 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
         callee = callee.value if callee.attr != "module" else callee
     name = dotted(callee)
     captured = name is not None and name in evidence.steps
-    given = _input_of(call)
+    given = input_of(call)
     if name is None or given is None or not (captured or evidence.is_model(name)):
         return None
     root = name.partition(".")[0]
@@ -260,7 +260,7 @@ def _read(module: Module, call: ast.Call, function: Function | None, evidence: _
     return CallSite(fact, module, call, function, loop, trained, captured)
 
 
-def _input_of(call: ast.Call) -> ast.expr | None:
+def input_of(call: ast.Call) -> ast.expr | None:
     """What a call would hand to a model: `model(x)`, `model(pixel_values=x)` or `model(**inputs)`."""
     if call.args:
         return None if isinstance(call.args[0], ast.Starred) else call.args[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -39,8 +40,8 @@ _hooked: list[bool] = []
 def stored_weights_read() -> Iterator[list[Path]]:
     """A list that holds, after the block, the files of stored weights that were opened for reading in it.
 
-    Weights are binary: pickles, zip archives, safetensors, HDF5, numpy's. Code, images and text are none. A library that reads
-    past Python's own `open` (safetensors does) is seen by `os.open` or not at all.
+    Weights are binary: pickles, zip archives, safetensors, HDF5, numpy's. Code, images and text are none. Of the libraries that
+    read past Python's own `open`, safetensors' is seen.
     """
     if not _hooked:  # a hook cannot be taken off again
         sys.addaudithook(_hear)
@@ -49,10 +50,35 @@ def stored_weights_read() -> Iterator[list[Path]]:
     found: list[Path] = []
     _listeners.append(opened)
     try:
-        yield found
+        with _safetensors_seen():
+            yield found
     finally:
         _listeners.remove(opened)
         found += [path for path in map(Path, _unique(opened)) if _holds_weights(path)]
+
+
+@contextlib.contextmanager
+def _safetensors_seen() -> Iterator[None]:
+    """Within it, what is opened with safetensors is heard of, for its own code opens files where no audit event tells."""
+    try:
+        library: Any = importlib.import_module("safetensors")
+    except ImportError:
+        yield
+        return
+    plain = library.safe_open
+
+    def safe_open(filename: Any, *args: Any, **named: Any) -> Any:
+        _hear("open", (os.fspath(filename), "r"))
+        return plain(filename, *args, **named)
+
+    homes = [library, *filter(None, [sys.modules.get("safetensors.torch")])]
+    for home in homes:
+        home.safe_open = safe_open
+    try:
+        yield
+    finally:
+        for home in homes:
+            home.safe_open = plain
 
 
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +50,15 @@ def test_blocks_may_be_nested(tmp_path: Path) -> None:
             torch.load(tmp_path / "b.pt")
     assert inner == [tmp_path / "b.pt"]
     assert outer == [tmp_path / "a.pt", tmp_path / "b.pt"]
+
+
+def test_safetensors_are_seen_though_no_python_opens_them(tmp_path: Path) -> None:
+    library = pytest.importorskip("safetensors")
+    files = importlib.import_module("safetensors.torch")
+    path = tmp_path / "model.safetensors"
+    files.save_file({"weight": torch.zeros(3)}, path)
+    with stored_weights_read() as found:
+        files.load_file(path)
+        with library.safe_open(path, "pt") as file:
+            file.get_tensor("weight")
+    assert found == [path]
