@@ -45,7 +45,7 @@ def fit(observations: Sequence[Observation], mode: Literal["RGB", "L"], *, sourc
         geometry = (*geometry, pad)
         pixels = [laid(image, pad) for image in pixels]
     elif inner != outer:
-        crop = _crop_of_arrays(inner, outer)
+        crop = _crop_of_arrays(pixels, outputs)
         geometry = (*geometry, crop)
         pixels = [_cut(image, crop) for image in pixels]
     channels, gain, offset = fit_numbers(pixels, outputs)
@@ -133,6 +133,10 @@ class _Filter(NamedTuple):
 
 def _filter_of(op: dict[str, Any]) -> _Filter:
     number = op.get("resample")
+    if op.get("library") == "torch":
+        if number is None or (number and not op.get("antialias")):
+            raise Rejected("it resizes a tensor without antialiasing or by an unusual rule, which no served resize does")
+        return _Filter(RESAMPLING[number], True, "pillow")
     if op.get("library") != "opencv":
         return _Filter(RESAMPLING[DEFAULT_RESAMPLING if number is None else int(number)], True, "pillow")
     if number not in OPENCV:
@@ -254,13 +258,21 @@ def _after(step: Geometry, size: Size) -> Size:
     return step.size if isinstance(step, CenterCrop) else step.output_size(*size)
 
 
-def _crop_of_arrays(inner: Sequence[tuple[int, ...]], outer: Sequence[tuple[int, ...]]) -> CenterCrop:
-    """A crop made on the array, after Pillow: which pixels were kept shows when the numbers are fitted."""
-    if len(set(outer)) != 1 or any(
-        after > before for i, o in zip(inner, outer, strict=True) for before, after in zip(i, o, strict=True)
-    ):
+def _crop_of_arrays(pixels: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> CenterCrop:
+    """A crop of the array or tensor, after Pillow: which pixels were kept shows when the numbers are fitted."""
+    sizes = {output.shape[1:] for output in outputs}
+    height, width = sizes.pop()
+    if sizes or any(image.shape[0] < height or image.shape[1] < width for image in pixels):
         raise Rejected("it changes the size after the image left Pillow (on an array or a tensor)")
-    return CenterCrop(size=(outer[0][0], outer[0][1]), offset="floor")
+    for offset in ("round", "floor"):
+        crop = CenterCrop(size=(height, width), offset=offset)  # type: ignore[arg-type]
+        try:
+            fit_numbers([_cut(image, crop) for image in pixels], outputs)
+        except Rejected as rejection:
+            reason = rejection
+            continue
+        return crop
+    raise reason
 
 
 def _cut(image: np.ndarray, crop: CenterCrop) -> np.ndarray:

@@ -12,6 +12,7 @@ Answer:   out/trace.json  {"ok": true, "probes": [{"path", "ok", "error", "ops",
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -37,6 +38,7 @@ MAKING = (
 CHANGING = ("thumbnail", "draft", "paste", "alpha_composite", "putalpha", "putdata", "putpalette", "putpixel")
 
 
+_ROUNDING = 1e-3  # levels by which a pixel may be off for being a float between 0 and 1
 OPENCV_LINEAR = 1  # cv2.INTER_LINEAR, the default of cv2.resize
 
 
@@ -177,6 +179,39 @@ class Journal:
 
         cv2.copyMakeBorder = border
 
+    def follow_torch(self, torch: Any) -> Any:
+        """A context in which images are followed through torch's resize of tensors, as torchvision's second transforms use."""
+
+        note = self._note_tensor_resize
+
+        class Following(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+            def __torch_function__(
+                self, function: Any, kinds: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+            ) -> Any:
+                made = function(*args, **(kwargs or {}))
+                if function is torch.nn.functional.interpolate:
+                    names = ("input", "size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
+                    note({**dict(zip(names, args, strict=False)), **(kwargs or {})}, made)
+                return made
+
+        return Following()
+
+    def _note_tensor_resize(self, given: dict[str, Any], made: Any) -> None:
+        before, scale = levels(given["input"])
+        after, _ = levels(made, scale)
+        known = self._history(np.rint(before).astype(np.uint8)) if before is not None else None
+        if before is None or after is None or known is None or np.abs(before - np.rint(before)).max() > _ROUNDING:
+            return
+        op = {
+            "op": "resize",
+            "library": "torch",
+            "resample": {"nearest": 0, "bilinear": 2, "bicubic": 3}.get(given.get("mode", "nearest")),
+            "antialias": bool(given.get("antialias")),
+            "before": before.shape[:2],
+            "after": after.shape[:2],
+        }
+        self.read = ([*known.ops, op], known.mode, after[:, :, ::-1].copy() if known.turned else after)
+
     def _history(self, array: Any) -> History | None:
         """What led to an array: it is what was read last, its channels perhaps turned around, or holds it in a border of one
         color; else None."""
@@ -217,6 +252,21 @@ class Journal:
             self.read = (image.__dict__.get("_ops"), image.mode, np.array(holder))
         finally:
             self.depth -= 1
+
+
+def levels(tensor: Any, scale: float | None = None) -> tuple[np.ndarray | None, float]:
+    """A tensor [C, H, W] of pixels, or a batch of one, as float32 [H, W, C] or [H, W] of 0 to 255, and what one level was."""
+    image = np.asarray(tensor.detach().cpu().numpy(), np.float32)
+    while image.ndim > 3 and len(image) == 1:
+        image = image[0]
+    if image.ndim != 3 or image.shape[0] not in (1, 3):
+        return None, 1.0
+    if scale is None:
+        scale = 255.0 if tensor.is_floating_point() and image.max(initial=0.0) <= 1.0 else 1.0
+    image = np.ascontiguousarray(image.transpose(1, 2, 0)) * np.float32(scale)
+    if scale == 1.0:
+        image = np.rint(image).clip(0, 255)  # as torchvision does, and torch itself with integers
+    return image[:, :, 0] if image.shape[2] == 1 else image, scale
 
 
 def pasted(canvas: Image.Image, image: Any, box: Any) -> list[Any] | None:
@@ -339,7 +389,8 @@ def observe(
             given.load()
             if recipe["convert"]:  # what the script does before it calls the transform
                 given = given.convert(recipe["convert"])
-        outputs.append(np.asarray(transform(given)))
+        with journal.follow_torch(sys.modules["torch"]) if "torch.overrides" in sys.modules else contextlib.nullcontext():
+            outputs.append(np.asarray(transform(given)))
     first, second = outputs
     if first.dtype.kind not in "fiub":
         return {"ok": False, "error": f"it returns {type(outputs[0]).__name__} of {first.dtype}, not an array of numbers"}, {}

@@ -119,7 +119,7 @@ class Tracer:
 
     def run(self) -> str | None:
         """Run the script; why it did not come to the model's call, or None."""
-        with _one_image_batches(lambda: self.child is not None and self.sources.given):
+        with self.journal.follow_torch(torch), _one_image_batches(lambda: self.child is not None and self.sources.given):
             ended = run_script(self.recipe, ModuleCalls(Path(self.recipe.root), self._hear), seed=0)
         if self.child is not None:
             os._exit(7)  # a fork that went past its call

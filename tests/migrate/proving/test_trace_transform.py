@@ -119,6 +119,45 @@ def test_path_function_with_caffe_numbers_in_bgr_and_a_floor_crop_on_the_array(t
     assert (made.channels, made.scale, made.mean, made.std) == ("BGR", 1.0, (123.68, 116.779, 103.939), (1.0, 1.0, 1.0))
 
 
+TENSORS = """
+import torch
+from torch.nn.functional import interpolate
+def tensor(image):
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1)
+def small(pixels, side, **options):
+    h, w = pixels.shape[-2:]
+    size = (side, int(side * w / h)) if h < w else (int(side * h / w), side)
+    return interpolate(pixels[None], size, mode="bilinear", **options)[0]
+def middle(pixels, side):
+    top, left = (int(round((length - side) / 2.0)) for length in pixels.shape[-2:])
+    return pixels[:, top:top + side, left:left + side]
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "std"),
+    [
+        ("(middle(small(tensor(image), 40, antialias=True), 33) / 255 - 0.5) / 0.25", 0.25),
+        ("(middle(small(tensor(image) / 255, 40, antialias=True), 33) - 0.5) / 0.2", 0.2),
+        ("(middle(small(tensor(image).float(), 40, antialias=True).round() / 255, 33) - 0.5) / 0.2", 0.2),
+    ],
+    ids=["bytes", "between 0 and 1", "bytes as floats"],
+)
+def test_a_resize_of_tensors_is_served_as_one_of_images_with_the_difference_told(tmp_path: Path, body: str, std: float) -> None:
+    found = traced(tmp_path, f"{TENSORS}def transform(image):\n    return {body}\n")
+    (made,) = found.candidates
+    assert made.geometry == (Resize(size=40), CenterCrop(size=(33, 33), offset="round")), found
+    assert (made.scale, made.mean, made.std) == (1 / 255, (0.5,) * 3, (std,) * 3)
+    assert 0 < (found.max_abs or 0) < 2.1 / 255 / std
+    assert any("resizes tensors" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("body", ["small(tensor(image) / 255, 40)", "small(tensor(image).float().sqrt(), 40, antialias=True)"])
+def test_a_resize_of_tensors_by_another_rule_or_of_other_numbers_is_refused(tmp_path: Path, body: str) -> None:
+    found = traced(tmp_path, f"{TENSORS}def transform(image):\n    return {body}\n")
+    assert found.candidates == (), found
+
+
 def test_gray_decode_and_minus_one_to_one(tmp_path: Path) -> None:
     found = traced(tmp_path, "transform = lambda image: array(image.convert('L').resize((30, 30), 2), (0.5,), (0.5,))")
     (made,) = found.candidates
