@@ -14,7 +14,7 @@ from ..survey.survey import project_index, runnable
 
 _MOST_NAMED = 6
 """So many of those not taken are named in a remark."""
-_PURPOSE = "main|run|app|train|eval(uate|uation)?|test|val(id|idate)?|predict(ion)?|infer(ence)?|classify|demo|serve"
+_PURPOSE = "(main|run|app|train|eval(uate|uation)?|test|val(id|idate)?|predict(ion)?|infer(ence)?|classify|demo|serve)"
 EVALUATE_NAMES = frozenset(
     "evaluate eval eval_only evaluate_only evaluation only_eval test test_only test_phase validate val_only".split()  # noqa: SIM905
 )
@@ -42,11 +42,10 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
         )
         depth = script.path.count("/")
         stem = posixpath.basename(script.path).removesuffix(".py").lower()
-        purpose = re.search(rf"(^|_)({_PURPOSE})(_|$)", stem)
         return (
             named == 2 and is_test(script.path),
+            not script.roles and ((calls and not _purpose(script)) or (not script.main_guard and script.path in imported)),
             script.path.endswith(NOTEBOOK),
-            not script.roles and ((calls and purpose is None) or (not script.main_guard and script.path in imported)),
             named,
             depth > shallowest,
             tier(script),
@@ -64,7 +63,13 @@ def candidates(survey: Survey) -> list[Script]:
     known = {script.path for script in survey.scripts}
     others = [script for script in runnable(survey) if script.path not in known and script.path != "setup.py"]
     named = [script for script in others if any(_runs(command, script) for command in survey.commands)]
-    return ranked(survey, [*survey.scripts, *(named if known else others)])
+    named += [script for script in others if not known and _purpose(script) and script not in named]
+    return ranked(survey, [*survey.scripts, *(named or (others if not known else []))])
+
+
+def _purpose(script: Script) -> bool:
+    """Whether a script's name says that it uses a model."""
+    return re.search(rf"(^|[_/]){_PURPOSE}([_.]|$)", script.path.lower()) is not None
 
 
 def tier(script: Script) -> int:

@@ -176,8 +176,8 @@ def _best(models: Sequence[SeenModel], wanted: str | None) -> SeenModel | None:
 
 
 def _worth(model: SeenModel) -> tuple[bool, bool, bool, bool, int, int]:
-    """Evaluated, and said to be so, before only trained; judged (by a loss or the largest score) before not; trained before lent
-    by another; then the one that is called most, and of equals the last: what came before led to it."""
+    """Evaluated, and said to be so, before only trained; judged (by a loss or the largest score) before not; trained before
+    lent by another; then the one that is called most, and of equals the last: what came before led to it."""
     evaluates = model.evaluates and model.live.evaluating
     judged = model.task in ("labels", "multi-label")
     return evaluates, model.evaluates, judged, model.trained, model.calls, model.live.ordinal
