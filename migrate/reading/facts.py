@@ -122,6 +122,8 @@ class Command:
     script: str
     """Its path; where it `is_file` no longer, what its path ends in."""
     is_file: bool = True
+    written: str = ""
+    """The path by which the command names it, seen from where people stand who type it; empty for a module."""
     arguments: tuple[str, ...] = ()
     """As written; `reading.arguments.OPEN` stands for each that the reader has to fill in."""
     path: str

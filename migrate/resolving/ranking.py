@@ -160,6 +160,14 @@ def _runs(command: Command, script: Script) -> bool:
     return command.script == script.path or (not command.is_file and script.path.endswith(f"/{command.script}"))
 
 
+def documented_folder(survey: Survey, script: Script) -> str | None:
+    """Where people stand who type the first documented command line of a script; None where that is not told."""
+    for command in survey.commands:
+        if _runs(command, script) and command.written and f"/{script.path}".endswith(f"/{command.written}"):
+            return script.path.removesuffix(command.written).rstrip("/") or "."
+    return None
+
+
 def _is_needed(option: Option) -> bool:
     """Whether a script must be told an option: it says so, or the option chooses the model and has no default."""
     if option.required:

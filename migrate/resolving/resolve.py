@@ -287,7 +287,12 @@ class _Resolver:
         for option in wanted:
             values = self._configurations(script, option)
             if option == chooser:
-                values = list(map(str, chooser.choices or self.known.table.dispatched() or _told_apart(self.survey.factories)))
+                values = list(
+                    map(
+                        str,
+                        chooser.choices or self.known.table.dispatched() or _told_apart(self._ranked(self.survey.factories)),
+                    )
+                )
             if not values or (option.positional and user):
                 continue
             given[option.dest] = values[0]

@@ -15,7 +15,7 @@ from ..reading.finding import Finding
 from ..reading.recipe import Recipe, TransformRecipe
 from ..reading.source import walk
 from ..resolving.labels import all_class_names
-from ..resolving.ranking import candidates, documented_arguments, listed, taken_of, told_as
+from ..resolving.ranking import candidates, documented_arguments, documented_folder, listed, taken_of, told_as
 from ..resolving.resolved import ChainStep, Resolved
 from ..slicing.recipes import working_folder
 from ..survey.survey import project_index, runnable
@@ -135,7 +135,8 @@ def _run(
     migration.fresh_tree()
     argv, remark = _arguments(migration, script, given, static, always)
     known = project_index(migration.surveyed)
-    directory = working_folder(known.repository.modules[script.path], known.repository)
+    directory = documented_folder(migration.surveyed, script)
+    directory = directory or working_folder(known.repository.modules[script.path], known.repository)
     recipe = Recipe(root=str(migration.tree), script=script.path, directory=directory, argv=tuple(argv))
     progress = migration.stages.start(f"Running {script.path} to see its model")
     limits = migration.options.limits

@@ -6,6 +6,7 @@ Read as written for people: with prompts, launchers, placeholders, line continua
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import posixpath
@@ -20,7 +21,7 @@ from ..reading.source import walk
 
 _DOCUMENTS = ("README", ".md", ".rst", ".sh", ".bat", "Makefile", "Dockerfile", "readme.txt", "README.txt")
 _SHELL = (".sh", ".bat", "Makefile", "Dockerfile")
-_MOST_FILES, _MOST_BYTES = 200, 500_000
+_MOST_FILES, _MOST_BYTES, _MOST_CHARACTERS, _MOST_COMMANDS = 200, 500_000, 2_000, 2_000
 # What starts a Python program: an interpreter, a launcher of several of them, or a notebook's magic.
 _START = re.compile(
     r"(?<![A-Za-z0-9_-])(?:python(?:w|[\d.]+)?(?:\.exe)?|pypy3?|torchrun|deepspeed|(?:accelerate|composer)\s+launch"
@@ -36,7 +37,7 @@ _ASSIGNMENT = re.compile(
 )
 _FOR = re.compile(r"^\s*for\s+(\w+)\s+in\s+([^\s;$`{]+)")
 _VARIABLE = re.compile(r"\$\{(\w+)\}|\$\((\w+)\)|\$(\w+)|%(\w+)%")
-_WORDS = "PATH|TO|YOUR|MY|THE|DIR|DIRECTORY|FILE|FILENAME|FOLDER|NAME|ROOT|MODEL|DATA|DATASET|IMAGE|IMAGES|IMG|CONFIG|CFG|CHECKPOINT|CKPT|WEIGHTS|NUM|N|GPU|GPUS|VALUE|OUTPUT|INPUT|ARCH|ID"  # noqa: E501
+_WORDS = "PATH|TO|YOUR|MY|THE|DIR|DIRECTORY|FILE|FOLDER|NAME|ROOT|MODEL|DATA|DATASET|IMAGE|IMAGES|IMG|CONFIG|CFG|CHECKPOINT|CKPT|WEIGHTS|NUM|N|GPU|GPUS|VALUE|OUTPUT|INPUT|ARCH|ID"  # noqa: E501
 _PLACEHOLDER = re.compile(
     rf"\.\.\.|…|[${{}}<>]|\bpaths?[/_-]to|\byour[/_-]|^your|^xx+$|^/path\b|(^|[=/])(?:(?:{_WORDS})[_-]?)+($|/)"
 )
@@ -46,9 +47,8 @@ _WIDE = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]")
 
 def documented_commands(root: Path) -> tuple[Command, ...]:
     """The commands that run a Python file or module, in the order in which somebody reads them: the README's first."""
-    paths = [path for path in walk(root, _DOCUMENTS) if (root / path).stat().st_size <= _MOST_BYTES]
-    paths.sort(key=_importance)
-    return tuple(command for path in paths[:_MOST_FILES] for command in _commands(root, path))
+    paths = sorted(walk(root, _DOCUMENTS), key=_importance)[:_MOST_FILES]
+    return tuple(itertools.islice((command for path in paths for command in _commands(root, path)), _MOST_COMMANDS))
 
 
 def _importance(path: str) -> tuple[bool, bool, int, str]:
@@ -56,8 +56,9 @@ def _importance(path: str) -> tuple[bool, bool, int, str]:
 
 
 def _commands(root: Path, path: str) -> Iterator[Command]:
-    shell = path.endswith(_SHELL)
-    text = (root / path).read_text(encoding="utf-8", errors="replace")
+    shell, text = path.endswith(_SHELL), ""
+    with contextlib.suppress(OSError), (root / path).open("rb") as file:
+        text = file.read(_MOST_BYTES).decode(errors="replace")
     variables: dict[str, str] = {}
     fenced = False
     for number, line in _joined(text):
@@ -67,7 +68,7 @@ def _commands(root: Path, path: str) -> Iterator[Command]:
         if shell and (found := _ASSIGNMENT.match(line) or _FOR.match(line)) is not None:
             variables.setdefault(found[1], found[2].strip("\"'"))
         for part, code in _parts(_filled(line, variables) if shell else line, shell or fenced):
-            for start in _START.finditer(part):
+            for start in itertools.islice(_START.finditer(part), 4):
                 command = _read(root, path, number, part[start.start() :], code=code)
                 if command is not None:
                     yield command
@@ -79,10 +80,11 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
     begun, first = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         first = first if begun else number
-        if re.search(r"(?<!\\)[\\^]\s*$", line):
+        if re.search(r"(?<!\\)[\\^]\s*$", line[-200:]) and len(begun) < _MOST_CHARACTERS:
             begun += line.rstrip().rstrip("\\^") + " "
             continue
-        yield first, begun + line
+        if len(begun + line) < 2 * _MOST_CHARACTERS:  # a longer line is no command, and none that expressions should search
+            yield first, begun + line
         begun = ""
     if begun:
         yield first, begun
@@ -117,8 +119,7 @@ def _read(root: Path, path: str, number: int, text: str, *, code: bool) -> Comma
         before = text[: wide.start()]
         text = before + (OPEN if not before[-1:].isspace() or re.search(r"\s-\S+\s+$", before) else "")
     text = re.sub(r"<[^<>\s][^<>]*>", OPEN, text)
-    text = re.sub(r"(?<=\s)\[\s*-[^\[\]]*\]", " ", text)  # options that may be left out
-    text = re.sub(r"\[[^\[\]]*[A-Za-z][^\[\]]*\]", OPEN, text)
+    text = re.sub(r"(?<=\s)\[([^\[\]]*)\]", _bracketed, text)
     words = []
     for word in _words(text):
         if _END.match(word):
@@ -142,11 +143,19 @@ def _read(root: Path, path: str, number: int, text: str, *, code: bool) -> Comma
     return Command(
         script=place or posixpath.normpath(script),
         is_file=place is not None,
+        written="" if module else posixpath.normpath(script),
         arguments=tuple(arguments),
         path=path,
         line=number,
         readme=not _importance(path)[1],
     )
+
+
+def _bracketed(found: re.Match[str]) -> str:
+    """Options that may be left out are; what else is named in brackets is a placeholder, and numbers are a list."""
+    if found[1].lstrip().startswith("-"):
+        return " "
+    return OPEN if re.search("[A-Za-z]", found[1]) else found[0]
 
 
 def _words(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.migrate.resolving.ranking import candidates, documented_arguments, listed, natural
+from headrace.migrate.resolving.ranking import candidates, documented_arguments, documented_folder, listed, natural
 from headrace.migrate.survey.survey import survey
 
 NET = """
@@ -119,6 +119,22 @@ def test_what_needs_nothing_is_told_nothing_unless_asked(tmp_path: Path) -> None
     (tmp_path / "README.md").write_text("    python eval.py --net vgg")
     surveyed = survey(tmp_path)
     assert documented_arguments(surveyed, surveyed.scripts[0]) == (["--net", "vgg"], "README.md:1")
+
+
+@pytest.mark.parametrize(
+    ("readme", "folder"),
+    [
+        ("    python tools/eval.py", "."),
+        ("    cd tools\n    python eval.py", "tools"),
+        ("    python -m tools.eval", None),
+        ("    python ../repo/tools/eval.py", None),
+        ("", None),
+    ],
+)
+def test_a_script_runs_where_people_stand_who_type_its_command(tmp_path: Path, readme: str, folder: str | None) -> None:
+    order(tmp_path, {"tools/eval.py": EVALUATE}, readme)
+    surveyed = survey(tmp_path)
+    assert documented_folder(surveyed, surveyed.scripts[0]) == folder
 
 
 def test_few_are_listed() -> None:

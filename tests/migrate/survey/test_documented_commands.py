@@ -150,3 +150,9 @@ def test_any_text_is_read(tmp_path: Path, seed: int) -> None:
         for script, _ in read(tmp_path, text, name):
             assert script
             assert "\n" not in script
+
+
+def test_what_no_person_wrote_costs_little(tmp_path: Path) -> None:
+    assert read(tmp_path, "    python a.py " + "--x 1 " * 100_000) == []
+    assert read(tmp_path, "\\\n" * 100_000 + "    python a.py") == [("a.py", "")]
+    assert len(read(tmp_path, "    python a.py\n" * 20_000)) == 2_000
