@@ -128,19 +128,16 @@ class NothingToMigrateError(MigrateError):
 class AmbiguousError(MigrateError):
     """Several candidates fit; `candidates` names them and `flag` is the option that chooses.
 
-    `argument` says that what is chosen is an argument which a script must be given.
-
     `report` is a `Report` of the migrator with what does not depend on the choice, where there is such a thing.
     """
 
     report: object = None
 
-    def __init__(self, message: str, *, candidates: Sequence[str], flag: str, argument: bool = False) -> None:
+    def __init__(self, message: str, *, candidates: Sequence[str], flag: str) -> None:
         listed = "\n".join(f"  {flag} {candidate}" for candidate in candidates)
         super().__init__(f"{message}; choose one with {flag}:\n{listed}")
         self.candidates = tuple(candidates)
         self.flag = flag
-        self.argument = argument
 
 
 class SandboxError(MigrateError):

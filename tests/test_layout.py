@@ -61,7 +61,7 @@ WITHOUT_TESTS = """
 kernels: _kernel _launch _levels _tiles
 migrate: prepared
 migrate/proving: confine fit_numbers sandbox trace_fit trace_probe
-migrate/reading: arguments calls edits facts finding integers lexer names notebook_json notebook_magics statements
+migrate/reading: calls edits facts finding integers lexer names notebook_json notebook_magics statements
     text_lines
 migrate/reporting: checkpoint_report render
 migrate/resolving: evaluation input_size model_metadata opened resolved settings sources

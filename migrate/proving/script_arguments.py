@@ -8,26 +8,27 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from ..reading.arguments import split
 from ..reading.facts import Option, Script
+from ..resolving.ranking import EVALUATE_NAMES
 from .trace_transform import probe_image
 
 MADE_IMAGE = "headrace-sample.png"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
 DATA_NAMES = frozenset("data data_dir data_path data_root datadir dataset_dir dataset_path datapath dataroot root".split())  # noqa: SIM905
-# By these, scripts that train are told to evaluate only.
-EVALUATE_NAMES = frozenset(
-    "evaluate eval eval_only evaluate_only evaluation only_eval test test_only test_phase validate val_only".split()  # noqa: SIM905
-)
 CPU_NAMES = frozenset("cpu cpu_only use_cpu force_cpu no_cuda no_gpu disable_cuda disable_gpu no_accel".split())  # noqa: SIM905
 CUDA_NAMES = frozenset("cuda use_cuda gpu use_gpu".split())  # noqa: SIM905
 
 
-def arguments(script: Script, tree: Path, known: Sequence[str], *, data: Path | None = None) -> list[str] | str:
+def arguments(
+    script: Script, tree: Path, known: Sequence[str], *, told: Sequence[str] = (), data: Path | None = None
+) -> list[str] | str:
     """The argv to run a script with, or the reason why it cannot be known.
 
-    `known` is an argv that works for another script of the repository; options of the same name are carried over.
+    `known` is an argv that works for another script of the repository; options of the same name are carried over. `told` is
+    what the documentation gives this script.
     """
-    argv, given = carried(script, known, data=data)
+    argv, given = carried(script, known, told=told, data=data)
     missing = [name for name in script.argparse_required if name not in given]
     for option in (option for option in script.options if option.dest == script.image_argument and option.dest in missing):
         image = str(sample_image(tree))
@@ -36,24 +37,23 @@ def arguments(script: Script, tree: Path, known: Sequence[str], *, data: Path | 
     return f"it needs arguments that cannot be guessed: {', '.join(missing)}" if missing else argv
 
 
-def carried(script: Script, known: Sequence[str], *, data: Path | None = None) -> tuple[list[str], set[str]]:
-    """What of `known` and of the user's data a script takes, and the names of the options that are given so."""
-    argv: list[str] = []
-    given = set()
-    by_flag = {flag: option for option in script.options for flag in option.flags}
-    tokens = iter(known)
-    for token in tokens:
-        flag, _, value = token.partition("=")
-        option = by_flag.get(flag)
-        if option is not None and not option.positional:
-            takes_value = option.action in (None, "store", "append")
-            argv += [token] if not takes_value or value else [token, next(tokens, "")]
-            given.add(option.dest)
+def carried(
+    script: Script, known: Sequence[str], *, told: Sequence[str] = (), data: Path | None = None
+) -> tuple[list[str], set[str]]:
+    """What of `known`, of `told` and of the user's data a script takes, and the names of the options that are given so."""
+    if not script.options:
+        return list(told), set()
+    own = [(option, parts) for option, parts in split(script.options, known) if option is not None and not option.positional]
+    given = {option.dest for option, _ in own}
     if data is not None:
-        for option in (option for option in script.options if option.dest in DATA_NAMES and option.dest not in given):
-            argv = [*_spelled(option, str(data)), *argv] if option.positional else [*argv, *_spelled(option, str(data))]
-            given.add(option.dest)
-    return argv, given
+        named = [option for option in script.options if option.dest in DATA_NAMES and option.dest not in given]
+        own += [(option, _spelled(option, str(data))) for option in named]
+        given |= {option.dest for option in named}
+    rest = [(option, parts) for option, parts in split(script.options, told) if option is None or option.dest not in given]
+    given |= {option.dest for option, _ in rest if option is not None}
+    first = [parts for option, parts in own if option.positional]
+    later = [parts for option, parts in own if not option.positional]
+    return [word for parts in (*first, *(parts for _, parts in rest), *later) for word in parts], given
 
 
 def _spelled(option: Option, value: str) -> list[str]:

@@ -1,11 +1,17 @@
 """Read argparse: which options a script takes, and a command line that satisfies it."""
 
 import ast
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 from .facts import Option
 from .nodes import keyword_of, text_of
 from .scopes import last_name
+
+OPEN = "\ue000"
+"""Stands for an argument, or a part of one, that whoever types the command line has to fill in."""
+COMMANDS = "parsers"
+"""The action of the option that takes the name of a subcommand."""
 
 
 def is_parse_call(node: ast.AST) -> bool:
@@ -30,11 +36,25 @@ def _flags(call: ast.Call) -> list[str]:
 def read_options(nodes: Iterable[ast.AST]) -> list[Option]:
     """The options that `add_argument` calls among the nodes declare, in source order."""
     found: dict[str, Option] = {}
-    calls = [node for node in nodes if isinstance(node, ast.Call) and last_name(node.func) == "add_argument"]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
-        if (option := _read(call)) is not None:
+        if last_name(call.func) == "add_argument" and (option := _read(call)) is not None:
+            found.setdefault(option.dest, option)
+        elif last_name(call.func) == "add_subparsers":
+            option = _subcommands(call, calls)
             found.setdefault(option.dest, option)
     return list(found.values())
+
+
+def _subcommands(call: ast.Call, calls: Iterable[ast.Call]) -> Option:
+    """The option that takes a subcommand; never required, since who guesses one must guess its options too."""
+    stated = keyword_of(call, "dest")
+    dest = (text_of(stated.value) if stated is not None else None) or "command"
+    made = (node for node in calls if last_name(node.func) == "add_parser" and node.args)
+    names = tuple(name for node in made if (name := text_of(node.args[0])) is not None)
+    return Option(
+        flags=(dest,), dest=dest, line=call.lineno, positional=True, required=False, choices=names or None, action=COMMANDS
+    )
 
 
 def _read(call: ast.Call) -> Option | None:
@@ -75,8 +95,77 @@ def flag_of(option: Option) -> str:
     return next((flag for flag in option.flags if flag.startswith("--")), option.flags[0])
 
 
+def split(options: Sequence[Option], tokens: Sequence[str]) -> list[tuple[Option | None, list[str]]]:
+    """A command line by the options that its parts belong to, each part as it is written; None for what no option takes."""
+    by_flag = {flag: option for option in options if not option.positional for flag in option.flags}
+    places = [option for option in options if option.positional for _ in range(_count(option) or 1)]
+    found: list[tuple[Option | None, list[str]]] = []
+    rest = list(tokens)
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            continue
+        if not _is_flag(word):
+            option = places[0] if places else None
+            places = places if option is not None and option.nargs in ("+", "*") else places[1:]
+            found.append((option, [word]))
+            continue
+        flag, equals, _ = word.partition("=")
+        option = by_flag.get(flag)
+        longer = [item for name, item in by_flag.items() if name.startswith(flag)] if flag.startswith("--") else []
+        option = option or (longer[0] if len(set(map(id, longer))) == 1 else None)
+        joined = option is None and by_flag.get(word[:2])  # -j4
+        parts = [word]
+        if joined and not word.startswith("--"):
+            option = joined
+        elif not equals:
+            wanted = 1 if option is None else _count(option)
+            while rest and not _is_flag(rest[0]) and (wanted is None or len(parts) <= wanted):
+                parts.append(rest.pop(0))
+        found.append((option, parts))
+    return found
+
+
+def _is_flag(word: str) -> bool:
+    return re.match(r"-+[A-Za-z?]", word) is not None
+
+
+def _count(option: Option) -> int | None:
+    """How many values an option takes at most; None for any number."""
+    if option.action not in (None, "store", "append", "extend", COMMANDS):
+        return 0
+    return option.nargs if isinstance(option.nargs, int) else None if option.nargs in ("+", "*") else 1
+
+
+def documented(options: Sequence[Option], tokens: Sequence[str]) -> list[tuple[Option | None, list[str]]] | None:
+    """The parts of a documented command line that the script can be given, without those that are left to the reader; None
+    where the script does not take the command line, as far as its options tell, or where something is missing from it."""
+    found, given = [], set()
+    for option, parts in split(options, tokens):
+        values = [part.partition("=")[2] if _is_flag(part) else part for part in parts if not _is_flag(part) or "=" in part]
+        if {"-h", "--help"} & set(parts) or (options and option is None and OPEN not in parts):
+            return None
+        if option is not None:
+            given.add(option.dest)
+            if not any(OPEN in value for value in values) and not all(_fits(option, value) for value in values):
+                return None
+        if not any(OPEN in part for part in parts):
+            found.append((option, parts))
+    return found if all(option.dest in given for option in options if option.required) else None
+
+
+def _fits(option: Option, value: str) -> bool:
+    if option.choices:
+        return value in map(str, option.choices)
+    try:
+        return option.type not in ("int", "float") or float(value) is not None
+    except ValueError:
+        return False
+
+
 def command_line(options: Iterable[Option], given: dict[str, str]) -> list[str]:
     """An argument vector with the given values by destination, and neutral ones where an option must be there."""
+    commands: list[str] = []
     positional: list[str] = []
     flagged: list[str] = []
     for option in options:
@@ -86,13 +175,15 @@ def command_line(options: Iterable[Option], given: dict[str, str]) -> list[str]:
             values = [_neutral(option)] * (option.nargs if isinstance(option.nargs, int) else 1)
         else:
             continue
-        if option.positional:
+        if option.action == COMMANDS:
+            commands += values
+        elif option.positional:
             positional += values
         elif option.action in ("store_true", "store_false", "count"):
             flagged.append(flag_of(option))
         else:
             flagged += [flag_of(option), *values]
-    return [*flagged, "--", *positional] if positional and flagged else [*flagged, *positional]
+    return [*commands, *flagged, "--", *positional] if positional and flagged else [*commands, *flagged, *positional]
 
 
 def _neutral(option: Option) -> str:

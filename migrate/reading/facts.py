@@ -116,6 +116,23 @@ class Script:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command line of the documentation, at `path` and `line`, that runs a script, or a module by `python -m`."""
+
+    script: str
+    """Its path; where it `is_file` no longer, what its path ends in."""
+    is_file: bool = True
+    written: str = ""
+    """The path by which the command names it, seen from where people stand who type it; empty for a module."""
+    arguments: tuple[str, ...] = ()
+    """As written; `reading.arguments.OPEN` stands for each that the reader has to fill in."""
+    path: str
+    line: int
+    readme: bool = True
+    """Whether that is a README, and not another document or a shell script."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Survey:
     """Everything found in one repository. `errors` are the findings that say which files could not be read or parsed."""
 
@@ -128,6 +145,8 @@ class Survey:
     files: tuple[SourceFile, ...] = field(default=(), repr=False)
     loops: tuple[Loop, ...] = ()
     """Every model call of the repository, also those that no script reaches."""
+    commands: tuple[Command, ...] = ()
+    """How the documentation runs the scripts, in the order of reading."""
 
     index: object = field(default=None, repr=False, compare=False)
     """The project's index, with which the survey worked, for the stages after it; see `survey.project_index`."""

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Literal
 
 from ...errors import AmbiguousError, MigrateError, NothingToMigrateError
-from ..reading.arguments import flag_of
+from ..reading.arguments import flag_of, split
 from ..reading.calls import SliceError
 from ..reading.facts import CheckpointSite, Factory, Option, Script, Survey
 from ..reading.finding import Finding
 from ..reading.recipe import Recipe
-from ..reading.source import NOTEBOOK
+from ..reading.source import NOTEBOOK, readme_text
 from ..slicing.checkpoint_loading import loading_modules
 from ..slicing.pretrained import without_weights
 from ..slicing.recipes import (
@@ -39,6 +39,7 @@ from .construction import Construction, construct, direct, preferred
 from .input_size import stated_size
 from .labels import find_class_names
 from .model_metadata import ModelMetadata, imported
+from .ranking import candidates, documented_arguments, is_test, listed, natural, ranked, taken_of, tier, told_as
 from .resolved import ChainStep, Resolved
 from .settings import Settings
 from .several import different_models, stated
@@ -73,31 +74,26 @@ class _Resolver:
         if not scripts:
             return self._without_script()
         failures: list[str] = []
-        built: list[Construction] = []
-        for rank in sorted({self._rank(script) for script in scripts}):
-            for script in [script for script in scripts if self._rank(script) == rank]:
-                try:
-                    built.append(construct(self.known, script))
-                except SliceError as error:
-                    failures.append(str(error))
-            if built:
-                break
-        if not built:
-            return self._fall_back(failures)
-        chosen = self._one_of(built)
-        return self._from_script(self._one_model(chosen))
+        for script in scripts:
+            if (built := self._constructed(script, failures)) is not None:
+                return self._from_script(self._one_model(self._one_of(built, scripts)))
+        return self._fall_back(failures)
 
     # -- which script
 
+    def _constructed(self, script: Script, failures: list[str]) -> Construction | None:
+        try:
+            return construct(self.known, script)
+        except SliceError as error:
+            failures.append(str(error))
+            return None
+
     def _scripts(self) -> list[Script]:
-        # A lone test_on_cpu.py uses the model; beside other scripts such a file tests them.
-        scripts = [script for script in self.survey.scripts if not _is_test_file(script.path)] or list(self.survey.scripts)
+        """The scripts that call a model, best first."""
         if self.entry is None:
-            plain = [script for script in scripts if not script.path.endswith(NOTEBOOK)]
-            notebooks = [script for script in scripts if script not in plain]
-            if not plain:
-                return self._one_project(notebooks)
-            return [*self._one_project(plain), *(script for script in notebooks if "/" not in script.path)]
+            # A lone test_on_cpu.py uses the model; beside other scripts such a file tests them.
+            scripts = [script for script in self.survey.scripts if not is_test(script.path)]
+            return ranked(self.survey, scripts or self.survey.scripts)
         wanted = self.entry.replace("\\", "/").removeprefix("./")
         absolute = Path(self.entry).absolute()
         if absolute.is_relative_to(self.survey.root.absolute()) and absolute.is_file():
@@ -111,54 +107,24 @@ class _Resolver:
             raise MigrateError(f"--entry {self.entry} is not a script of this repository that calls a model (those: {known})")
         return found
 
-    def _one_project(self, scripts: list[Script]) -> list[Script]:
-        """The scripts of the root folder, else of the only folder that has any: several folders are several projects."""
-        folders = {posixpath.dirname(script.path) for script in scripts}
-        if "" in folders:
-            return [script for script in scripts if "/" not in script.path]
-        if len(folders) > 1:
-            paths = [script.path for script in scripts]
-            raise AmbiguousError("scripts in several folders call models", candidates=paths, flag="--entry")
-        return scripts
-
-    @staticmethod
-    def _rank(script: Script) -> tuple[bool, int]:
-        """A script that only evaluates says best how the model is used; then prediction, then training that evaluates.
-
-        Notebooks come after all others.
-        """
-        trains, evaluates = "train" in script.roles, "evaluate" in script.roles
-        if not trains and (evaluates or "predict" in script.roles):
-            return script.path.endswith(NOTEBOOK), 0 if evaluates else 1
-        return script.path.endswith(NOTEBOOK), 2 if evaluates else 3
-
-    def _one_of(self, built: list[Construction]) -> Construction:
-        meant = [item for item in built if self._is_meant(item.factory)]
-        built = _without_launchers(meant or built)
-        if len(built) == 1:
-            return built[0]
-        kinds = {item.signature for item in built}
-        built = sorted(built, key=lambda item: (item.script.path.count("/"), len(item.script.path), item.script.path))
-        if len(kinds) == 1:
-            return built[0]
-        first = next((item for item in built if posixpath.basename(item.script.path) == "main.py"), built[0])
-        stem = posixpath.basename(first.script.path).removesuffix(".py")
+    def _one_of(self, first: Construction, scripts: Sequence[Script]) -> Construction:
+        """The best script, or one of the same kind beside it that builds what --model means; the others are remarked."""
         folder = posixpath.dirname(first.script.path)
-        others = [item for item in built if item is not first]
-        if all(
-            posixpath.dirname(item.script.path) == folder
-            and (stem == "main" or posixpath.basename(item.script.path).startswith(stem))
-            for item in others
-        ):
-            names = ", ".join(item.script.path for item in others)
-            message = f"taken for the main script; others build other models: {names} (--entry chooses)"
-            self.settings.findings.append(Finding(first.script.path, 1, 0, "PS011", message, "note"))
-            return first
-        paths = [item.script.path for item in built]
-        raise AmbiguousError("several scripts build different models", candidates=paths, flag="--entry")
+        alike = [
+            script
+            for script in scripts
+            if script is not first.script and _kind(script) == _kind(first.script) and (folder or "/" not in script.path)
+        ]
+        built = [first, *(made for script in alike if (made := self._constructed(script, [])) is not None)]
+        built = _without_launchers([item for item in built if self._is_meant(item.factory)] or built)
+        chosen = built[0]
+        if any(item.signature != chosen.signature for item in built):
+            others = [script.path for script in candidates(self.survey) if script.path != chosen.script.path]
+            self.settings.remark(chosen.script.path, 1, "PS011", taken_of(others), "note")
+        return chosen
 
     def _one_model(self, chosen: Construction) -> Construction:
-        """The model that --model names among those which the script builds: by its variable, or by its factory."""
+        """The model that --model names among those which the script builds, by its variable or its factory; else the last."""
         several = different_models(self.known, chosen)
         for item in several:
             if self._is_meant(item.factory):
@@ -169,25 +135,24 @@ class _Resolver:
                 return item
         if len(several) == 1 or self.model is not None:
             return several[0]
-        names = [item.site.fact.model for item in several]
-        made = ", ".join(f"{name} is {stated(item)}" for name, item in zip(names, several, strict=True))
-        raise AmbiguousError(f"{chosen.script.path} uses {len(several)} models: {made}", candidates=names, flag="--model")
+        *rest, taken = several
+        made = ", ".join(f"{item.site.fact.model} is {stated(item)}" for item in rest)
+        name = taken.site.fact.model
+        message = (
+            f"{name} is taken for the model, {stated(taken)}; the script also uses others: {made} (--model takes one of them)"
+        )
+        self.settings.remark(chosen.script.path, taken.site.fact.call_line, "PS011", message, "note")
+        return taken
 
     def _is_meant(self, factory: Factory | None) -> bool:
         return factory is not None and self.model in (factory.name, f"{factory.path}:{factory.name}")
 
     def _fall_back(self, failures: Sequence[str]) -> Resolved:
         reasons = "; ".join(dict.fromkeys(failures))
-        if self.model is not None or len(self.survey.factories) == 1:
+        if self.survey.factories:
             message = f"built with its own defaults, not as the script does, because that could not be followed: {reasons}"
             self.settings.remark("", 1, "PS015", message)
             return self._without_script()
-        if self.survey.factories:
-            raise AmbiguousError(
-                f"no script could be followed to its model ({reasons})",
-                candidates=_told_apart(self.survey.factories),
-                flag="--model",
-            )
         raise MigrateError(f"no script could be followed to its model: {reasons}")
 
     # -- no script: a factory alone
@@ -203,14 +168,28 @@ class _Resolver:
                 f"nn.Module classes that end in a layer of classes, functions that return them, and loops that call a "
                 f"model.{owned}"
             )
-        elif len(factories) > 1:
-            names = _told_apart(factories)
-            raise AmbiguousError(
-                f"there are {len(factories)} models and no script that chooses one", candidates=names, flag="--model"
-            )
         else:
+            factories = self._ranked(factories)
             factory, call = factories[0], None
+            if len(factories) > 1:
+                message = (
+                    f"taken for the model; no script chooses one, and there are others: {listed(_told_apart(factories)[1:])}"
+                )
+                self.settings.remark(factory.path, factory.line, "PS011", f"{message} (--model takes one of them)", "note")
         return self._direct(factory, call, None)
+
+    def _ranked(self, factories: Sequence[Factory]) -> list[Factory]:
+        """Those that can be built without being told anything first, then those that the README names, then those that a table
+        or a function of the repository chooses among, in its order."""
+        readme = readme_text(self.survey.root)
+        chosen = self.known.table.dispatched()
+
+        def rank(factory: Factory) -> tuple[object, ...]:
+            named = re.search(rf"\b{re.escape(factory.name)}\b", readme)
+            order = chosen.index(factory.name) if factory.name in chosen else len(chosen)
+            return bool(factory.required), named.start() if named else len(readme), order, natural(factory.name), factory.path
+
+        return sorted(factories, key=rank)
 
     def _factory_named(self, wanted: str) -> tuple[Factory, ast.Call | None]:
         """A factory by its name, or "file:name" where several have it; `VGG('VGG16')` gives arguments."""
@@ -301,19 +280,27 @@ class _Resolver:
             and isinstance(chooser.default, str)
         ):
             given[chooser.dest] = chooser.default  # a bare string where the script expects a list of them
-        wanted = [option for option in options if option.required and option.dest not in given]
-        if chooser is not None and chooser in wanted:
-            names = self.known.table.dispatched() or _told_apart(self.survey.factories)
-            candidates = [str(item) for item in chooser.choices or names]
-            raise AmbiguousError(
-                f"{script.path} must be told its model ({flag_of(chooser)})",
-                candidates=candidates,
-                flag="--model",
-                argument=True,
-            )
+        if not self.settings.arguments:
+            self._as_documented(script, options)
+        user = {word.partition("=")[0] for word in self.settings.arguments}
+        wanted = [item for item in options if item.required and item.dest not in given and not user & set(item.flags)]
         for option in wanted:
-            if (file := self._configuration(script, option)) is not None:
-                given[option.dest] = file
+            values = self._configurations(script, option)
+            if option == chooser:
+                values = list(
+                    map(
+                        str,
+                        chooser.choices or self.known.table.dispatched() or _told_apart(self._ranked(self.survey.factories)),
+                    )
+                )
+            if not values or (option.positional and user):
+                continue
+            given[option.dest] = values[0]
+            if len(values) > 1:
+                flag = "" if option.positional else f"{flag_of(option)} "
+                message = f"{flag}{values[0]} was taken, the first of {len(values)}: {listed(values[1:])}"
+                remedy = f'--entry "{script.path} {flag}{values[1]}" takes another'
+                self.settings.remark(script.path, option.line, "PS011", f"{message}; {remedy}", "note")
         weights = checkpoint_option(options, written)
         if self.checkpoint is not None:
             if weights is not None:
@@ -321,7 +308,8 @@ class _Resolver:
             else:
                 written = with_literal_checkpoint(written, self.checkpoint) or loaded_after(written, self.checkpoint)
             given |= {flag.dest: "" for flag in guarding_flags(written, options)}
-        elif weights is not None and weights.required:
+        told = tuple(self.settings.told(options))
+        if weights is not None and weights.required and weights.dest not in given:
             given[weights.dest] = "checkpoint-not-given"
             message = f"{script.path} must be told its weights ({flag_of(weights)}); give --checkpoint FILE"
             self.settings.findings.append(Finding(script.path, weights.line, 0, "PS010", message, "warning"))
@@ -344,27 +332,32 @@ class _Resolver:
             factory_name=factory.name if factory is not None else None,
             chain=tuple(_chain(construction, factory, chooser, value)),
             script=script,
+            told=told,
             loop=construction.site.fact,
             checkpoints=self._checkpoints(construction, written),
             findings=tuple(self.settings.findings),
         )
         return ModelMetadata(self.survey, self.known, self.settings, construction).add_to(resolved)
 
-    def _configuration(self, script: Script, option: Option) -> str | None:
-        """The file that a required `--cfg FILE` can only mean; None when the option is no such one, or the user gave it."""
-        given_flags = {item.partition("=")[0] for item in self.settings.arguments}
-        if given_flags & set(option.flags) or (option.positional and self.settings.arguments):
-            return None
+    def _as_documented(self, script: Script, options: Sequence[Option]) -> None:
+        """Tell the script what its documentation tells it, where it must be told something and --model says nothing else."""
+        argv, where = documented_arguments(self.survey, script)
+        declared = {option.dest for option in options} - self.settings.given.keys()
+        given = {}
+        for option, parts in split(script.options or options, argv):
+            if option is not None and option.dest in declared and len(parts) <= 2:
+                given[option.dest] = parts[-1] if option.positional or len(parts) == 2 else parts[0].partition("=")[2]
+        if given and where is not None:
+            self.settings.given |= given
+            self.settings.remark(script.path, 1, "PS011", told_as(script, argv, where), "note")
+
+    def _configurations(self, script: Script, option: Option) -> list[str]:
+        """The files that a required `--cfg FILE` can mean, the README's first; none for another kind of option."""
+        readme = readme_text(self.survey.root)
         files = configuration_files(self.survey.root, option)
-        module = self.known.repository.modules[script.path]
-        start = working_folder(module, self.known.repository)
-        paths = [posixpath.relpath(path, start) for path in files]
-        if len(paths) > 1:
-            flag = "" if option.positional else f"{flag_of(option)} "
-            candidates = [f'"{script.path} {flag}{path}"' for path in paths]
-            message = f"{script.path} must be told its configuration ({flag_of(option)})"
-            raise AmbiguousError(message, candidates=candidates, flag="--entry", argument=True)
-        return paths[0] if paths else None
+        files.sort(key=lambda path: (path not in readme, readme.find(path), path.count("/"), natural(path)))
+        start = working_folder(self.known.repository.modules[script.path], self.known.repository)
+        return [posixpath.relpath(path, start) for path in files]
 
     def _select(self, construction: Construction, chooser: Option | None, given: dict[str, str]) -> Resolved | None:
         """Apply --model: through the script's own option, else in place of the factory that it calls."""
@@ -433,6 +426,10 @@ class _Resolver:
         return (where.path for where in loading_modules(*found)) if found is not None else ()
 
 
+def _kind(script: Script) -> tuple[bool, int]:
+    return script.path.endswith(NOTEBOOK), tier(script)
+
+
 def _without_launchers(built: list[Construction]) -> list[Construction]:
     """Those whose models are not called by way of another's functions: `submit.py` only starts what `main.py` does."""
     paths = {item.script.path for item in built}
@@ -471,8 +468,3 @@ def _told_apart(factories: Sequence[Factory]) -> list[str]:
 def _tidy(name: str) -> str:
     """A name that a model repository's folder may have."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._-") or "model"
-
-
-def _is_test_file(path: str) -> bool:
-    name = posixpath.basename(path)
-    return name.startswith("test_") or "/tests/" in f"/{path}"

@@ -33,6 +33,8 @@ class Resolved:
     factory_name: str | None = None
     chain: tuple[ChainStep, ...] = ()
     script: Script | None = None
+    told: tuple[str, ...] = ()
+    """The script's arguments that somebody chose; the recipe's have neutral ones too, for what else it requires."""
     loop: Loop | None = None
     """The model call whose model this is."""
     checkpoints: tuple[CheckpointSite, ...] = ()

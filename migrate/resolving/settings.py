@@ -47,3 +47,9 @@ class Settings:
         if self.arguments and not self.arguments[0].startswith("-"):
             left = [option for option in left if not option.positional]
         return [*command_line(left, self.given), *self.arguments]
+
+    def told(self, options: Sequence[Option]) -> list[str]:
+        """The same without what it must have and nobody chose."""
+        given_flags = {item.partition("=")[0] for item in self.arguments}
+        left = [option for option in options if option.dest in self.given and not given_flags & set(option.flags)]
+        return [*command_line(left, self.given), *self.arguments]

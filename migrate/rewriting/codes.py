@@ -16,8 +16,9 @@ PS006 notebook-order
     The notebook's cells were run in another order than they stand in; it was read in the order in which they stand.
 PS010 weights-asked-for
     The script must be told its weights on the command line. Give them with --checkpoint FILE.
-PS011 main-script-taken
-    Several scripts build models; the main one was taken. --entry chooses another.
+PS011 choice-made
+    Several scripts, models, command lines or configuration files fit; the one that the documentation and their kinds speak for
+    was taken. The remark names the others and the option that takes one of them.
 PS012 name-defined-twice
     Several models have this name; the first one was taken. --entry and --model choose.
 PS013 transform-not-followed

@@ -25,6 +25,8 @@ _CHECKPOINT_OPTION = re.compile(
 _CONFIGURATION_OPTION = re.compile(
     r"^(exp_?|model_?)?(cfg|config|conf)(uration)?(_?(file|path|name|ya?ml))?$|^ya?ml(_?(file|path))?$", re.I
 )
+_FILE = re.compile(r"\b(path|file|checkpoint|weights)\b|\.pth?\b", re.I)
+"""In an option's help: its value is a file, not a name."""
 _OTHER_CONFIGURATIONS = (".toml", ".json", ".py")
 _CONFIGURATION_FOLDER = re.compile(r"(^|/)(experiments?|[^/]*(cfg|conf)[^/]*)(/|$)", re.I)
 _NOT_A_FILE = re.compile(r"dir|folder|key|save|interval|freq|url|prefix|workers|decay|num|size", re.I)
@@ -104,7 +106,7 @@ def model_option(options: Iterable[Option], factories: Iterable[Factory], wanted
     names = {factory.name for factory in factories}
     best: list[tuple[int, Option]] = []
     for option in options:
-        if option.action is not None or option.type in ("int", "float", "bool"):
+        if option.action is not None or option.type in ("int", "float", "bool") or _FILE.search(option.help):
             continue
         score = 0
         score += 4 * bool(option.choices and (wanted in option.choices if wanted else names & set(option.choices)))
@@ -113,6 +115,11 @@ def model_option(options: Iterable[Option], factories: Iterable[Factory], wanted
         if score >= 2:
             best.append((score, option))
     return max(best, key=lambda pair: pair[0])[1] if best else None
+
+
+def names_model_or_configuration(option: Option) -> bool:
+    """Whether an option's name is one by which people choose a model, or the file that describes one."""
+    return bool(_MODEL_OPTION.match(option.dest) and option.dest != "name") or bool(_CONFIGURATION_OPTION.match(option.dest))
 
 
 def _names_the_run(option: Option, names: set[str]) -> bool:

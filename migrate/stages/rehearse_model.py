@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import posixpath
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...errors import AmbiguousError, MigrateError
-from ..proving.script_arguments import arguments
+from ...errors import MigrateError
+from ..proving.script_arguments import arguments, carried
 from ..proving.worker_protocol import Failed, Rehearse, Rehearsed, SeenModel
 from ..reading.facts import Script
 from ..reading.finding import Finding
 from ..reading.recipe import Recipe, TransformRecipe
-from ..reading.source import NOTEBOOK, readme_text
+from ..reading.source import walk
 from ..resolving.labels import all_class_names
+from ..resolving.ranking import candidates, documented_arguments, documented_folder, listed, taken_of, told_as
 from ..resolving.resolved import ChainStep, Resolved
 from ..slicing.recipes import working_folder
 from ..survey.survey import project_index, runnable
 from .migration import Migration
 from .worker_client import ask
 
+_CHOICES = frozenset(["PS011", "PS015"])
+"""Remarks that say what was taken where several things fit."""
 _MOST_SCRIPTS = 3
+_STORED = (".pth", ".pt", ".ckpt", ".safetensors", ".bin", ".pkl", ".t7", ".tar", ".h5")
 _SECONDS = 150.0
 """What one run may take at most; the worker ends it by itself long before."""
 
@@ -35,12 +38,18 @@ class Run:
     recipe: Recipe
     seen: Rehearsed
     best: SeenModel | None
+    remark: str | None
+    """Where its arguments are taken from, if not from the user."""
 
     @property
     def is_certain(self) -> bool:
         """Whether it evaluated a model with weights that are the user's: no other script can tell more."""
-        best = self.best
-        return best is not None and best.live.evaluating and best.evaluates and bool(self.seen.weights_from)
+        return self.evaluated and bool(self.seen.weights_from)
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether it evaluated a model."""
+        return self.best is not None and _worth(self.best)[0]
 
 
 def rehearse_model(
@@ -49,34 +58,44 @@ def rehearse_model(
     """The model of the script that says most about it, taken from a run; where none comes to call a model, what stopped each.
 
     `found` is what reading the sources led to: its arguments are tried first, and what a run cannot tell is taken from it.
-    Raises AmbiguousError where a script evaluates several models alike and `model` names none of them.
     """
     static = found if isinstance(found, Resolved) else None
     if static is not None and static.script is None and model is not None:
         return []  # a model that is built as no script does it
-    if isinstance(found, AmbiguousError) and entry is None and _are_equal(migration, found):
-        return []
+    scripts = _scripts(migration, entry, static, model)
+    surveyed = migration.surveyed
+    stored = any(walk(surveyed.root, _STORED))
     runs: list[Run] = []
-    for script, given in _candidates(migration, entry, static)[:_MOST_SCRIPTS]:
+    for script, given in scripts[:_MOST_SCRIPTS]:
         run = _run(migration, script, given, static, model)
+        if run.best is None and run.remark is None and not given and documented_arguments(surveyed, script, always=True)[0]:
+            run = _run(migration, script, given, static, model, always=True)
         runs.append(run)
-        if run.is_certain:
+        if run.is_certain or (run.evaluated and not stored):
             break
+    stopped = [
+        migration.remark(
+            "PS516",
+            f"{run.script.path} was run to see its model, and stopped before it called one: {run.seen.why}",
+            "note",
+            run.seen.where or run.script.path,
+        )
+        for run in runs
+        if run.best is None and run.seen.why is not None
+    ]
     taken = [run for run in runs if run.best is not None]
     if not taken:
-        message = "the script was run to see its model, and stopped before it called one: "
-        stopped = [run for run in runs if run.seen.why is not None]
-        return [
-            migration.remark("PS516", f"{message}{run.seen.why}", "note", run.seen.where or run.script.path) for run in stopped
-        ]
+        return stopped
     chosen = max(taken, key=lambda run: (run.is_certain, run.best is not None and _worth(run.best)[:2]))
-    return _resolved(migration, chosen, static, [run.script.path for run in runs if run is not chosen])
+    return _resolved(migration, chosen, static, [script.path for script, _ in scripts if script is not chosen.script])
 
 
 # -- which script
 
 
-def _candidates(migration: Migration, entry: str | None, static: Resolved | None) -> list[tuple[Script, list[str]]]:
+def _scripts(
+    migration: Migration, entry: str | None, static: Resolved | None, model: str | None
+) -> list[tuple[Script, list[str]]]:
     """The scripts to run, best first, each with the arguments that the user gave for it."""
     surveyed = migration.surveyed
     if entry is not None:
@@ -84,30 +103,11 @@ def _candidates(migration: Migration, entry: str | None, static: Resolved | None
         known = [script for script in surveyed.scripts if _is_named(script.path, path, migration)]
         known = known or [script for script in runnable(surveyed) if _is_named(script.path, path, migration)]
         return [(known[0], given)] if len(known) == 1 else []
-    scripts = list(surveyed.scripts) or runnable(surveyed)
-    readme = readme_text(surveyed.root)
-    read = static.script if static is not None else None  # reading the sources found the others to be no better
-    scripts.sort(key=lambda script: (read is not None and script.path != read.path, _rank(script, readme)))
-    return [(script, []) for script in scripts if not _is_test(script.path)] or [(script, []) for script in scripts]
-
-
-def _are_equal(migration: Migration, choice: AmbiguousError) -> bool:
-    """Whether a choice is one between equals, which only the user can make: of scripts, or of what a script must be told."""
-    if choice.argument or choice.flag != "--entry":
-        return choice.argument
-    readme = readme_text(migration.surveyed.root)
-    known = {script.path: script for script in migration.surveyed.scripts}
-    ranks = sorted(_rank(known[path], readme)[:4] if path in known else () for path in choice.candidates)
-    return not all(ranks) or ranks[:1] == ranks[1:2]
-
-
-def _rank(script: Script, readme: str) -> tuple[object, ...]:
-    """A script that only evaluates says best how the model is used; then prediction, then training that evaluates. What the
-    README names beats others of its kind, and notebooks come last."""
-    roles = set(script.roles)
-    order = 1 if "train" not in roles and "evaluate" in roles else 2 if "train" not in roles and "predict" in roles else 3
-    named = posixpath.basename(script.path) in readme
-    return script.path.endswith(NOTEBOOK), order, not named, script.path.count("/"), len(script.path), script.path
+    scripts = candidates(surveyed)
+    builds = static.script.path if static is not None and static.script is not None else None
+    if model is not None:  # the one that builds what is asked for
+        scripts.sort(key=lambda script: script.path != builds)
+    return [(script, []) for script in scripts]
 
 
 def _is_named(path: str, wanted: str, migration: Migration) -> bool:
@@ -119,18 +119,24 @@ def _is_named(path: str, wanted: str, migration: Migration) -> bool:
     return path == wanted or path.endswith(f"/{wanted}")
 
 
-def _is_test(path: str) -> bool:
-    return posixpath.basename(path).startswith("test_") or "/tests/" in f"/{path}"
-
-
 # -- one run
 
 
-def _run(migration: Migration, script: Script, given: list[str], static: Resolved | None, model: str | None) -> Run:
+def _run(
+    migration: Migration,
+    script: Script,
+    given: list[str],
+    static: Resolved | None,
+    model: str | None,
+    *,
+    always: bool = False,
+) -> Run:
+    """Run a script; `always` as documented, also where it need not be told anything."""
     migration.fresh_tree()
-    argv = _arguments(migration, script, given, static)
+    argv, remark = _arguments(migration, script, given, static, always)
     known = project_index(migration.surveyed)
-    directory = working_folder(known.repository.modules[script.path], known.repository)
+    directory = documented_folder(migration.surveyed, script)
+    directory = directory or working_folder(known.repository.modules[script.path], known.repository)
     recipe = Recipe(root=str(migration.tree), script=script.path, directory=directory, argv=tuple(argv))
     progress = migration.stages.start(f"Running {script.path} to see its model")
     limits = migration.options.limits
@@ -139,46 +145,43 @@ def _run(migration: Migration, script: Script, given: list[str], static: Resolve
     if isinstance(answer, Failed):
         answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=(), standins=(), seconds=0.0)
     assert isinstance(answer, Rehearsed)
-    return Run(script, recipe, answer, _best(script, answer.models, model))
+    return Run(script, recipe, answer, _best(answer.models, model), remark)
 
 
-def _arguments(migration: Migration, script: Script, given: list[str], static: Resolved | None) -> list[str]:
-    if static is not None and static.script is not None and static.script.path == script.path:
-        return list(static.recipe.argv)
+def _arguments(
+    migration: Migration, script: Script, given: list[str], static: Resolved | None, always: bool
+) -> tuple[list[str], str | None]:
+    """What a script is told, and a remark on where that is documented; the rehearsal guesses what else it requires."""
+    same = static is not None and static.script is not None and static.script.path == script.path
+    known = static.told if static is not None and same else given
     if given:
-        return given
-    known = static.recipe.argv if static is not None else ()
-    found = arguments(script, migration.tree, known, data=migration.options.data)
-    return found if isinstance(found, list) else []  # the rehearsal guesses what a script requires
+        return list(known), None
+    told, where = documented_arguments(migration.surveyed, script, always=always)
+    found = arguments(script, migration.tree, known, told=told, data=migration.options.data)
+    argv = found if isinstance(found, list) else carried(script, known, told=told, data=migration.options.data)[0]
+    return argv, told_as(script, told, where) if where is not None else None
 
 
 # -- which model
 
 
-def _best(script: Script, models: Sequence[SeenModel], wanted: str | None) -> SeenModel | None:
-    """The model that the script evaluates. Raises AmbiguousError where it evaluates several alike."""
+def _best(models: Sequence[SeenModel], wanted: str | None) -> SeenModel | None:
+    """The model that the script evaluates."""
     fitting = [model for model in models if model.classes is not None and not model.feeds]
     if wanted is not None:
         named = [model for model in fitting if wanted in (model.live.class_name, model.site, label(model, fitting))]
         fitting = named or fitting
     if not fitting:
         return None
-    ranked = sorted(fitting, key=_worth, reverse=True)
-    best = ranked[0]
-    alike = [model for model in ranked if _worth(model) == _worth(best)]
-    if len(alike) > 1:
-        names = [label(model, fitting) for model in alike]
-        made = ", ".join(f"{name} at {model.site}" for name, model in zip(names, alike, strict=True))
-        message = f"{script.path} evaluates {len(alike)} models alike: {made}"
-        raise AmbiguousError(message, candidates=names, flag="--model")
-    return best
+    return max(fitting, key=_worth)
 
 
-def _worth(model: SeenModel) -> tuple[bool, bool, bool, int]:
-    """Evaluated, and said to be so, before only trained; judged (by a loss or the largest score) before not; then the one that
-    is called most."""
+def _worth(model: SeenModel) -> tuple[bool, bool, bool, bool, int, int]:
+    """Evaluated, and said to be so, before only trained; judged (by a loss or the largest score) before not; trained before
+    lent by another; then the one that is called most, and of equals the last: what came before led to it."""
     evaluates = model.evaluates and model.live.evaluating
-    return evaluates, model.evaluates, model.task in ("labels", "multi-label"), model.calls
+    judged = model.task in ("labels", "multi-label")
+    return evaluates, model.evaluates, judged, model.trained, model.calls, model.live.ordinal
 
 
 def label(model: SeenModel, among: Sequence[SeenModel]) -> str:
@@ -198,9 +201,9 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
     mode = "evaluating" if best.evaluates else "training"
     text = f"{live.class_name} called with {best.dtype} [n, {', '.join(map(str, live.row))}], {mode}: {best.output}"
     loops = [loop for loop in migration.surveyed.loops if f"{loop.path}:{loop.call_line}" == best.site]
-    if others:
-        message = f"the model is that of this script; --entry takes another ({', '.join(others)})"
-        migration.remark("PS011", message, "note", run.script.path)
+    for remark in (run.remark, taken_of(others) if others else None):
+        if remark is not None:
+            migration.remark("PS011", remark, "note", run.script.path)
     if run.seen.standins:
         message = f"run to see its model, with stand-ins: {'; '.join(run.seen.standins)}"
         migration.remark("PS517", message, "note", run.script.path)
@@ -212,7 +215,7 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
         migration.remark("PS531", message, "warning", best.site)
     left = [model for model in run.seen.models if model is not best and model.classes is not None]
     if left:
-        names = ", ".join(f"{label(model, run.seen.models)} ({model.site}, {model.calls} calls)" for model in left)
+        names = listed([f"{label(model, run.seen.models)} ({model.site}, {model.calls} calls)" for model in left])
         migration.remark(
             "PS011", f"taken for the model; the script also calls {names} (--model takes another)", "note", best.site
         )
@@ -223,6 +226,7 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
         factory_name=live.class_name,
         chain=(*(same.chain if same is not None else ()), ChainStep("call", path, int(line or 1), text)),
         script=run.script,
+        told=run.recipe.argv,
         loop=loops[0] if loops else None,
         checkpoints=same.checkpoints if same is not None else tuple(s for s in migration.surveyed.checkpoints if s.weights),
         transform_recipe=_transform(replace(run.recipe, root=str(migration.surveyed.root), live=live), static, best.site),
@@ -230,7 +234,7 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
         class_names=best.labels or _stated_names(migration, best, static),
         class_names_recipe=static.class_names_recipe if static is not None and best.labels is None else None,
         input_size=live.row,
-        findings=static.findings if static is not None else (),
+        findings=_still_true(static, run.script, same is not None),
         classes=best.classes,
         weights_from=run.seen.weights_from,
     )
@@ -244,6 +248,12 @@ def _stated_names(migration: Migration, best: SeenModel, static: Resolved | None
     modules = project_index(migration.surveyed).repository.modules.values()
     stated = {names for names in all_class_names(modules) if len(names) == best.classes}
     return next(iter(stated)) if len(stated) == 1 else None
+
+
+def _still_true(static: Resolved | None, script: Script, same: bool) -> tuple[Finding, ...]:
+    """What reading remarked, without what it chose where the run chose otherwise."""
+    findings = static.findings if static is not None else ()
+    return tuple(item for item in findings if item.code not in _CHOICES or (same and item.path in ("", script.path)))
 
 
 def _transform(recipe: Recipe, static: Resolved | None, site: str) -> TransformRecipe:

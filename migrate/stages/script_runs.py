@@ -16,6 +16,7 @@ from ..proving.verify import ScriptRun, compare, run_script, run_training
 from ..proving.visible_files import remedy
 from ..reading.facts import Script
 from ..reporting.report import ExecutedOn, LossTrace, Outcome
+from ..resolving.ranking import documented_arguments
 from ..resolving.resolved import Resolved
 from ..rewriting.rewrite import Change
 from .migrated_copy import apply
@@ -115,7 +116,8 @@ def _as_its_user(migration: Migration, resolved: Resolved | None, script: Script
 def _rehearsed(migration: Migration, resolved: Resolved | None, script: Script, why: str) -> OriginalRun | str:
     """Run a script with stand-ins for what is not here; or why it does not run even so. `why` says what stopped it without."""
     loops = _trained(migration, script)
-    argv, _ = carried(script, resolved.recipe.argv if resolved is not None else (), data=migration.options.data)
+    known, told = _told(script, migration, resolved)
+    argv, _ = carried(script, known, told=told, data=migration.options.data)
     made = kept_in(migration.scratch / "cache", script.path, argv)
     migration.stages.start(f"Rehearsing {script.path}")
     run = _run(script, argv, migration, loops, migrated=False, made=made)
@@ -254,8 +256,16 @@ def _judge_losses(
 
 
 def _arguments(script: Script, migration: Migration, resolved: Resolved | None, *, trains: bool) -> list[str] | str:
-    known = resolved.recipe.argv if resolved is not None else ()
-    argv = arguments(script, migration.tree, known, data=migration.options.data)
+    known, told = _told(script, migration, resolved)
+    argv = arguments(script, migration.tree, known, told=told, data=migration.options.data)
     if trains or "train" not in script.roles or isinstance(argv, str):
         return argv
     return evaluating(script, argv) or _TRAINS
+
+
+def _told(script: Script, migration: Migration, resolved: Resolved | None) -> tuple[Sequence[str], Sequence[str]]:
+    """The arguments by which the model was found, and what a script itself is told: for that, or by its documentation."""
+    known = resolved.recipe.argv if resolved is not None else ()
+    if resolved is not None and resolved.script is not None and resolved.script.path == script.path:
+        return known, resolved.told
+    return known, documented_arguments(migration.surveyed, script)[0]

@@ -9,13 +9,14 @@ from pathlib import Path
 from ...errors import MigrateError, NothingToMigrateError
 from ..reading.arguments import read_options
 from ..reading.calls import Calls
-from ..reading.facts import CheckpointSite, Factory, Loop, LoopKind, Option, Script, Survey, TransformSite
+from ..reading.facts import CheckpointSite, Command, Factory, Loop, LoopKind, Option, Script, Survey, TransformSite
 from ..reading.finding import Finding
 from ..reading.nodes import arguments_of, inside
 from ..reading.scopes import Definition, Module, Repository, dotted, last_name
 from ..reading.source import MAX_FILES, SUFFIXES, SourceFile, read_source, walk
 from ..slicing.factories import ModelTable
 from .checkpoints import find_checkpoints
+from .documented_commands import documented_commands
 from .library_trainers import find_library_trainers, find_owned_loops
 from .lightning_module import find_trainer_calls
 from .loops import CallSite, TrainerSite, find_calls
@@ -83,19 +84,22 @@ def survey(root: Path, progress: Callable[[float, str], None] | None = None) -> 
         findings.append(Finding("", 1, 0, "PS003", f"only the first {MAX_FILES:,} Python files were read", "warning"))
     if progress is not None:
         progress(0.9, "scripts")
-    result = _stated(root, tuple(files), findings, found)
+    result = _stated(root, tuple(files), findings, found, documented_commands(root))
     if progress is not None:
         progress(1.0, "")
     return result
 
 
 def runnable(survey: Survey) -> list[Script]:
-    """The files that do something when they are run, and mention torch: scripts, also where no call of a model was seen."""
+    """The files that do something when they are run, and mention torch or are documented: scripts, also where no call of a
+    model was seen."""
     found = project_index(survey)
+    named = {command.script for command in survey.commands}
     scripts = []
     for module in found.repository.modules.values():
         started = [item for item in module.tree.body if not isinstance(item, Definition)]
-        if _TORCH.search((module.file.text or "").encode()) and (_is_guarded(module) or started_work(started)):
+        meant = module.path in named or _TORCH.search((module.file.text or "").encode())
+        if meant and (_is_guarded(module) or started_work(started)):
             scripts.append(_script_of(module, found, ()))
     return scripts
 
@@ -105,7 +109,7 @@ def resurvey(survey: Survey, files: tuple[SourceFile, ...]) -> Survey:
     before = {file.problem for file in survey.files} | {item for item in survey.findings if item.code == "PS016"}
     findings = [finding for finding in survey.findings if finding not in before and not _mended(finding, files)]
     findings += [file.problem for file in files if file.problem is not None]
-    return _stated(survey.root, files, findings, _indexed(files))
+    return _stated(survey.root, files, findings, _indexed(files), survey.commands)
 
 
 def _mended(finding: Finding, files: Iterable[SourceFile]) -> bool:
@@ -119,7 +123,13 @@ def _mended(finding: Finding, files: Iterable[SourceFile]) -> bool:
     return after.locate(finding.line)[0] not in broken
 
 
-def _stated(root: Path, files: tuple[SourceFile, ...], findings: Iterable[Finding], found: ProjectIndex) -> Survey:
+def _stated(
+    root: Path,
+    files: tuple[SourceFile, ...],
+    findings: Iterable[Finding],
+    found: ProjectIndex,
+    commands: tuple[Command, ...],
+) -> Survey:
     modules = found.repository.modules.values()
     return Survey(
         root=root,
@@ -130,6 +140,7 @@ def _stated(root: Path, files: tuple[SourceFile, ...], findings: Iterable[Findin
         findings=tuple(sorted([*findings, *(item for module in modules for item in find_owned_loops(module))])),
         files=files,
         loops=tuple(site.fact for site in found.sites),
+        commands=commands,
         index=found,
     )
 

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 import headrace
-from headrace.errors import AmbiguousError, NothingToMigrateError
+from headrace.errors import NothingToMigrateError
 from headrace.migrate.reading.notebook import cell_sources
 from headrace.migrate.reporting.report import Report
 from headrace.migrate.resolving.resolve import resolve
@@ -169,9 +169,7 @@ def test_a_notebook_s_model_without_a_loop_is_a_slice_of_its_cells(tmp_path: Pat
 def test_scripts_come_before_notebooks_and_models_choose_notebooks(tmp_path: Path) -> None:
     write(tmp_path / "one.ipynb", CELLS)
     write(tmp_path / "two.ipynb", [source.replace("Net", "Other") for source in CELLS])
-    with pytest.raises(AmbiguousError) as caught:
-        resolve(survey(tmp_path))
-    assert caught.value.candidates == ("one.ipynb", "two.ipynb")
+    assert resolve(survey(tmp_path)).recipe.script == "one.ipynb"
     assert resolve(survey(tmp_path), model="Other").recipe.script == "two.ipynb"
     assert resolve(survey(tmp_path), entry="one.ipynb").factory_name == "Net"
     script = "\n".join(line for source in CELLS[1:] for line in source.split("\n") if line[:1] not in ("%", "!"))

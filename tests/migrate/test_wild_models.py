@@ -262,8 +262,9 @@ def test_the_script_named_main_is_the_main_one(tmp_path):
     assert resolved.recipe.script == "main.py"
     assert [item.code for item in resolved.findings if "finetune.py" in item.message] == ["PS011"]
     (tmp_path / "main.py").rename(tmp_path / "train.py")
-    with pytest.raises(AmbiguousError, match="--entry finetune.py"):
-        resolve(survey(tmp_path))
+    assert resolve(survey(tmp_path)).recipe.script == "train.py"
+    (tmp_path / "README.md").write_text("    python finetune.py\n")
+    assert resolve(survey(tmp_path)).recipe.script == "finetune.py"
 
 
 def test_what_a_function_of_data_sets_writes_into_the_arguments_is_kept(tmp_path):
@@ -338,7 +339,7 @@ def test_the_size_in_the_tests_of_a_model(tmp_path, imported):
 def test_candidates_of_one_name_are_told_apart(tmp_path):
     found = write(tmp_path, one=SIZED, two=SIZED, three=SIZED.replace("class Net", "class Other"))
     with pytest.raises(AmbiguousError, match=r"--model one.py:Net\n.*--model Other\n.*--model two.py:Net"):
-        resolve(found)
+        resolve(found, model="Missing")
     assert resolve(found, model="two.py:Net").factory == "two.py:4"
 
 

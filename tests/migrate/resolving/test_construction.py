@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import AmbiguousError
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.survey.survey import survey
 
@@ -313,10 +312,24 @@ def test_the_only_configuration_file_is_taken(tmp_path):
     assert list(resolve(survey(root)).recipe.argv) == ["--cfg", "configs/small.yaml"]
 
 
-def test_several_configuration_files_are_asked_for(tmp_path):
-    root = written(tmp_path, {**CONFIGURED, "configs/a.yaml": "classes: 3\n", "configs/b.yaml": "classes: 4\n"})
-    with pytest.raises(AmbiguousError, match=r'--entry "eval.py --cfg configs/a.yaml"'):
-        resolve(survey(root))
+def test_of_several_configuration_files_that_of_the_readme_is_taken_else_the_first(tmp_path):
+    files = {"configs/net10.yaml": "classes: 3\n", "configs/net9.yaml": "classes: 4\n"}
+    root = written(tmp_path, {**CONFIGURED, **files, "configs/b.yaml": "classes: 5\n"})
+    found = resolve(survey(root))
+    assert list(found.recipe.argv) == ["--cfg", "configs/b.yaml"]
+    [remark] = [item.message for item in found.findings if item.code == "PS011"]
+    assert remark == (
+        "--cfg configs/b.yaml was taken, the first of 3: configs/net9.yaml, configs/net10.yaml; "
+        '--entry "eval.py --cfg configs/net9.yaml" takes another'
+    )
+    (root / "README.md").write_text("The weights of `configs/net10.yaml` are better than those of configs/net9.yaml.\n")
+    assert list(resolve(survey(root)).recipe.argv) == ["--cfg", "configs/net10.yaml"]
+    (root / "README.md").write_text("```sh\npython eval.py --cfg configs/net9.yaml\n```\n")
+    found = resolve(survey(root))
+    assert list(found.recipe.argv) == ["--cfg", "configs/net9.yaml"]
+    assert [item.message for item in found.findings if item.code == "PS011"] == [
+        'told what README.md:2 tells: --cfg configs/net9.yaml; --entry "eval.py ..." tells something else'
+    ]
     chosen = resolve(survey(root), entry="eval.py --cfg configs/b.yaml")
     assert list(chosen.recipe.argv) == ["--cfg", "configs/b.yaml"]
 
@@ -373,10 +386,15 @@ if __name__ == "__main__":
 )
 
 
-def test_the_names_that_a_function_chooses_by_are_the_candidates(tmp_path):
-    surveyed = survey(written(tmp_path, {"net.py": NET, "test.py": CHOOSING}))
+def test_of_the_names_that_a_function_chooses_by_the_documented_is_taken_else_the_first(tmp_path):
+    root = written(tmp_path, {"net.py": NET, "test.py": CHOOSING})
+    surveyed = survey(root)
     assert [factory.name for factory in surveyed.factories] == ["SmallNet"]
-    with pytest.raises(AmbiguousError) as error:
-        resolve(surveyed)
-    assert list(error.value.candidates) == ["small", "wide", "wider"]
+    found = resolve(surveyed)
+    assert list(found.recipe.argv) == ["-net", "small"]
+    assert [item.message for item in found.findings if item.code == "PS011"] == [
+        '-net small was taken, the first of 3: wide, wider; --entry "test.py -net wide" takes another'
+    ]
+    (root / "README.md").write_text("    $ python train.py -net wide -gpu\n")  # of another script
+    assert list(resolve(survey(root)).recipe.argv) == ["-net", "wide"]
     assert list(resolve(surveyed, model="wider").recipe.argv) == ["-net", "wider"]

@@ -635,8 +635,13 @@ def test_module_prefix_stripped_and_the_loaded_names_of_aliases(repository, run)
 
 def test_factories_alone(repository, run):
     surveyed = repository(packages=["zoo"], zoo__net=NET)
-    with pytest.raises(AmbiguousError, match="--model wide"):
-        resolve(surveyed)
+    found = resolve(surveyed)
+    assert found.factory_name == "small"
+    assert [item.message for item in found.findings if item.code == "PS011"] == [
+        "taken for the model; no script chooses one, and there are others: wide (--model takes one of them)"
+    ]
+    (surveyed.root / "README.md").write_text("The wide form is better.\n")
+    assert resolve(surveyed).factory_name == "wide"
     resolved = resolve(surveyed, model="wide(num_classes=11)")
     assert run(resolved.recipe, input=[3, 16, 16])["shape"] == [2, 11]
     assert resolved.script is None
@@ -658,8 +663,9 @@ def test_hard_coded_factory_is_replaced_by_the_wanted_one(repository, run):
 def test_several_scripts(repository):
     loop = "from net import {0}\nmodel = {0}()\nmodel.eval()\nfor x, y in loader:\n    model(x)\n"
     surveyed = repository(net=NET, alpha=loop.format("small"), beta=loop.format("wide"))
-    with pytest.raises(AmbiguousError, match="--entry alpha.py"):
-        resolve(surveyed)
+    found = resolve(surveyed)
+    assert (found.script.path, found.factory_name) == ("alpha.py", "small")
+    assert ["--entry takes another (beta.py)" in item.message for item in found.findings if item.code == "PS011"] == [True]
     assert resolve(surveyed, entry="beta.py").factory_name == "wide"
     with pytest.raises(MigrateError, match=r"gamma\.py"):
         resolve(surveyed, entry="gamma.py")

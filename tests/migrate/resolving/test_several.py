@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import AmbiguousError
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.resolving.resolved import Resolved
 from headrace.migrate.survey.survey import survey
@@ -107,18 +106,14 @@ def test_the_model_that_is_trained_is_meant(tmp_path: Path, one: str, two: str) 
     assert found.factory == "nets.py:6"
 
 
-def test_different_models_are_asked_about(tmp_path: Path) -> None:
-    for made, parts in [
-        ("a = Small(4)\nb = Small(16)", ("a is Small(4)", "b is Small(16)")),
-        ("a = Small(width=4)\nb = Small(width=16)", ("a is Small(width=4)",)),
-        ("a = Small()\nb = Large()", ("a is Small()", "b is Large()")),
-    ]:
-        with pytest.raises(AmbiguousError) as error:
-            resolved(tmp_path, EVALUATED.format(made=made))
-        assert error.value.flag == "--model"
-        assert error.value.candidates == ("a", "b")
-        assert "main.py uses 2 models" in str(error.value)
-        assert all(part in str(error.value) for part in parts)
+def test_of_different_models_the_last_is_taken_and_the_others_are_named(tmp_path: Path) -> None:
+    for one, two in [("Small(4)", "Small(16)"), ("Small(width=4)", "Small(width=16)"), ("Small()", "Large()")]:
+        found = resolved(tmp_path, EVALUATED.format(made=f"a = {one}\nb = {two}"))
+        assert found.loop.model == "b"
+        [remark] = [item for item in found.findings if item.code == "PS011"]
+        assert f"b is taken for the model, {two}" in remark.message
+        assert f"others: a is {one} (--model" in remark.message
+        assert remark.line == found.loop.call_line
 
 
 def test_a_model_is_chosen_by_its_variable(tmp_path: Path) -> None:
@@ -153,8 +148,8 @@ def test_an_attribute_is_chosen_by_its_last_name(tmp_path: Path) -> None:
 
     Runner().evaluate(loader)
     """
-    with pytest.raises(AmbiguousError, match=r"--model self\.second"):
-        resolved(tmp_path, script)
+    assert resolved(tmp_path, script).loop.model == "self.second"
+    assert resolved(tmp_path, script, model="first").factory == "nets.py:6"
     assert resolved(tmp_path, script, model="second").factory == "nets.py:15"
     assert resolved(tmp_path, script, model="self.second").factory == "nets.py:15"
 

@@ -13,11 +13,9 @@ import torch
 from onnx import numpy_helper
 
 import headrace
-from headrace.errors import AmbiguousError
 from headrace.migrate.proving.worker_protocol import SeenModel
-from headrace.migrate.reading.facts import Script
 from headrace.migrate.reading.recipe import LiveModel
-from headrace.migrate.stages.rehearse_model import _best, _rank, label
+from headrace.migrate.stages.rehearse_model import _best, label
 
 # The model lives in a global that a function sets, its class is made from a table of settings, and it is called by keyword.
 NET = """
@@ -110,20 +108,6 @@ def test_the_packaged_weights_are_the_users_tensor_by_tensor(service: Path, tmp_
     assert (out / "models/Blocks/labels.txt").read_text().split() == ["ant", "bee", "cat"]
 
 
-def script(path: str, *roles: str) -> Script:
-    return Script(path=path, roles=roles, loops=())  # type: ignore[arg-type]
-
-
-def test_an_evaluation_beats_a_demo_and_what_the_readme_names_beats_others() -> None:
-    readme = "Run python tools/check.py to see the accuracy"
-    scripts = [
-        script("look.ipynb", "evaluate"), script("train.py", "train", "evaluate"), script("demo.py", "predict"),
-        script("eval.py", "evaluate"), script("tools/check.py", "evaluate"),
-    ]  # fmt: skip
-    ranked = sorted(scripts, key=lambda item: _rank(item, readme))
-    assert [item.path for item in ranked] == ["tools/check.py", "eval.py", "demo.py", "train.py", "look.ipynb"]
-
-
 SEEN = SeenModel(
     live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory="net.py:1", parameters=7,
     site="run.py:5", calls=2, dtype="float32", low=0.0, high=1.0, classes=3, output="[4, 3]", task="labels", trained=False,
@@ -142,15 +126,16 @@ def test_the_model_that_is_evaluated_and_judged_is_taken() -> None:
     trained = other(ordinal=2, evaluating=False, calls=9)
     body = other(ordinal=3, class_name="Body", calls=9, feeds=("Linear",))
     generator = other(ordinal=4, class_name="Generator", classes=None, calls=9)
-    assert _best(script("run.py"), [teacher, trained, body, generator, SEEN], None) is SEEN
-    assert _best(script("run.py"), [teacher, SEEN], "Net#1") is teacher
-    assert _best(script("run.py"), [generator, body], None) is None
+    assert _best([teacher, trained, body, generator, SEEN], None) is SEEN
+    assert _best([teacher, SEEN], "Net#1") is teacher
+    assert _best([generator, body], None) is None
 
 
-def test_only_equals_are_asked_for() -> None:
+def test_of_equals_the_trained_one_is_taken_else_the_last() -> None:
     fold = other(ordinal=1, site="run.py:6")
-    with pytest.raises(AmbiguousError, match="evaluates 2 models alike: Net#1 at run.py:5, Net#2 at run.py:6") as caught:
-        _best(script("run.py"), [SEEN, fold], None)
-    assert caught.value.flag == "--model"
-    assert [label(one, [SEEN, fold]) for one in (SEEN, fold)] == list(caught.value.candidates)
-    assert _best(script("run.py"), [SEEN, fold], "run.py:6") is fold
+    assert _best([SEEN, fold], None) is fold
+    assert _best([fold, SEEN], None) is fold
+    assert [label(one, [SEEN, fold]) for one in (SEEN, fold)] == ["Net#1", "Net#2"]
+    assert _best([SEEN, fold], "Net#1") is SEEN
+    assert _best([SEEN, fold], "run.py:5") is SEEN
+    assert _best([other(trained=True), fold], None).trained

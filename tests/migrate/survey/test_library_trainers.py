@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from headrace.errors import AmbiguousError, NothingToMigrateError
+from headrace.errors import NothingToMigrateError
 from headrace.migrate.resolving.resolve import resolve
 from headrace.migrate.rewriting.rewrite import rewrite
 from headrace.migrate.survey.survey import resurvey, survey
@@ -130,12 +130,10 @@ def test_a_script_with_a_loop_of_its_own_counts_by_that(tmp_path):
     assert resolve(found).factory_name == "Small"
 
 
-def test_two_such_scripts_are_told_apart_by_name(tmp_path):
+def test_of_two_such_scripts_the_first_by_name_is_taken(tmp_path):
     script = "from library import Trainer\nfrom nets import {0}\nTrainer({0}()).train()\n"
     found = write(tmp_path, cifar=script.format("Small"), imagenet=script.format("Large"))
-    with pytest.raises(AmbiguousError) as caught:
-        resolve(found)
-    assert caught.value.candidates == ("cifar.py", "imagenet.py")
+    assert resolve(found).recipe.script == "cifar.py"
     assert resolve(found, entry="imagenet.py").factory_name == "Large"
 
 

@@ -1,0 +1,178 @@
+"""Which script says most about a repository's model, and what it is told: as the documentation has it, and nobody is asked."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+
+from ..reading.arguments import documented, split
+from ..reading.facts import Command, Option, Script, Survey
+from ..reading.source import NOTEBOOK, readme_text
+from ..slicing.recipes import names_model_or_configuration
+from ..survey.survey import project_index, runnable
+
+_MOST_NAMED = 6
+"""So many of those not taken are named in a remark."""
+_PURPOSE = "(main|run|app|train|eval(uate|uation)?|test|val(id|idate)?|predict(ion)?|infer(ence)?|classify|demo|serve)"
+EVALUATE_NAMES = frozenset(
+    "evaluate eval eval_only evaluate_only evaluation only_eval test test_only test_phase validate val_only".split()  # noqa: SIM905
+)
+"""Options by which scripts that train are told to evaluate only."""
+
+
+def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
+    """Scripts, the one that says most about the model first.
+
+    Those that a README runs come first, then those that other documents run or that it mentions. Of these one that evaluates
+    comes before one that predicts before one that trains; then a plain name like `train.py` before `bn_train.py`, the order in
+    which they are documented, a file's depth, and the natural order of the names. Tests, notebooks and files in which nothing
+    is seen to call a model and whose name does not say that they do come last.
+    """
+    scripts = list(scripts)
+    readme = readme_text(survey.root)
+    imported = imported_paths(survey)
+    calls = any(script.roles for script in scripts)
+    shallowest = min((script.path.count("/") for script in scripts), default=0)
+
+    def rank(script: Script) -> tuple[object, ...]:
+        order, named = next(
+            ((index, 0 if command.readme else 1) for index, command in enumerate(survey.commands) if _runs(command, script)),
+            (len(survey.commands), 1 if re.search(rf"(?<![\w/.-]){re.escape(script.path)}\b", readme) else 2),
+        )
+        depth = script.path.count("/")
+        stem = posixpath.basename(script.path).removesuffix(".py").lower()
+        return (
+            named == 2 and is_test(script.path),
+            not script.roles and ((calls and not _purpose(script)) or (not script.main_guard and script.path in imported)),
+            script.path.endswith(NOTEBOOK),
+            named,
+            depth > shallowest,
+            tier(script),
+            re.fullmatch(_PURPOSE, stem) is None,
+            order,
+            depth,
+            natural(script.path),
+        )
+
+    return sorted(scripts, key=rank)
+
+
+def candidates(survey: Survey) -> list[Script]:
+    """What may be run to see the model, best first: the scripts that call one, and others that the documentation runs."""
+    known = {script.path for script in survey.scripts}
+    others = [script for script in runnable(survey) if script.path not in known and script.path != "setup.py"]
+    named = [script for script in others if any(_runs(command, script) for command in survey.commands)]
+    named += [script for script in others if not known and _purpose(script) and script not in named]
+    return ranked(survey, [*survey.scripts, *(named or (others if not known else []))])
+
+
+def _purpose(script: Script) -> bool:
+    """Whether a script's name says that it uses a model."""
+    return re.search(rf"(^|[_/]){_PURPOSE}([_.]|$)", script.path.lower()) is not None
+
+
+def tier(script: Script) -> int:
+    """What a script does with its model: 0 evaluates it, 1 predicts, 2 trains and evaluates it, 3 trains it, 4 is unknown."""
+    roles = set(script.roles)
+    if "train" in roles:
+        return 2 if "evaluate" in roles else 3
+    return 0 if "evaluate" in roles else 1 if "predict" in roles else 4
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """A key that sorts "2_lenet" before "10_vgg"."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
+
+
+def is_test(path: str) -> bool:
+    """Whether a file's name is that of a test."""
+    return posixpath.basename(path).startswith("test_") or "/tests/" in f"/{path}"
+
+
+def imported_paths(survey: Survey) -> set[str]:
+    """The files that others import, tests apart."""
+    repository = project_index(survey).repository
+    return {
+        found.path
+        for module in repository.modules.values()
+        if not is_test(module.path)
+        for name in {
+            part for name in [*module.imports.values(), *module.star_imports] for part in (name, name.rpartition(".")[0])
+        }
+        if name and (found := repository.module(name, module.path)) is not None and found is not module
+    }
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of what was not taken, and how many more there are."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+# -- what a script is told
+
+
+def documented_arguments(survey: Survey, script: Script, *, always: bool = False) -> tuple[list[str], str | None]:
+    """The arguments that the documentation gives a script which must be told something, or `always`, and "path:line" of where.
+
+    Its first command line that the script takes; one with nothing left to fill in, of what the script requires, before others.
+    Where there is none, single arguments of any command line of the repository, for what must be told.
+    """
+    needed = [option for option in script.options if _is_needed(option)]
+    if script.options and not needed and not always:
+        return [], None  # what it does by itself is what it is for
+    own = [command for command in survey.commands if _runs(command, script)]
+    whole: list[tuple[bool, bool, list[str], Command]] = []
+    for command in own:
+        rank = [flag for option in needed if option.dest == "local_rank" for flag in (option.flags[-1], "0")]  # a launcher's
+        parts = documented(script.options, [*command.arguments, *rank])
+        if parts is not None:
+            given = {option.dest for option, _ in parts if option is not None}
+            lacks = any(option.dest not in given for option in needed)
+            argv = [word for _, words in parts for word in words]
+            whole.append((lacks, not given & EVALUATE_NAMES, argv, command))
+    if whole:
+        *_, argv, command = min(whole, key=lambda item: item[:2])
+        return argv, f"{command.path}:{command.line}"
+    found: dict[str, list[str]] = {}
+    where = None
+    for command in [*own, *(command for command in survey.commands if command not in own)]:
+        for option, words in split(needed, command.arguments):
+            fits = option is not None and not option.positional and documented([option], words)
+            if option is not None and fits and option.dest not in found:
+                found[option.dest] = words
+                where = where or f"{command.path}:{command.line}"
+    return [word for words in found.values() for word in words], where
+
+
+def taken_of(others: Sequence[str]) -> str:
+    """A remark on the script that was taken."""
+    return f"the model is that of this script; --entry takes another ({listed(others)})"
+
+
+def told_as(script: Script, argv: Sequence[str], where: str) -> str:
+    """A remark on a script's documented arguments."""
+    return f'told what {where} tells: {" ".join(argv)}; --entry "{script.path} ..." tells something else'
+
+
+def _runs(command: Command, script: Script) -> bool:
+    return command.script == script.path or (not command.is_file and script.path.endswith(f"/{command.script}"))
+
+
+def documented_folder(survey: Survey, script: Script) -> str | None:
+    """Where people stand who type the first documented command line of a script; None where that is not told."""
+    for command in survey.commands:
+        if _runs(command, script) and command.written and f"/{script.path}".endswith(f"/{command.written}"):
+            return script.path.removesuffix(command.written).rstrip("/") or "."
+    return None
+
+
+def _is_needed(option: Option) -> bool:
+    """Whether a script must be told an option: it says so, or the option chooses the model and has no default."""
+    if option.required:
+        return True
+    chooses = (
+        option.action is None and option.default is None and not option.positional and names_model_or_configuration(option)
+    )
+    return chooses and option.type in (None, "str", "Path")

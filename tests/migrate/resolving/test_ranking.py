@@ -1,0 +1,142 @@
+"""Which script is taken of several, and what it is told: as a person would choose who reads the README."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.migrate.resolving.ranking import candidates, documented_arguments, documented_folder, listed, natural
+from headrace.migrate.survey.survey import survey
+
+NET = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(self.conv(x).mean((2, 3)))
+"""
+START = "from net import Net\nimport argparse, torch\n"
+EVALUATE = "net = Net()\nnet.eval()\nfor x, y in loader:\n    print((net(x).argmax(1) == y).sum())\n"
+PREDICT = "net = Net()\nnet.eval()\nscores = net(transform(Image.open(path))[None])\nprint(scores.argmax(1))\n"
+TRAIN = "net = Net()\nfor x, y in loader:\n    loss_of(net(x), y).backward()\n    optimizer.step()\n"
+
+
+def order(root: Path, files: dict[str, str], readme: str = "", **more: str) -> list[str]:
+    for path, text in {"net.py": NET, **{path: START + text for path, text in files.items()}}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    for name, text in {"README.md": readme, **{name.replace("_", "."): text for name, text in more.items()}}.items():
+        (root / name).write_text(text)
+    return [script.path for script in candidates(survey(root))]
+
+
+def test_an_evaluation_beats_a_demo_and_what_the_readme_runs_beats_others(tmp_path: Path) -> None:
+    files = {"train.py": TRAIN, "demo.py": PREDICT, "eval.py": EVALUATE, "tools/check.py": EVALUATE}
+    assert order(tmp_path, files) == ["eval.py", "demo.py", "train.py", "tools/check.py"]
+    ranked = order(tmp_path, files, "    python tools/check.py\n    python train.py")
+    assert ranked == ["train.py", "tools/check.py", "eval.py", "demo.py"]  # those of the folder where most lie
+    assert order(tmp_path, files, "See demo.py.\n")[0] == "demo.py"
+    assert order(tmp_path, files, "See mydemo.py and a/demo.py.\n")[0] == "eval.py"
+    assert order(tmp_path, files, "See demo.py.\n", run_sh="python train.py\n")[:2] == ["demo.py", "train.py"]
+
+
+def test_among_equals_plain_names_then_the_first_mentioned_then_the_natural_order(tmp_path: Path) -> None:
+    files = dict.fromkeys(["train_10.py", "train_9.py", "bn_train.py", "train.py", "xy.py"], TRAIN)
+    assert order(tmp_path, files) == ["train.py", "bn_train.py", "train_9.py", "train_10.py", "xy.py"]
+    text = "    python xy.py\n    python train_10.py\n    python train.py\n"
+    assert order(tmp_path, files, text) == ["train.py", "xy.py", "train_10.py", "bn_train.py", "train_9.py"]
+    assert sorted(["10_b", "2_c", "2_a", "a"], key=natural) == ["2_a", "2_c", "10_b", "a"]
+
+
+def test_tests_and_files_that_are_there_to_be_imported_come_last(tmp_path: Path) -> None:
+    files = {"test_net.py": EVALUATE, "train.py": TRAIN, "tests/check.py": EVALUATE}
+    assert order(tmp_path, files) == ["train.py", "test_net.py", "tests/check.py"]
+    assert order(tmp_path, files, "    $ python test_net.py")[0] == "test_net.py"
+
+
+def test_where_no_call_of_a_model_is_seen_the_documented_start_is_a_candidate(tmp_path: Path) -> None:
+    library = "import trainer\ntrainer.register(torch)\n"
+    start = "from lib import base\nif __name__ == '__main__':\n    base.start()\n"
+    files = {"lib/base.py": library, "go.py": start, "setup.py": "setup()\n", "lib/net_main.py": library}
+    found = order(tmp_path, files, "    python setup.py install\n    python go.py")
+    assert found == ["go.py", "lib/net_main.py"]  # what is only imported says nothing
+    (tmp_path / "go.py").write_text(start)  # which does not even mention torch
+    assert candidates(survey(tmp_path))[0].path == "go.py"
+    (tmp_path / "eval.py").write_text(START + EVALUATE)
+    assert candidates(survey(tmp_path))[0].path == "eval.py"
+
+
+OPTIONS = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--net", required=True, choices=["vgg", "resnet"])
+parser.add_argument("--eval", action="store_true")
+parser.add_argument("--weights", default=None)
+parser.add_argument("--local_rank", type=int{rank})
+"""
+
+
+@pytest.mark.parametrize(
+    ("readme", "told", "where"),
+    [
+        ("    python eval.py --net vgg\n    python eval.py --net resnet", "--net vgg", "README.md:1"),
+        ("    python eval.py --net vgg\n    python eval.py --eval --net resnet", "--eval --net resnet", "README.md:2"),
+        ("    python eval.py --net <net> --eval\n    python eval.py --net resnet", "--net resnet", "README.md:2"),
+        ("    python eval.py --net lenet\n    python eval.py --net vgg --gone 1", "--net vgg", "README.md:2"),  # that alone
+        ("    python eval.py --eval --net <net>", "--eval", "README.md:1"),
+        ("    python train.py --net vgg --epochs 5", "--net vgg", "README.md:1"),
+        ("    python eval.py", "", None),
+        ("", "", None),
+    ],
+)
+def test_a_script_is_told_what_its_documentation_tells(tmp_path: Path, readme: str, told: str, where: str | None) -> None:
+    order(tmp_path, {"eval.py": OPTIONS.format(rank="") + EVALUATE}, readme)
+    surveyed = survey(tmp_path)
+    assert documented_arguments(surveyed, surveyed.scripts[0]) == (told.split(), where)
+
+
+def test_a_launchers_rank_is_the_launchers_to_give(tmp_path: Path) -> None:
+    readme = "    python -m torch.distributed.launch --nproc_per_node 8 eval.py --net vgg"
+    order(tmp_path, {"eval.py": OPTIONS.format(rank=", required=True") + EVALUATE}, readme)
+    surveyed = survey(tmp_path)
+    assert documented_arguments(surveyed, surveyed.scripts[0])[0] == ["--net", "vgg", "--local_rank", "0"]
+
+
+def test_what_needs_nothing_is_told_nothing_unless_asked(tmp_path: Path) -> None:
+    files = {"eval.py": OPTIONS.format(rank="").replace("required=True", 'default="vgg"') + EVALUATE}
+    order(tmp_path, files, "    python eval.py --eval")
+    surveyed = survey(tmp_path)
+    assert documented_arguments(surveyed, surveyed.scripts[0]) == ([], None)
+    assert documented_arguments(surveyed, surveyed.scripts[0], always=True) == (["--eval"], "README.md:1")
+    (tmp_path / "eval.py").write_text(START + OPTIONS.format(rank="").replace("required=True, ", "") + EVALUATE)
+    surveyed = survey(tmp_path)  # it may be left out, and names no model then
+    assert documented_arguments(surveyed, surveyed.scripts[0]) == (["--eval"], "README.md:1")
+    (tmp_path / "README.md").write_text("    python eval.py --net vgg")
+    surveyed = survey(tmp_path)
+    assert documented_arguments(surveyed, surveyed.scripts[0]) == (["--net", "vgg"], "README.md:1")
+
+
+@pytest.mark.parametrize(
+    ("readme", "folder"),
+    [
+        ("    python tools/eval.py", "."),
+        ("    cd tools\n    python eval.py", "tools"),
+        ("    python -m tools.eval", None),
+        ("    python ../repo/tools/eval.py", None),
+        ("", None),
+    ],
+)
+def test_a_script_runs_where_people_stand_who_type_its_command(tmp_path: Path, readme: str, folder: str | None) -> None:
+    order(tmp_path, {"tools/eval.py": EVALUATE}, readme)
+    surveyed = survey(tmp_path)
+    assert documented_folder(surveyed, surveyed.scripts[0]) == folder
+
+
+def test_few_are_listed() -> None:
+    assert listed(list("abcdef")) == "a, b, c, d, e, f"
+    assert listed(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
