@@ -67,7 +67,7 @@ def see_models(recipe: Recipe) -> Rehearsed:
         models=tuple(found),
         why=_why(ended),
         where=ended.where,
-        standins=tuple(f"{item.edge}: {item.what}" for item in ended.standins),
+        standins=tuple(dict.fromkeys(f"{item.edge}: {item.what}" for item in ended.standins)),
         weights_from=tuple(str(path) for path in read if is_users(path, began)),
         seconds=round(time.monotonic() - started, 1),
     )

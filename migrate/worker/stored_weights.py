@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 _HEAD = 4096
+_SYSTEM = ("/usr/share/", "/etc/", "/proc/", "/sys/", "/dev/")
+"""Folders of the machine's own binary files, such as those of time zones."""
 _NOT_WEIGHTS = frozenset(
     [
         ".pyc",
@@ -91,7 +93,7 @@ def _hear(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _holds_weights(path: Path) -> bool:
-    if path.suffix.lower() in _NOT_WEIGHTS or not path.is_file():
+    if path.suffix.lower() in _NOT_WEIGHTS or str(path).startswith(_SYSTEM) or not path.is_file():
         return False
     with path.open("rb") as file:
         head = file.read(_HEAD)

@@ -8,6 +8,8 @@ import json
 import os
 import pickle
 import re
+import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +108,8 @@ class Maker:
             ((".npy",), self._array),
             ((".npz",), self._arrays),
             ((".pkl", ".pickle"), self._pickle),
+            ((".zip",), self._zip),
+            ((".tar.gz", ".tgz", ".tar.bz2"), self._tar),
             (WEIGHTS, self._weights),
         ):
             if low.endswith(suffixes):
@@ -142,7 +146,9 @@ class Maker:
         return json.dumps({str(i): name for i, name in enumerate(self.names)}).encode()
 
     def _lines(self, path: str) -> bytes:
-        """Names of classes, or lines of an image and its class, by the name of the file."""
+        """Names of classes, or lines of an image and its class, by the name of the file; or a table of names as Python has."""
+        if re.search(r"(idx|index|id)\w*to\w*(label|human|class|name)", os.path.basename(path), re.I):
+            return repr(dict(enumerate(self.names))).encode()
         if re.search(r"class|label|name|synset|categor", os.path.basename(path), re.I):
             return "".join(f"{name}\n" for name in self.names).encode()
         return "".join(f"image_{row:04d}.jpg {row % self.classes}\n" for row in range(ROWS)).encode()
@@ -166,7 +172,20 @@ class Maker:
         np.savez(file, **arrays)  # type: ignore[arg-type]
         return file.getvalue()
 
+    def _zip(self, path: str) -> bytes:
+        """Empty: what a script reads of its contents is made when it is read."""
+        file = io.BytesIO()
+        zipfile.ZipFile(file, "w").close()
+        return file.getvalue()
+
+    def _tar(self, path: str) -> bytes:
+        file = io.BytesIO()
+        tarfile.open(fileobj=file, mode="w:bz2" if path.endswith("bz2") else "w:gz").close()
+        return file.getvalue()
+
     def _pickle(self, path: str) -> bytes:
+        if re.search(r"(idx|index|id)\w*to\w*(label|human|class|name)", os.path.basename(path), re.I):
+            return pickle.dumps(dict(enumerate(self.names)))
         labels = [row % self.classes for row in range(ROWS)]
         images = generator(path).integers(0, 256, (ROWS, 3 * 32 * 32), np.uint8)
         keys = dict.fromkeys(self.stage.learned.get("keys", ()), labels)

@@ -81,7 +81,8 @@ class Paths:
         """Whether a path is one of the script's world: neither the system's nor what is here already."""
         full = os.path.abspath(path)
         there = os.path.exists(self.found(path)) and not (os.path.isdir(path) and not os.listdir(path))
-        return not there and not full.startswith((*_SYSTEM, *_LIBRARIES, _HEADRACE)) and full != self.stage.root
+        others = full.startswith((*_SYSTEM, *_LIBRARIES, _HEADRACE)) or is_installed(full)
+        return not there and not others and full != self.stage.root
 
     def make(self, path: str) -> str | None:
         """Make a missing file and say where it is; None where it is not to be made, or nobody knows what it should hold."""
@@ -127,7 +128,8 @@ class Paths:
     def _may_make(self, path: str) -> bool:
         """What the user's code opens, itself or through a library, but not what libraries look for when they are imported."""
         full = os.path.abspath(path)
-        if full.startswith((*_SYSTEM, *_LIBRARIES, _HEADRACE, str(self.stage.made))) or os.sep + ".cache" + os.sep in full:
+        others = (*_SYSTEM, *_LIBRARIES, _HEADRACE, str(self.stage.made))
+        if full.startswith(others) or is_installed(full) or os.sep + ".cache" + os.sep in full:
             return False
         if "directory" not in self.stage.learned and self._lies_elsewhere(path):
             return False
@@ -156,7 +158,7 @@ class Paths:
                 raise
             path = os.fsdecode(file)
             if isinstance(mode, str) and set(mode) & set("wax"):
-                return original(self._for_output(path), mode, *args, **named)
+                return original(self.for_output(path), mode, *args, **named)
             other = self.found(path) if self.found(path) != path else self.make(path)
             if other is None:
                 raise
@@ -164,9 +166,9 @@ class Paths:
         except OSError as error:
             if error.errno not in (errno.EROFS, errno.EACCES) or not (isinstance(mode, str) and set(mode) & set("wax")):
                 raise
-            return original(self._for_output(os.fsdecode(file)), mode, *args, **named)
+            return original(self.for_output(os.fsdecode(file)), mode, *args, **named)
 
-    def _for_output(self, path: str) -> str:
+    def for_output(self, path: str) -> str:
         """A path to write to: its folder is made, as the user will have made it once."""
         target = self._target(path)
         os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
@@ -217,7 +219,9 @@ class Paths:
         except FileExistsError:
             raise
         except OSError as error:
-            if self._busy or error.errno not in (errno.EROFS, errno.EACCES):
+            above = os.path.dirname(self._elsewhere(os.fsdecode(path)))
+            outside = error.errno in (errno.EROFS, errno.EACCES) or (error.errno == errno.ENOENT and os.path.isdir(above))
+            if self._busy or not outside:
                 raise
             return os.makedirs(self._elsewhere(os.fsdecode(path)), exist_ok=True)
 

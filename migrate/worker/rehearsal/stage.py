@@ -43,6 +43,8 @@ class Stage:
         self.extra_argv: list[str] = []
         self.options: dict[str, Any] = {}
         """What the script's command-line options came to."""
+        self.unsure: list[str] = []
+        """Addresses that were fetched, and nothing said what they hold."""
         self._last: list[Callable[[], object]] = []
         self._patches = contextlib.ExitStack()
         self.made.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import zipfile
 from typing import Any
 
 from .stage import Stage
@@ -75,6 +76,13 @@ def stand_in_file() -> bytes:
     return file.getvalue()
 
 
+def _is_program(path: str) -> bool:
+    """Whether the file is here and is TorchScript's, so that an error in loading is its own."""
+    return (
+        os.path.isfile(path) and zipfile.is_zipfile(path) and any("/code/" in name for name in zipfile.ZipFile(path).namelist())
+    )
+
+
 def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
     """Let models, optimizers and schedulers take such states, whole or as what a script made of them."""
     StandInState.classes = classes
@@ -89,6 +97,16 @@ def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
             return state
         return found
 
+    def load_program(original: Any, file: Any, *args: Any, **named: Any) -> Any:
+        try:
+            return original(file, *args, **named)
+        except (ValueError, RuntimeError) as error:
+            stands_in = isinstance(file, str | os.PathLike) and not _is_program(os.fspath(file))
+            if not stands_in:
+                raise
+            said = f"{os.path.basename(file)} is not here, and the script takes the model itself from it"
+            raise FileNotFoundError(said) from error
+
     def load_state(original: Any, self: Any, state_dict: Any, *args: Any, **named: Any) -> Any:
         if isinstance(state_dict, StandInState):
             stage.weights_stand_in(type(self).__name__)
@@ -102,6 +120,7 @@ def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
         return None if isinstance(state_dict, StandInState) else original(self, state_dict, *args, **named)
 
     stage.wrap(torch, "load", load)
+    stage.wrap(torch.jit, "load", load_program)
     stage.wrap(torch.nn.Module, "load_state_dict", load_state)
     scheduler = torch.optim.lr_scheduler
     for kind in (torch.optim.Optimizer, scheduler.LRScheduler, scheduler.ReduceLROnPlateau, torch.amp.GradScaler):

@@ -34,6 +34,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
         "torchvision.io", lambda library: _readers(stage, paths, library, ("read_image", "read_file", "decode_image"))
     )
     stage.when_imported("cv2", lambda library: _readers(stage, paths, library, ("imread", "VideoCapture")))
+    stage.when_imported("torch", lambda library: stage.wrap(library, "save", _saved(paths)))
     yield
     del _SET_UP[id(stage)]
 
@@ -52,6 +53,17 @@ def _readers(stage: Stage, paths: Paths, library: Any, names: tuple[str, ...]) -
         if isinstance(getattr(library, name, None), type):
             continue
         stage.wrap(library, name, read)
+
+
+def _saved(paths: Paths) -> Any:
+    """torch writes a file without Python's `open`, and not into a folder that its user will have made once."""
+
+    def save(original: Any, value: Any, f: Any, *args: Any, **named: Any) -> Any:
+        if isinstance(f, str | os.PathLike) and not os.access(os.path.dirname(os.path.abspath(f)), os.W_OK):
+            f = paths.for_output(os.fspath(f))
+        return original(value, f, *args, **named)
+
+    return save
 
 
 def lesson(stage: Stage, error: BaseException) -> bool:
@@ -82,6 +94,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
+    if isinstance(error, ImportError | NameError | AttributeError | TypeError) or " is not here, and " in str(error):
+        return None
     if isinstance(error, FileNotFoundError | NotADirectoryError) or re.search(
         r"dataset|no such file|not found", str(error), re.I
     ):

@@ -17,7 +17,7 @@ from typing import Any
 from ..places import called_by_user, failed_at
 from ..stage import Stage
 
-_WANTS_CUDA = re.compile(r"\b(cuda|gpus?|nvidia|cudnn)\b", re.I)
+_WANTS_CUDA = re.compile(r"\b(cuda|gpus?|nvidia|cudnn)\b|Inference tensors cannot be saved", re.I)
 _INSISTS = "cuda"
 _ZERO = (
     "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached", "max_memory_cached",
@@ -36,7 +36,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
 
 def lesson(stage: Stage, error: BaseException) -> bool:
-    """A script that ends itself for the want of a GPU is told that there is one."""
+    """A script that ends itself for the want of a GPU, or of the copies that go to one, is told that there is one."""
     trace, stated = error.__traceback__, False
     while trace is not None:
         source = trace.tb_frame.f_code.co_names
@@ -74,17 +74,22 @@ def _on_cpu(stage: Stage, torch: Any) -> None:
     def to(original: Callable[..., Any], self: Any, *args: Any, **named: Any) -> Any:
         if args and not isinstance(args[0], torch.dtype | torch.Tensor):
             args = (here(args[0]), *args[1:])
-        return named_device(original, self, *args, **named)
+        return copied(named_device(original, self, *args, **named))
+
+    def copied(tensor: Any) -> Any:
+        """A tensor of inference mode that went to a GPU is an ordinary one there."""
+        return tensor.clone() if tensor.is_inference() and not torch.is_inference_mode_enabled() and insists else tensor
 
     def cuda(original: Callable[..., Any], self: Any, *args: Any, **named: Any) -> Any:
         stage.note("device", "the CPU stood in for CUDA")
-        return self
+        return copied(self)
 
     def of_type(original: Callable[..., Any], self: Any, *args: Any, **named: Any) -> Any:
         if args and isinstance(args[0], str):
             args = (args[0].replace("torch.cuda.", "torch."), *args[1:])
         return original(self, *args, **named)
 
+    insists = bool(stage.learned.get(_INSISTS))
     tensor = torch.Tensor
     stage.wrap(tensor, "to", to)
     stage.wrap(tensor, "cuda", cuda)

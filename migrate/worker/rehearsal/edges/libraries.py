@@ -6,6 +6,7 @@ import ast
 import contextlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
 import linecache
 import os
@@ -14,6 +15,7 @@ import sys
 import traceback
 import types
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from ...stub_modules import AbsentLibrary, AbsentName, install_stub
@@ -27,6 +29,20 @@ SILENT = frozenset([
     "torchstat", "torchsummary", "torchsummaryX", "torchviz", "trackio", "visdom", "wandb",
 ])  # fmt: skip
 """Libraries that watch a script, or what is asked of it, and give nothing back that its results depend on."""
+OWNS = frozenset([
+    "accelerate", "albumentations", "catalyst", "datasets", "dotenv", "efficientnet_pytorch", "fastai", "gin", "hydra",
+    "ignite", "kornia", "lightning", "ml_collections", "mmcls", "mmcv", "mmengine", "mmpretrain", "monai", "omegaconf", "peft",
+    "pretrainedmodels", "pytorch_lightning", "timm", "torchvision", "transformers", "ultralytics", "yacs",
+])  # fmt: skip
+"""Libraries that hold a script's model, its data or its configuration, or own its loop: nothing stands in for their use."""
+_RECORDS = re.compile(r"metric|logg|callback|profil|visual|plot|progress|summar|report|track", re.I)
+"""Parts of libraries that keep records."""
+_DISTRIBUTIONS = {
+    "PIL": "pillow", "bs4": "beautifulsoup4", "cv2": "opencv-python", "dotenv": "python-dotenv", "fitz": "pymupdf",
+    "git": "gitpython", "hydra": "hydra-core", "jwt": "pyjwt", "mpl_toolkits": "matplotlib", "pl_bolts": "lightning-bolts",
+    "skimage": "scikit-image", "sklearn": "scikit-learn", "skopt": "scikit-optimize", "yaml": "pyyaml",
+}  # fmt: skip
+"""Names under which libraries are installed, where they are others than they are imported by."""
 _OFFLINE = {"WANDB_MODE": "disabled", "WANDB_SILENT": "true", "COMET_MODE": "disabled", "NEPTUNE_MODE": "offline"}
 
 
@@ -43,11 +59,13 @@ def stand_in(stage: Stage) -> Iterator[None]:
         if install_stub(ModuleNotFoundError(name, name=name), stage.root):
             stage.note("libraries", f"{name} is not installed; it can be imported and not used")
     for part in stage.learned.get("gone", ()):
-        sys.meta_path.append(AbsentLibrary(part))
-        _said_gone(stage, part)
+        if part not in stage.learned.get("used", ()):
+            sys.meta_path.append(AbsentLibrary(part))
+            _said_gone(stage, part)
     for part in stage.learned.get("gone_names", ()):
         module, _, name = part.rpartition(".")
-        stage.when_imported(module, lambda found, name=name, part=part: stage.patch(found, name, AbsentName(part)))  # type: ignore[misc]
+        made = Silent(part) if part in stage.learned.get("used", ()) else AbsentName(part)
+        stage.when_imported(module, lambda found, name=name, made=made: stage.patch(found, name, made))  # type: ignore[misc]
         _said_gone(stage, part)
     yield
     sys.meta_path[:] = finders
@@ -62,16 +80,23 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     """A library that is missing may be one that this run does not need, or one whose results the model does not need."""
     name = error.name if isinstance(error, ModuleNotFoundError) else None
     known = stage.learned.get("absent", [])
-    if name in known and "of which" in str(error):
+    part = re.search(r"of which ([\w.]+) is used", str(error))
+    if name is not None and part is not None:
         used = stage.learned.get("used", [])
-        return name not in used and stage.learn("used", [*used, name])
-    if (isinstance(error, ImportError) and name is None) or (name is not None and "." in name):
+        gone = [item for item in _gone_parts(stage) if f"{part[1]}.".startswith(f"{item}.") and _RECORDS.search(item)]
+        silent = [name] if name in known and name not in OWNS else gone
+        return any(item not in used for item in silent) and stage.learn("used", [*used, *silent])
+    if isinstance(error, ImportError | AttributeError) and (name is None or "." in name):
         return _gone(stage, error)
     if name is None or name in known or "of which" in str(error) or importlib.util.find_spec(name) is not None:
         return False
     return stage.learn(
         "absent", [*known, name, *(other for other in _also_absent(stage, error) if other not in (*known, name))]
     )
+
+
+def _gone_parts(stage: Stage) -> list[str]:
+    return [*stage.learned.get("gone", ()), *stage.learned.get("gone_names", ())]
 
 
 def _also_absent(stage: Stage, error: BaseException) -> list[str]:
@@ -91,8 +116,10 @@ def _also_absent(stage: Stage, error: BaseException) -> list[str]:
 def _gone(stage: Stage, error: BaseException) -> bool:
     """A part of an installed library that other versions of the library have."""
     part = re.match(r"No module named '([\w.]+)'$", str(error))
-    name = re.match(r"cannot import name '(\w+)' from '([\w.]+)'", str(error))
-    full = part[1] if part else f"{name[2]}.{name[1]}" if name else ""
+    name = re.match(r"cannot import name '(?P<name>\w+)' from '(?P<of>[\w.]+)'", str(error)) or re.match(
+        r"module '(?P<of>[\w.]+)' has no attribute '(?P<name>\w+)'", str(error)
+    )
+    full = part[1] if part else f"{name['of']}.{name['name']}" if name else ""
     library = sys.modules.get(full.partition(".")[0])
     if library is None or is_users(str(getattr(library, "__file__", None) or stage.root + "/"), stage.root):
         return False
@@ -107,11 +134,42 @@ def _said_gone(stage: Stage, part: str) -> None:
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
     if isinstance(error, TypeError | ValueError | AttributeError) and re.search(rf"\b{Silent.__name__}\b", str(error)):
-        names = " and ".join(stage.learned.get("used", ())) or "the libraries that are missing"
+        names = " and ".join(map(_distribution, stage.learned.get("used", ()))) or "the libraries that are missing"
         return f"install {names} into the environment in which headrace runs"
-    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+    part = re.search(
+        r"of which ([\w.]+) is used|module '([\w.]+)' has no attribute|cannot import name .* from '([\w.]+)'", str(error)
+    )
+    name = error.name if isinstance(error, ModuleNotFoundError) else part[part.lastindex or 0] if part else None
+    library = (name or "").partition(".")[0]
+    loaded = sys.modules.get(library)
+    if not library or (loaded is not None and is_users(str(getattr(loaded, "__file__", None)), stage.root)):
         return None
-    return f"install {error.name.partition('.')[0]} into the environment in which headrace runs"
+    if part is not None and library not in stage.learned.get("absent", ()):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return f"{version_said(stage.root, library)} has no {name}"
+    return f"install {_distribution(library)} into the environment in which headrace runs"
+
+
+def version_said(root: str, library: str) -> str:
+    """Which version of a library is installed, and which one the repository wants."""
+    name = _distribution(library)
+    wanted = _required(root, name)
+    installed = f"{name} {importlib.metadata.version(name)} is installed"
+    return f"{installed}, where the repository asks for {wanted}; the installed one" if wanted else f"{installed}, which"
+
+
+def _distribution(library: str) -> str:
+    return _DISTRIBUTIONS.get(library, library)
+
+
+def _required(root: str, name: str) -> str | None:
+    """What the repository says of the version of a library: `timm==0.3.2`."""
+    line = re.compile(rf"""^[\s"'-]*({re.escape(name).replace("_", "[-_]")}\s*[=<>~!]=?[^"'#;\n]*)""", re.I | re.M)
+    for path in sorted(Path(root).glob("*.t*")) + sorted(Path(root).glob("*.y*ml")) + sorted(Path(root).glob("setup.*")):
+        found = line.search(path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else None
+        if found is not None:
+            return found[1].strip().rstrip(",")
+    return None
 
 
 class Silent:
@@ -243,18 +301,23 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         library, _, part = fullname.partition(".")
-        known = library in SILENT or library == "apex" or library in self.stage.learned.get("used", ())
+        used = self.stage.learned.get("used", ())
+        known = library in SILENT or library == "apex" or library in used
         if part:  # a part of an installed library that is not there is the library's business
             known = known and isinstance(sys.modules.get(library), _Module)
-        known |= fullname == "torch.utils.tensorboard"
+        known |= fullname == "torch.utils.tensorboard" or any(f"{fullname}.".startswith(f"{name}.") for name in used)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if known else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         library = spec.name.partition(".")[0]
         stood = "torch stood in" if library == "apex" else "a silent stub stood in"
-        if library in self.stage.learned.get("used", ()):
+        used = self.stage.learned.get("used", ())
+        library = next((name for name in used if f"{spec.name}.".startswith(f"{name}.")), library)
+        if library in used:
             stood = "what the script takes from it does nothing here and is zero as a number"
-        self.stage.note("libraries", f"{library} is not installed; {stood}")
+        self.stage.note(
+            "libraries", f"{library} is not {'installed' if '.' not in library else 'in the installed library'}; {stood}"
+        )
         return _Module(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import io
 import os
 import re
-import shutil
 import types
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,11 +31,6 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported("timm.models.helpers", lambda library: _forgiving(stage, library, "load_pretrained"))
     stage.when_imported("huggingface_hub.file_download", lambda library: _hugging_face(stage, maker, library))
     stage.when_imported("transformers.modeling_utils", lambda library: _transformers(stage, library))
-    stage.when_imported("requests.sessions", lambda library: _requests(stage, maker, library))
-    for name, library in (("download", "gdown"), ("download", "wget")):
-        stage.when_imported(library, lambda module, name=name: stage.wrap(module, name, _downloaded(stage, maker)))  # type: ignore[misc]
-    stage.wrap(urllib.request, "urlretrieve", _retrieved(stage, maker))
-    stage.wrap(urllib.request, "urlopen", _opened(stage, maker))
     yield
     for name, value in kept.items():
         os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
@@ -57,17 +48,6 @@ def remedy(stage: Stage, error: BaseException) -> str | None:
 def _torch(stage: Stage, maker: Maker, torch: Any) -> None:
     weights.install(stage, torch, tuple(maker.names))
 
-    def download(original: Any, url: str, dst: str, *args: Any, **named: Any) -> None:
-        cached = _cached(stage, url)
-        dst = _writable(stage, dst)
-        if cached is not None:
-            shutil.copyfile(cached, dst)
-        elif maker.can(dst):
-            maker.file(dst)
-            stage.note("network", f"{os.path.basename(dst)} was made, not downloaded")
-        else:
-            original(url, dst, *args, **named)
-
     def load(original: Any, repo: str, model: str, *args: Any, **named: Any) -> Any:
         try:
             return original(repo, model, *args, **named)
@@ -78,22 +58,7 @@ def _torch(stage: Stage, maker: Maker, torch: Any) -> None:
             named = {name: value for name, value in named.items() if name not in ("skip_validation", "verbose")}
             return _library_model(str(repo), model, args, named)
 
-    stage.wrap(torch.hub, "download_url_to_file", download)
     stage.wrap(torch.hub, "load", load)
-
-
-def _writable(stage: Stage, path: str) -> str:
-    """The path, or its place among what is made where its own folder, the user's cache, can only be read."""
-    folder = os.path.dirname(os.path.abspath(path))
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError:
-        folder = ""
-    if folder and os.access(folder, os.W_OK):
-        return path
-    other = f"{stage.made / 'outside'}{os.path.abspath(path)}"
-    os.makedirs(os.path.dirname(other), exist_ok=True)
-    return other
 
 
 def _library_model(repo: str, model: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -103,16 +68,6 @@ def _library_model(repo: str, model: str, args: tuple[Any, ...], named: dict[str
     if repo.startswith("pytorch/vision"):
         return getattr(importlib.import_module("torchvision.models"), model)(*args, **named)
     return importlib.import_module("timm").create_model(model, *args, **named)
-
-
-def _cached(stage: Stage, url: str) -> str | None:
-    name = os.path.basename(urllib.parse.urlparse(url).path)
-    for folder in stage.request.caches:
-        for below in ("hub/checkpoints", "checkpoints", "."):
-            path = Path(folder, below, name)
-            if path.is_file():
-                return str(path)
-    return None
 
 
 def _forgiving(stage: Stage, library: types.ModuleType, name: str) -> None:
@@ -177,68 +132,3 @@ def _transformers(stage: Stage, library: Any) -> None:
 
 def _auto(library: Any) -> Any:
     return __import__("importlib").import_module("transformers.models.auto.auto_factory")._BaseAutoModelClass
-
-
-def _downloaded(stage: Stage, maker: Maker) -> Any:
-    def download(original: Any, url: Any = None, output: Any = None, *args: Any, **named: Any) -> Any:
-        output = output or named.pop("out", None) or os.path.basename(urllib.parse.urlparse(str(url)).path)
-        if not maker.can(str(output)):
-            return original(url, output, *args, **named)
-        maker.file(str(output))
-        stage.note("network", f"{os.path.basename(str(output))} was made, not downloaded")
-        return output
-
-    return download
-
-
-def _retrieved(stage: Stage, maker: Maker) -> Any:
-    def retrieve(original: Any, url: str, filename: Any = None, *args: Any, **named: Any) -> Any:
-        name = os.path.basename(urllib.parse.urlparse(url).path)
-        target = str(filename or stage.made / "fetched" / name)
-        if not (maker.can(target) or maker.can(name)):
-            return original(url, filename, *args, **named)
-        if maker.can(target):
-            maker.file(target)
-        stage.note("network", f"{name} was made, not downloaded")
-        return target, None
-
-    return retrieve
-
-
-def _content(stage: Stage, maker: Maker, url: str) -> bytes | None:
-    name = os.path.basename(urllib.parse.urlparse(url).path)
-    path = str(stage.made / "fetched" / name)
-    if not name or not (maker.can(path) and maker.file(path)):
-        return None
-    stage.note("network", f"{name} was made, not downloaded")
-    return Path(path).read_bytes()
-
-
-def _opened(stage: Stage, maker: Maker) -> Any:
-    def open_url(original: Any, url: Any, *args: Any, **named: Any) -> Any:
-        address = url if isinstance(url, str) else getattr(url, "full_url", "")
-        data = _content(stage, maker, address) if address.startswith("http") and not _local(address) else None
-        if data is None:
-            return original(url, *args, **named)
-        answer = io.BytesIO(data)
-        answer.headers, answer.status, answer.code = {"Content-Length": str(len(data))}, 200, 200  # type: ignore[attr-defined]
-        return answer
-
-    return open_url
-
-
-def _requests(stage: Stage, maker: Maker, library: Any) -> None:
-    def request(original: Any, self: Any, method: str, url: Any, *args: Any, **named: Any) -> Any:
-        asked = method.upper() == "GET" and not _local(str(url))
-        data = _content(stage, maker, str(url)) if asked else None
-        if data is None:
-            return original(self, method, url, *args, **named)
-        answer = __import__("requests").Response()
-        answer.status_code, answer.url, answer.raw = 200, str(url), io.BytesIO(data)
-        return answer
-
-    stage.wrap(library.Session, "request", request)
-
-
-def _local(url: str) -> bool:
-    return urllib.parse.urlparse(url).hostname in ("localhost", "127.0.0.1", "0.0.0.0", "::1")  # noqa: S104

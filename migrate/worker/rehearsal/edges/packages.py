@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.abc
 import importlib.machinery
 import os
 import re
 import sys
+import traceback
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..places import is_users, other_folder
+from ..places import failed_at, frames, is_users, other_folder
 from ..stage import Stage
 
 _DEEPEST = 4
@@ -42,6 +44,23 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         folder = None if "directory" in stage.learned else other_folder(stage.root, stage.request.script, error.filename)
         return folder is not None and stage.learn("directory", folder)
     return False
+
+
+def remedy(stage: Stage, error: BaseException) -> str | None:
+    """An error of the repository's own code, to which nothing that stood in can have led."""
+    passed = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    where = failed_at(error, stage.root)
+    if where is None or isinstance(error, SystemExit | OSError):
+        return None
+    stood_in = any(item.edge not in ("device", "packages", "processes", "screens", "time") for item in stage.standins)
+    untouched = is_users(passed[-1].f_code.co_filename, stage.root) and not stood_in
+    if not (
+        untouched or isinstance(error, NameError | SyntaxError) or re.search(r"cannot import name|mutable default", str(error))
+    ):
+        return None
+    return (
+        f"the repository's own code fails at {where}, and would without Headrace: mend it, or take another script with --entry"
+    )
 
 
 def _other_of_that_name(stage: Stage, error: ImportError) -> bool:
@@ -97,7 +116,11 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if path is not None or "." in fullname:
             return None
+        package = self._package_that_imports()
         for folder in folders_of(self.stage.root, fullname):
+            if package is not None and folder in (os.path.realpath(item) for item in sys.modules[package].__path__):
+                self.stage.note("packages", f"modules of {package} were found by their own package, as Python 2 did")
+                return importlib.machinery.ModuleSpec(fullname, _Alias(f"{package}.{fullname}"))
             spec = importlib.machinery.PathFinder.find_spec(fullname, [folder])
             if spec is not None:
                 where = os.path.relpath(folder, self.stage.root)
@@ -105,3 +128,23 @@ class _Finder(importlib.abc.MetaPathFinder):
                 sys.path.append(folder)
                 return spec
         return None
+
+    def _package_that_imports(self) -> str | None:
+        frame = next((frame for frame in frames() if not frame.f_code.co_filename.startswith("<frozen importlib")), None)
+        package = frame.f_globals.get("__package__") if frame is not None else None
+        return package if package and hasattr(sys.modules.get(package), "__path__") else None
+
+
+class _Alias(importlib.abc.Loader):
+    """Another name of a module."""
+
+    def __init__(self, of: str) -> None:
+        self._of = of
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        module = importlib.import_module(self._of)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__spec__ = self._spec

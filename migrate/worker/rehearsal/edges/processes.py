@@ -1,12 +1,21 @@
-"""Processes: a script that wants ranks is the only one of its group, with gloo, in this very process."""
+"""Processes: a script that wants ranks is the only one of its group, with gloo, in this very process; and other programs.
+
+A program that is not on this machine, or that would tell of the user's checkout, reach the network or run for long, is answered
+and not run: it ends well, and says what such programs say.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+from ..places import frames, is_users
 from ..stage import Stage
 
 LAUNCHED = {
@@ -20,12 +29,27 @@ LAUNCHED = {
 """What torchrun, SLURM and Open MPI tell a process that they start."""
 
 
+_ANSWERED = frozenset([
+    "accelerate", "apt", "apt-get", "aws", "conda", "curl", "deepspeed", "docker", "gdown", "git", "gsutil", "hg",
+    "huggingface-cli", "kaggle", "mpirun", "nvidia-smi", "pip", "pip3", "python", "python3", "rsync", "scp", "srun", "ssh",
+    "stty", "svn", "tensorboard", "torchrun", "tput", "wget",
+])  # fmt: skip
+"""Programs that are never run for a script."""
+
+
 @contextlib.contextmanager
 def stand_in(stage: Stage) -> Iterator[None]:
     before = dict(os.environ)
     for name in stage.learned.get("launched", ()):
         os.environ.setdefault(name, LAUNCHED[name])
         stage.note("processes", f"{name}={LAUNCHED[name]} in the environment, as a launcher sets it")
+    stage.wrap(
+        subprocess.Popen,
+        "__init__",
+        lambda original, own, args, *rest, **named: _started(stage, original, own, args, rest, named),
+    )
+    stage.wrap(os, "system", lambda original, command: original(command) if _answer(stage, command) is None else 0)
+    stage.when_imported("git", lambda library: _without_checkout(stage, library))
     stage.when_imported("torch.distributed", lambda library: _alone(stage, library))
     stage.when_imported("torch.multiprocessing", lambda library: stage.wrap(library, "spawn", _in_process(stage)))
     stage.when_imported("torch.nn.parallel.distributed", lambda library: _on_cpu(stage, library))
@@ -45,6 +69,69 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     family = [name for name in LAUNCHED if name.startswith(kind) or kind not in ("SLURM", "OMPI")]
     family = [name for name in family if kind in ("SLURM", "OMPI") or not name.startswith(("SLURM", "OMPI"))]
     return stage.learn("launched", sorted({*stage.learned.get("launched", ()), *family}))
+
+
+def _started(stage: Stage, original: Any, own: Any, args: Any, rest: tuple[Any, ...], named: dict[str, Any]) -> None:
+    said = _answer(stage, args)
+    if said is not None:
+        args, rest = ["printf", "%s", said], rest[:1]
+        named = {name: value for name, value in named.items() if name not in ("shell", "executable", "cwd", "preexec_fn")}
+    original(own, args, *rest, **named)
+
+
+def _answer(stage: Stage, command: Any) -> str | None:
+    """What the user's own code is told instead of running a command; None where the command is run."""
+    caller = next(
+        (
+            frame
+            for frame in frames()
+            if os.path.basename(frame.f_code.co_filename) not in ("subprocess.py", "os.py", "<frozen os>")
+        ),
+        None,
+    )
+    if caller is None or not is_users(caller.f_code.co_filename, stage.root):
+        return None
+    text = os.fsdecode(command) if isinstance(command, str | bytes | os.PathLike) else " ".join(map(os.fspath, command))
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    program = next((word for word in words if "=" not in word and word != "sudo"), "")
+    name = os.path.basename(program)
+    if name not in _ANSWERED and not re.fullmatch(r"python3?\.\d+", name) and (not name or shutil.which(program) is not None):
+        return None
+    stage.note("processes", f"{text} was answered, not run")
+    return _said_by(name, text)
+
+
+def _said_by(name: str, text: str) -> str:
+    if name in ("git", "hg", "svn"):
+        if re.search(r"branch|abbrev-ref|symbolic-ref", text):
+            return "main\n"
+        if re.search(r"toplevel", text):
+            return f"{os.getcwd()}\n"
+        return (
+            f"{'0' * (7 if '--short' in text else 40)}\n"
+            if re.search(r"rev-parse|log|describe|rev-list|show|\bid\b", text)
+            else ""
+        )
+    if name in ("stty", "tput"):
+        return "24 80\n" if name == "stty" else "80\n"
+    query = re.search(r"--query-gpu=([\w.,]+)", text)
+    if query is not None:
+        return f"{', '.join('10000' if 'memory' in field else '0' for field in query[1].split(','))}\n"
+    return "        Free                              : 10000 MiB\n" if name == "nvidia-smi" else ""
+
+
+def _without_checkout(stage: Stage, library: Any) -> None:
+    """GitPython: a copy is no checkout; what a script asks of it is for its records."""
+    from .libraries import Silent
+
+    def open_repository(original: Any, *args: Any, **named: Any) -> Any:
+        stage.note("processes", "the checkout of which GitPython tells is empty")
+        return Silent("git.Repo")
+
+    stage.wrap(library, "Repo", open_repository)
 
 
 def _alone(stage: Stage, library: Any) -> None:

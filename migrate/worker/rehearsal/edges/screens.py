@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +30,14 @@ def stand_in(stage: Stage) -> Iterator[None]:
         stage.note("screens", f"input({str(prompt)!r}) was answered with {text!r}")
         return text
 
+    def terminal(original: Any, *args: Any) -> os.terminal_size:
+        try:
+            return original(*args)  # type: ignore[no-any-return]
+        except OSError:
+            return os.terminal_size((80, 24))
+
     stage.wrap(builtins, "input", answer)
+    stage.wrap(os, "get_terminal_size", terminal)
     stage.patch(builtins, "display", lambda *_, **__: None)  # which a notebook has without an import
     stage.when_imported("matplotlib.pyplot", lambda library: _quiet(stage, library, ("show", "pause", "waitforbuttonpress")))
     stage.when_imported("PIL.Image", lambda library: _quiet(stage, library.Image, ("show",)))

@@ -39,7 +39,6 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported(
         "waitress", lambda library: stage.wrap(library, "serve", lambda original, app, **_: _call_flask(stage, app))
     )
-    stage.when_imported("gradio", lambda library: _gradio(stage, library))
     stage.at_end(lambda: _left_over(stage))
     yield
 
@@ -135,24 +134,6 @@ def _call_fastapi(stage: Stage, app: Any) -> None:
             stage.note("servers", f"POST {route.path} was called with a made image instead of serving")
             answer = client.post(route.path, files={name: ("image.jpg", _image(), "image/jpeg") for name in fields})
             sys.stdout.write(f"POST {route.path}: {answer.status_code} {answer.text[:2000]}\n")
-
-
-def _gradio(stage: Stage, library: Any) -> None:
-    def launch(original: Any, self: Any, *args: Any, **named: Any) -> None:
-        import numpy as np
-
-        stage.served = True
-        function = getattr(self, "fn", None)
-        if not callable(function):
-            return
-        kind = getattr((getattr(self, "input_components", None) or [None])[0], "type", "numpy")
-        image = photo("image.jpg", (256, 256))
-        stage.note("servers", "the function of a Gradio interface was called with a made image instead of serving")
-        sys.stdout.write(f"{function(image if kind == 'pil' else np.asarray(image))}\n")
-
-    for name in ("Interface", "Blocks"):
-        if hasattr(library, name):
-            stage.wrap(getattr(library, name), "launch", launch)
 
 
 def _left_over(stage: Stage) -> None:

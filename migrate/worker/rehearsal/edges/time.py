@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import itertools
 import time
 import weakref
@@ -95,6 +96,10 @@ def _short_trainer(stage: Stage) -> Any:
         named |= {"logger": False, "enable_progress_bar": False, "num_sanity_val_steps": 0, "num_nodes": 1, "precision": 32}
         for name in ("gpus", "tpu_cores", "num_processes", "min_epochs", "min_steps"):
             named.pop(name, None)
+        known = inspect.signature(original).parameters
+        for name in [name for name in named if name not in known]:
+            stage.note("time", f"Lightning's trainer: {name} is an argument of other versions, and was left out")
+            del named[name]
         original(self, *args, **named)
 
     return start

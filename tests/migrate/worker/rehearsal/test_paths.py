@@ -85,3 +85,23 @@ def test_what_libraries_look_for_is_not_made(on_stage, tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert world.play("import rehearsed_elsewhere\nfound = rehearsed_elsewhere.found\n")["found"] is False
+
+
+def test_outputs_may_lie_where_no_folder_can_be_made(rehearsed):
+    text = (
+        "import os, torch\nos.makedirs('/no/such/place/net', exist_ok=True)\n"
+        "open('/no/such/place/net/log.txt', 'w').write('x')\ntorch.save({'a': 1}, '/no/such/place/net/last.pth')\n"
+        "torch.save({'a': 2}, 'out/deep/last.pth')\n"
+        "print(torch.load('/no/such/place/net/last.pth'), torch.load('out/deep/last.pth'))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "{'a': 1} {'a': 2}\n"), done.stderr
+
+
+def test_nothing_is_made_among_installed_packages(rehearsed):
+    text = (
+        "import os, numpy\nfolder = os.path.dirname(os.path.dirname(numpy.__file__))\n"
+        "open(os.path.join(folder, 'x/labels.txt'))\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.standins("data")) == ("stopped", [])

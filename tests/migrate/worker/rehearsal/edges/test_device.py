@@ -97,3 +97,13 @@ def test_another_error_teaches_nothing(on_stage):
     with pytest.raises(ZeroDivisionError) as caught:
         world.play("1 / 0\n")
     assert not device.lesson(world.stage, caught.value)
+
+
+def test_a_batch_of_inference_mode_that_goes_to_a_gpu_can_be_trained_on(rehearsed):
+    text = (
+        "import torch\ndevice = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\n"
+        "with torch.inference_mode():\n    x = torch.ones(1, 2) * 2\n"
+        "net = torch.nn.Linear(2, 1).to(device)\nnet(x.to(device)).sum().backward()\nprint('on')\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "on\n"), done.stderr

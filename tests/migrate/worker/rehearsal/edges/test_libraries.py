@@ -1,6 +1,7 @@
 import sys
 
 import pytest
+import torch
 
 from headrace.migrate.worker.rehearsal.edges import libraries
 
@@ -76,3 +77,21 @@ def test_names_that_a_newer_library_has_no_more_can_be_imported_and_not_used(reh
     ]
     used = rehearsed({"main.py": text + "OldThing()\n"})
     assert (used.report.ended, used.report.where) == ("stopped", "main.py:5")
+
+
+def test_records_that_another_version_kept_are_silent_and_what_computes_is_not(rehearsed):
+    text = "import torch\nfrom torch.metrics_of_old import Accuracy\nprint(Accuracy()(torch.ones(2), torch.ones(2)) * 100)\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "0.0\n"), done.stderr
+    done = rehearsed(
+        {"main.py": "import torch\ndef of(x: torch.OldThing): ...\ntorch.OldLayer(3)\n", "requirements.txt": "torch==1.4\n"}
+    )
+    assert (done.report.ended, done.report.where) == ("stopped", "main.py:3")
+    assert f"torch {torch.__version__} is installed, where the repository asks for torch==1.4" in done.report.remedy
+
+
+def test_libraries_that_own_the_script_are_to_be_installed(rehearsed):
+    text = "import hydra\n@hydra.main(config_path='conf')\ndef main(cfg):\n    print(cfg)\nmain()\n"
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "stopped"
+    assert done.report.remedy == "install hydra-core into the environment in which headrace runs"

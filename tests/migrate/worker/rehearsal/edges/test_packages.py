@@ -1,5 +1,7 @@
 import os
 
+import pytest
+
 PACKAGE = {"src/animals/__init__.py": "", "src/animals/nets.py": "SIDE = 8\n"}
 
 
@@ -42,3 +44,39 @@ def test_a_file_of_the_repository_is_read_where_its_user_would_stand(rehearsed):
 def test_a_library_that_is_nowhere_is_no_module_of_the_repository(rehearsed):
     done = rehearsed({"main.py": "import nobody_has_this\n"})
     assert not done.standins("packages")
+
+
+def test_a_package_of_python_2_finds_its_own_modules(rehearsed):
+    files = {
+        "main.py": "from models import *\nimport models.net\nprint(Net().name, Net is models.net.Net)\n",
+        "models/__init__.py": "from net import *\n",
+        "models/net.py": "from .parts import NAME\nclass Net:\n    name = NAME\n",
+        "models/parts.py": "NAME = 'part'\n",
+    }
+    done = rehearsed(files)
+    assert (done.report.ended, done.stdout) == ("finished", "part True\n"), done.stderr
+    assert "modules of models were found by their own package, as Python 2 did" in [
+        item.what for item in done.standins("packages")
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from parts import nothing\n",
+        "import torch\nprint(torch.nn.Linear(2, misspelled))\n",
+        "TABLE = {'a': 1}\nCHOSEN = 'b'\nprint(TABLE[CHOSEN])\n",
+        "import parts\nfrom dataclasses import dataclass\n@dataclass\nclass Config:\n    of: parts.Of = parts.Of()\n",
+    ],
+)
+def test_code_that_fails_for_everybody_is_said_to_be_the_repositorys_own(rehearsed, text):
+    done = rehearsed({"main.py": text, "parts.py": "class Of:\n    __hash__ = None\n"})
+    assert done.report.ended == "stopped"
+    assert done.report.remedy.startswith(f"the repository's own code fails at {done.report.where}, and would without Headrace")
+
+
+def test_code_that_fails_on_what_was_made_is_not(rehearsed):
+    text = "import json\nprint(json.load(open('labels.json'))['no such'])\n"
+    done = rehearsed({"main.py": text})
+    assert done.report.ended == "stopped"
+    assert done.report.remedy is None

@@ -46,3 +46,29 @@ def test_the_environment_is_as_it_was_afterwards(on_stage, monkeypatch):
     with processes.stand_in(world.stage):
         assert os.environ["RANK"] == "0"
     assert "RANK" not in os.environ
+
+
+COMMANDS = """
+import os, subprocess
+print(len(subprocess.check_output(["git", "rev-parse", "HEAD"]).decode().strip()))
+print(subprocess.run("git rev-parse --abbrev-ref HEAD", shell=True, capture_output=True, text=True).stdout.strip())
+print(subprocess.getoutput("nvidia-smi --query-gpu=memory.free,index --format=csv,nounits,noheader"))
+print(os.popen("stty size", "r").read().split())
+print(os.system("wget -q https://example.invalid/data.zip"), subprocess.call(["no-such-program", "--now"]))
+print(subprocess.check_output(["echo", "real"]).decode().strip())
+"""
+
+
+def test_programs_that_tell_of_another_machine_are_answered_and_others_run(rehearsed):
+    done = rehearsed({"main.py": COMMANDS})
+    assert done.report.ended == "finished", done.stderr
+    assert done.stdout.splitlines() == ["40", "main", "10000, 0", "['24', '80']", "0 0", "real"]
+    said = [item.what for item in done.standins("processes")]
+    assert "git rev-parse HEAD was answered, not run" in said
+    assert not any("echo" in what for what in said)
+
+
+def test_libraries_run_their_programs_themselves(rehearsed):
+    text = "import platform, ctypes.util\nprint(platform.processor() is not None, ctypes.util.find_library('c') is not None)\n"
+    done = rehearsed({"main.py": text})
+    assert done.standins("processes") == []

@@ -34,3 +34,8 @@ def test_a_camera_has_a_few_frames(on_stage):
     )
     assert names["frames"] == [(480, 640, 3)] * 2
     assert world.said("data") == ["the frames of cv2.VideoCapture(0)"]
+
+
+def test_a_terminal_has_a_size(on_stage):
+    names = on_stage(screens).play("import os\nsize = os.get_terminal_size(99)\n")
+    assert tuple(names["size"]) == (80, 24)

@@ -1,0 +1,100 @@
+import pytest
+
+NET = """
+import torch
+class Net(torch.nn.Module):
+    def forward(self, x):
+        print(tuple(x.shape))
+        return x.mean((2, 3))
+"""
+STREAMLIT = """
+import numpy as np, torch
+import streamlit as st
+from PIL import Image
+from net import Net
+
+st.set_page_config(page_title="Cats")
+
+@st.cache_resource
+def load():
+    return Net().eval()
+
+@st.cache_data(show_spinner=False)
+def names(count=3):
+    return list(range(count))
+
+with st.sidebar:
+    kind = st.selectbox("Model", ["small", "large"])
+left, right = st.columns(2)
+threshold = st.slider("Threshold", 0.0, 1.0, 0.5)
+if "runs" not in st.session_state:
+    st.session_state.runs = 0
+uploaded = st.file_uploader("Choose an image", type=["csv", "png", "jpg"])
+if uploaded is None:
+    st.stop()
+image = Image.open(uploaded).convert("RGB")
+left.image(image, caption="yours", use_column_width=True)
+if st.button("Clear"):
+    st.rerun()
+if st.button("Classify"):
+    with st.spinner("..."), torch.no_grad():
+        out = load()(torch.tensor(np.asarray(image)).permute(2, 0, 1)[None].float())
+    st.session_state["runs"] += 1
+    print(kind, threshold, names(), st.session_state.runs, uploaded.name)
+    right.write(out)
+"""
+INTERFACE = """
+import gradio as gr, numpy as np, torch
+from net import Net
+net = Net()
+
+def classify(image, top):
+    net(torch.tensor(np.asarray(image)).permute(2, 0, 1)[None].float())
+    return {"cat": 1.0, "top": top}
+
+page = gr.Interface(classify, [gr.Image(type="pil"), gr.Slider(1, 5, value=3)], gr.Label(), title="Cats", examples=["a.jpg"])
+page.queue().launch()
+"""
+BLOCKS = """
+import gradio as gr, torch
+from net import Net
+net = Net()
+
+def classify(image, kind):
+    net(torch.tensor(image).permute(2, 0, 1)[None].float())
+    return kind
+
+def explain():
+    raise RuntimeError("nobody asked")
+
+with gr.Blocks(theme=gr.themes.Soft()) as demo:
+    gr.Markdown("# Cats")
+    with gr.Row():
+        image, kind = gr.Image(), gr.Radio(["small", "large"], label="Model")
+        label = gr.Label(num_top_classes=3)
+    gr.Button("Explain").click(explain)
+    gr.Button("Classify").click(fn=classify, inputs=[image, kind], outputs=label)
+
+if __name__ == "__main__":
+    demo.launch(share=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        (STREAMLIT, "(1, 3, 256, 256)\nsmall 0.5 [0, 1, 2] 1 upload.png\n"),
+        (INTERFACE, "(1, 3, 256, 256)\n{'cat': 1.0, 'top': 3}\n"),
+        (BLOCKS, "(1, 3, 256, 256)\nsmall\n"),
+    ],
+)
+def test_a_page_is_used_once_as_a_visitor_would(rehearsed, page, says):
+    done = rehearsed({"main.py": page, "net.py": NET})
+    assert (done.report.ended, done.stdout) == ("finished", says), done.stderr
+    assert len(done.standins("servers")) == 1
+    assert done.report.user_weights
+
+
+def test_a_page_that_ends_itself_has_shown_enough(rehearsed):
+    done = rehearsed({"main.py": "import streamlit as st\nprint('on')\nst.error('no')\nst.stop()\nprint('off')\n"})
+    assert (done.report.ended, done.stdout) == ("enough", "on\n")
