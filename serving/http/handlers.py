@@ -10,6 +10,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Query, Request
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import JSONResponse, Response
 
 from ...errors import InputError
@@ -40,6 +41,7 @@ class Handlers:
         self._bodies = BodyReader(limit=self._limits.max_body_bytes, budget=plane.bytes)
         self._control_bodies = BodyReader(limit=min(SMALL_JSON, self._limits.max_body_bytes), budget=plane.bytes)
         self._pages = ConsolePages()
+        self._document: bytes | memoryview = b""
 
     async def server_metadata(self) -> Response:
         """Name, version and protocol extensions."""
@@ -201,6 +203,20 @@ class Handlers:
         """Refused unless it changes nothing: this server writes no trace files."""
         settings = self._plane.trace_settings(model)
         return JSONResponse(settings.trace(await self._json(request)))
+
+    async def docs(self) -> Response:
+        """The page that describes all routes and tries them out."""
+        page = get_swagger_ui_html
+        if self._pages.has_swagger:
+            script, style = (f"/console/swagger-ui{end}" for end in ("-bundle.js", ".css"))
+            page = partial(page, swagger_js_url=script, swagger_css_url=style)
+        return page(openapi_url="/openapi.json", title="Headrace", swagger_favicon_url="/console/icon.svg")
+
+    async def openapi(self, request: Request) -> Response:
+        """The OpenAPI document."""
+        if not self._document:
+            self._document = JSONResponse(request.app.openapi()).body
+        return Response(self._document, media_type="application/json")
 
     async def page(self, request: Request) -> Response:
         """The console."""

@@ -2,12 +2,14 @@
 
 import gzip
 import http.client
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
+import psutil
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
@@ -71,6 +73,24 @@ def test_others_hear_that_the_server_lives(name, target, request_to):
         status, text = request_to(target.http, "POST", path, body, headers)
     assert status in (400, 413, 501, 503), text
     assert prober.longest < LONGEST
+
+
+def test_the_document_of_all_routes_again_and_again(target):
+    """It was written out for each request, milliseconds of the event loop, and a connection may ask for many at once."""
+    process = psutil.Process(target.process.pid)
+    asked = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n"
+    asked = (asked + b"\r\n") * 59 + asked + b"Connection: close\r\n\r\n"
+    before = sum(process.cpu_times()[:2])
+    with Prober(target.http) as prober, ThreadPoolExecutor(8) as pool:
+
+        def ask(_):
+            with socket.create_connection(target.http.split(":"), timeout=60) as connection:
+                connection.sendall(asked)
+                return sum(len(part) for part in iter(lambda: connection.recv(1 << 20), b""))
+
+        assert len(set(pool.map(ask, range(16)))) == 1
+    assert prober.longest < LONGEST
+    assert (sum(process.cpu_times()[:2]) - before) / (16 * 60) < 0.003, "seconds for each"
 
 
 def test_packed_bodies_do_not_stop_images(target, request_to, make_photo):
