@@ -19,7 +19,7 @@ from ..plane.data_plane import DataPlane
 from ..protocol.codec import control_parameters, decode_request, encode_response
 from ..protocol.json_limits import SMALL_JSON, parse_json, weight
 from ..protocol.messages import InferenceRequest, InferenceResponse
-from .body import BodyReader, Unpacker, client_of, header, header_length, image_of_form, while_connected
+from .body import BodyReader, Unpacker, client_of, header, header_length, image_of_form, joined, while_connected
 
 # An encoding that a client says it does not take (RFC 9110, 12.4.2).
 _UNWANTED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*$")
@@ -129,12 +129,12 @@ class Handlers:
         if encoding in ("", "identity"):
             return sent
         unpacker = Unpacker(sent, encoding, self._limits.max_decompressed_bytes)
-        body = bytearray()  # one block, which the allocator gives back, unlike many small ones
+        pieces: list[bytes] = []
         held.callback(self._plane.give_back_soon)
         while piece := await self._plane.in_parser(unpacker.next):
             held.enter_context(self._plane.bytes.hold(len(piece), client_of(request)))
-            body += piece
-        return bytes(body)
+            pieces.append(piece)
+        return await joined(pieces)
 
     async def classify(
         self,
