@@ -23,8 +23,6 @@ from .body import BodyReader, Unpacker, client_of, header, header_length, image_
 
 # An encoding that a client says it does not take (RFC 9110, 12.4.2).
 _UNWANTED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*$")
-# After a larger body the allocator would keep what nobody uses.
-_LARGE_BODY = 8 << 20
 # Below this, packing an answer costs more than it saves.
 _WORTH_PACKING = 16 * 1024
 
@@ -113,8 +111,7 @@ class Handlers:
         decode = partial(
             decode_request, body, length, max_depth=self._limits.max_json_depth, max_values=self._limits.max_json_values
         )
-        if len(body) > _LARGE_BODY:
-            held.callback(plane.give_back_soon)
+        held.callback(plane.give_back_soon, len(body))
         if (text := len(body) if length is None else length) > SMALL_JSON:
             objects = await plane.in_parser(partial(weight, memoryview(body)[:text]))
             held.enter_context(plane.bytes.hold(objects, client_of(request)))
@@ -130,7 +127,7 @@ class Handlers:
             return sent
         unpacker = Unpacker(sent, encoding, self._limits.max_decompressed_bytes)
         pieces: list[bytes] = []
-        held.callback(self._plane.give_back_soon)
+        held.callback(self._plane.give_back_soon, self._limits.max_decompressed_bytes)
         while piece := await self._plane.in_parser(unpacker.next):
             held.enter_context(self._plane.bytes.hold(len(piece), client_of(request)))
             pieces.append(piece)
