@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak fuzz performance bench-check stages scale lint-docker test-docker test-classify bench-classify test-ray clean
+.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale lint-docker test-docker test-classify bench-classify test-ray clean
 
 setup: $(STAMP)
 
@@ -103,6 +103,10 @@ SECONDS ?= 3600
 MODELS  ?= $(PHOTOS)
 soak: setup $(MODELS)
 	$(TOOL).soak $(MODELS) --seconds $(SECONDS) --out docs/reliability
+
+# How long a liveness answer waits while the server is sent what would stop it; on a quiet machine.
+stall: setup $(MODELS)
+	$(TOOL).stall $(MODELS) --out docs/reliability.md
 
 # Cases that no client would send, to a server in one process or with FRONTENDS; docs/fuzzing.md says what must hold.
 CASES     ?= 100000

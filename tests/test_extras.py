@@ -28,7 +28,7 @@ PACKAGES = {
     "spdl-core": "spdl",
 }
 # They run models, or make things faster where they are: nothing fails without them.
-OPTIONAL = {"onnxruntime", "onnxruntime-gpu", "openvino", "cykooz-resizer", "simplejpeg"}
+OPTIONAL = {"onnxruntime", "onnxruntime-gpu", "openvino", "cykooz-resizer", "simplejpeg", "fastapi-offline"}
 # fsspec is for addresses of stores alone.
 OPTIONAL_OF = {"classify": {"fsspec"}}
 

@@ -1,8 +1,9 @@
-"""The console's page and its files, which are open to all and hold nothing."""
+"""The console's page and its files, which are open to all and hold nothing, and those of Swagger UI."""
 
 from __future__ import annotations
 
 import mimetypes
+from importlib.util import find_spec
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
@@ -30,7 +31,10 @@ class ConsolePages(StaticFiles):
     """The page and its files."""
 
     def __init__(self) -> None:
-        super().__init__(directory=Path(__file__).parent / "static")
+        # Without this package, /docs takes them from the internet.
+        self.has_swagger = find_spec("fastapi_offline") is not None
+        packages: list[str | tuple[str, str]] = [("fastapi_offline", "static")] if self.has_swagger else []
+        super().__init__(directory=Path(__file__).parent / "static", packages=packages)
 
     async def answer(self, request: Request, name: str) -> Response:
         """One file, or that the browser has it already. Raises NotFoundError."""

@@ -12,14 +12,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ...errors import RequestError
 from ..guard.access import Guard
+from ..guard.rate_limit import client_of_peer
 from ..plane.data_plane import DataPlane
 from ..protocol.routes import SERVICE
 from .methods import code_of, metadata_of
 
 # A model's health is open to whoever may ask for it otherwise.
 _MODEL_READY = f"/{SERVICE}/ModelReady"
-# Anybody may watch, so that their number is bounded.
-_MAX_WATCHERS = 1024
+# Anybody may watch, so that their number is bounded, and one client leaves others most of it.
+_MAX_WATCHERS, _MAX_OF_ONE = 1024, 256
 
 _Status = health_pb2.HealthCheckResponse
 
@@ -30,7 +31,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     def __init__(self, plane: DataPlane, access: Guard | None) -> None:
         self._repository = plane.repository
         self._access = access
-        self._watchers: set[asyncio.Event] = set()
+        self._watchers: dict[asyncio.Event, str] = {}
         self._stopping = False
 
     async def Check(self, request: Any, context: Any) -> Any:
@@ -44,12 +45,16 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """The health of one service, and again whenever it has changed; ends when the server stops."""
         await self._check_access(request, context)
-        if len(self._watchers) >= _MAX_WATCHERS:
+        client = client_of_peer(context.peer())
+        own = sum(one == client for one in self._watchers.values())
+        if len(self._watchers) >= _MAX_WATCHERS or own >= _MAX_OF_ONE:
             await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_WATCHERS} calls watch already, the most that this server takes"
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{own} calls of this client and {len(self._watchers)} in all watch already; at most {_MAX_OF_ONE} of one "
+                f"client may, and {_MAX_WATCHERS} in all",
             )
         loop, changed, sent = asyncio.get_running_loop(), asyncio.Event(), None
-        self._watchers.add(changed)
+        self._watchers[changed] = client
         try:
             with self._repository.notifications.listening(lambda: loop.call_soon_threadsafe(changed.set)):
                 while True:
@@ -63,7 +68,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
                         return
                     await changed.wait()
         finally:
-            self._watchers.discard(changed)
+            del self._watchers[changed]
 
     def end(self) -> None:
         """End every `Watch`, or the server would wait for them."""

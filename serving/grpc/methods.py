@@ -149,6 +149,7 @@ class Methods:
                 raise
             finally:
                 ended(code, model)
+                self._plane.give_back_soon(len(data))
                 if self._plane.config.observe.access_log:
                     log_request("grpc", name, code, model=model, begin=begin, received=len(data), sent=sent, request=own_id)
 

@@ -26,6 +26,7 @@ def create_app(plane: DataPlane) -> FastAPI:
         title="Headrace",
         version=__version__,
         description="Image classification over the Open Inference Protocol (KServe v2) with Triton's extensions.",
+        openapi_url=None,  # a handler has it, which keeps its text, and /docs, whose files need no internet
         redirect_slashes=False,  # the redirect would name whatever host the request's header claims
     )
     _add_error_handlers(app)

@@ -22,6 +22,9 @@ from ..guard.tls import Tls
 # What a body may need besides its bytes: sizes of chunks, their extensions, trailers. A chunk takes 5 bytes at least, so that
 # this also bounds their number; chunks of a kilobyte still carry far more than any body may have.
 _MAX_FRAMING_BYTES = 1 << 20
+# A body that comes slower than this many bytes a second, at one of so many looks within its time, is given up: it would hold
+# memory that others need.
+_SLOWEST, _LOOKS = 16 * 1024, 6
 # Requests that a client may send on one connection before the answer to its first. uvicorn reads on after each answer.
 _MAX_PIPELINED = 64
 # While stopping, every answer closes its connection for this long before idle connections are closed: a client that sends one
@@ -75,7 +78,7 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
             self._bytes += len(data)
             super().data_received(data)
             if not self._in_head and self._body_timer is None:
-                self._body_timer = self.loop.call_later(config.limits.body_timeout_seconds, self._give_up_body)
+                self._expect_body(_LOOKS)
             if self._in_head and self._bytes > config.limits.max_header_bytes:
                 self._reject(431, "the request head is too long")
             elif self._bytes - self._body_bytes > config.limits.max_header_bytes + _MAX_FRAMING_BYTES:
@@ -171,10 +174,19 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
             else:
                 self.transport.close()
 
-        def _give_up_body(self) -> None:
+        def _expect_body(self, looks: int) -> None:
+            seconds = config.limits.body_timeout_seconds / _LOOKS
+            self._body_timer = self.loop.call_later(seconds, self._look_at_body, looks - 1, self._body_bytes, seconds)
+
+        def _look_at_body(self, looks: int, before: int, seconds: float) -> None:
+            # Behind requests that are not answered yet nothing is read, so that nobody can be slow there.
+            if looks and (self._body_bytes - before >= _SLOWEST * seconds or len(self._open) > 1):
+                self._expect_body(looks)
+                return
             # What was answered before its body was there, as with an error, gets no other answer. Until now the rest could
             # come, or the sender would not have read that answer.
-            self._reject(408, f"the body did not arrive within {config.limits.body_timeout_seconds:g} s")
+            allowed = f"within {config.limits.body_timeout_seconds:g} s, at {_SLOWEST >> 10} KiB a second or more"
+            self._reject(408, f"the body did not arrive {allowed}")
 
         def _give_up(self) -> None:
             self.transport.abort()

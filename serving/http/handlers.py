@@ -10,6 +10,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Query, Request
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import JSONResponse, Response
 
 from ...errors import InputError
@@ -18,12 +19,10 @@ from ..plane.data_plane import DataPlane
 from ..protocol.codec import control_parameters, decode_request, encode_response
 from ..protocol.json_limits import SMALL_JSON, parse_json, weight
 from ..protocol.messages import InferenceRequest, InferenceResponse
-from .body import BodyReader, Unpacker, client_of, header, header_length, image_of_form, while_connected
+from .body import BodyReader, Unpacker, client_of, header, header_length, image_of_form, joined, while_connected
 
 # An encoding that a client says it does not take (RFC 9110, 12.4.2).
 _UNWANTED = re.compile(r";\s*q\s*=\s*0(\.0*)?\s*$")
-# After a larger body the allocator would keep what nobody uses.
-_LARGE_BODY = 8 << 20
 # Below this, packing an answer costs more than it saves.
 _WORTH_PACKING = 16 * 1024
 
@@ -40,6 +39,7 @@ class Handlers:
         self._bodies = BodyReader(limit=self._limits.max_body_bytes, budget=plane.bytes)
         self._control_bodies = BodyReader(limit=min(SMALL_JSON, self._limits.max_body_bytes), budget=plane.bytes)
         self._pages = ConsolePages()
+        self._document: bytes | memoryview = b""
 
     async def server_metadata(self) -> Response:
         """Name, version and protocol extensions."""
@@ -111,8 +111,7 @@ class Handlers:
         decode = partial(
             decode_request, body, length, max_depth=self._limits.max_json_depth, max_values=self._limits.max_json_values
         )
-        if len(body) > _LARGE_BODY:
-            held.callback(plane.give_back_soon)
+        held.callback(plane.give_back_soon, len(body))
         if (text := len(body) if length is None else length) > SMALL_JSON:
             objects = await plane.in_parser(partial(weight, memoryview(body)[:text]))
             held.enter_context(plane.bytes.hold(objects, client_of(request)))
@@ -127,12 +126,12 @@ class Handlers:
         if encoding in ("", "identity"):
             return sent
         unpacker = Unpacker(sent, encoding, self._limits.max_decompressed_bytes)
-        body = bytearray()  # one block, which the allocator gives back, unlike many small ones
-        held.callback(self._plane.give_back_soon)
+        pieces: list[bytes] = []
+        held.callback(self._plane.give_back_soon, self._limits.max_decompressed_bytes)
         while piece := await self._plane.in_parser(unpacker.next):
             held.enter_context(self._plane.bytes.hold(len(piece), client_of(request)))
-            body += piece
-        return bytes(body)
+            pieces.append(piece)
+        return await joined(pieces)
 
     async def classify(
         self,
@@ -201,6 +200,20 @@ class Handlers:
         """Refused unless it changes nothing: this server writes no trace files."""
         settings = self._plane.trace_settings(model)
         return JSONResponse(settings.trace(await self._json(request)))
+
+    async def docs(self) -> Response:
+        """The page that describes all routes and tries them out."""
+        page = get_swagger_ui_html
+        if self._pages.has_swagger:
+            script, style = (f"/console/swagger-ui{end}" for end in ("-bundle.js", ".css"))
+            page = partial(page, swagger_js_url=script, swagger_css_url=style)
+        return page(openapi_url="/openapi.json", title="Headrace", swagger_favicon_url="/console/icon.svg")
+
+    async def openapi(self, request: Request) -> Response:
+        """The OpenAPI document."""
+        if not self._document:
+            self._document = JSONResponse(request.app.openapi()).body
+        return Response(self._document, media_type="application/json")
 
     async def page(self, request: Request) -> Response:
         """The console."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,6 +31,8 @@ log = logging.getLogger("headrace.serving")
 
 # Control calls of different models that may run side by side; those of one model take turns.
 _CONTROL_THREADS = 4
+# Models that are opened side by side at the start; more would hold more of them in memory twice.
+_LOADERS = 4
 # A folder that changed is left alone until it has been the same for this long, or for half of the polling interval.
 _SETTLE_SECONDS = 0.5
 
@@ -73,17 +76,22 @@ class ModelRepository:
             group.expect(members[name], self._wanted_at_start(name, members[name]))
 
     def load(self, progress: Callable[[str], None] = lambda _: None) -> None:
-        """Load what is to serve from the start, one model after another; one that fails stays out with its reason. In poll mode
-        the folder is followed from then on. Raises ArtifactError when none of those to load can be served."""
+        """Load what is to serve from the start, some models side by side; one that fails stays out with its reason. In
+        poll mode the folder is followed from then on. Raises ArtifactError when none of those to load can be served."""
         self._progress = progress
         watch = FolderWatch(self._root)
         members = self._rescan()
         wanted = {name: self._wanted_at_start(name, found) for name, found in members.items()}
-        for name, names in wanted.items():
-            if self._draining.is_set():
-                return
-            if names:
-                self._groups[name].load(members[name], names, early=True)
+
+        def load(name: str) -> None:
+            if wanted[name] and not self._draining.is_set():
+                self._groups[name].load(members[name], wanted[name], early=True)
+
+        with ThreadPoolExecutor(min(_LOADERS, os.cpu_count() or 1), thread_name_prefix="headrace-load") as pool:
+            for loading in [pool.submit(load, name) for name in wanted]:
+                loading.result()
+        if self._draining.is_set():
+            return
         if self._mode == "poll":
             self._poller = threading.Thread(target=self._poll, args=(watch,), name="headrace-poll", daemon=True)
             self._poller.start()
@@ -250,11 +258,19 @@ class ModelRepository:
         self._progress(line)
 
     def _poll(self, watch: FolderWatch) -> None:
+        trouble = ""
         while not self._draining.wait(self._config.control.repository_poll_seconds):
             try:
                 self._follow(watch)
             except Exception as error:  # the folder may be away for a while; what serves goes on
-                log.error("the models folder cannot be followed", exc_info=error)
+                if repr(error) != trouble:  # said once, not at every look
+                    trouble = repr(error)
+                    known = isinstance(error, OSError)
+                    log.error("the models folder cannot be followed: %s", error, exc_info=None if known else error)
+            else:
+                if trouble:
+                    log.info("the models folder can be followed again")
+                trouble = ""
 
     def _follow(self, watch: FolderWatch) -> None:
         """Bring the groups in line whose folders changed."""

@@ -26,6 +26,10 @@ _SECONDS_PER_BUCKET = 0.6
 # size, so it is measured there too.
 _WORTH_A_SECOND = 1.15
 _SLICE_SECONDS, _AGREEING = 0.25, 3
+# Small models need no longer slices than this many batches take, but some scheduling of threads.
+_SLICE_BATCHES, _SHORTEST_SLICE = 50, 0.05
+# Models load side by side and are measured one at a time.
+_measuring = threading.Lock()
 
 
 def sample_inputs(signature: Signature, rows: int) -> list[np.ndarray]:
@@ -74,19 +78,21 @@ def warm_up(
         for _ in range(count or 1):
             for opener in openers:
                 add(opener)
-        table = LatencyTable(
-            {
-                bucket: statistics.median(_times(instances[0][bucket], sample_inputs(signature, bucket)))
-                for bucket in instances[0]
-            }
-        )
         if count is None:
             add(openers[0])
-            if not _two_serve_more([instances[0], instances[-1]], signature, table):
-                close(instances.pop())
-            else:
-                for opener in openers[1:]:
-                    add(opener)
+        with _measuring:
+            table = LatencyTable(
+                {
+                    bucket: statistics.median(_times(instances[0][bucket], sample_inputs(signature, bucket)))
+                    for bucket in instances[0]
+                }
+            )
+            one_is_enough = count is None and not _two_serve_more([instances[0], instances[-1]], signature, table)
+        if one_is_enough:
+            close(instances.pop())
+        elif count is None:
+            for opener in openers[1:]:
+                add(opener)
         for instance in instances:
             _shrink(instance, signature)
     except BaseException:
@@ -184,12 +190,13 @@ def _times(session: Runner, inputs: Sequence[np.ndarray]) -> list[float]:
 def _two_serve_more(instances: Sequence[Instance], signature: Signature, table: LatencyTable) -> bool:
     """Whether two instances of a device at once run enough more rows per second than one: what most of a few slices say."""
     bucket = table.first_batch(table.largest)
+    seconds = table.seconds(bucket)
     inputs = sample_inputs(signature, bucket)
     with ThreadPoolExecutor(len(instances)) as pool:
 
         def rate(used: Sequence[Instance]) -> float:
             begin = time.perf_counter()
-            end = begin + max(_SLICE_SECONDS, table.seconds(bucket))
+            end = begin + max(min(_SLICE_SECONDS, _SLICE_BATCHES * seconds), seconds, _SHORTEST_SLICE)
             done = list(pool.map(lambda instance: _runs_until(instance[bucket], inputs, end), used))
             return sum(done) / (time.perf_counter() - begin)
 

@@ -46,7 +46,8 @@ _LONG_COPY = 1 << 20
 _LONG_HASH = 256 * 1024
 # Threads that unpack and parse bodies, and how many may wait for them.
 _PARSERS, _MAX_PARSING = 2, 64
-_GIVE_BACK_SECONDS = 0.5
+# After a larger body the allocator would keep what nobody uses.
+_LARGE_BODY, _GIVE_BACK_SECONDS = 8 << 20, 0.5
 
 T = TypeVar("T")
 log = logging.getLogger("headrace.serving")
@@ -257,9 +258,10 @@ class DataPlane:
         """The same for unpacking and parsing bodies, which never take the threads that images need."""
         return await asyncio.wrap_future(self._parser.submit(work))
 
-    def give_back_soon(self) -> None:
-        """Have memory that a large body took returned to the system, once for all that end at about this time."""
-        if self._giving_back is None:
+    def give_back_soon(self, size: int) -> None:
+        """Have memory that a body of this size took returned to the system, if it is large, once for all that end at about this
+        time."""
+        if size > _LARGE_BODY and self._giving_back is None:
             self._giving_back = asyncio.get_running_loop().call_later(_GIVE_BACK_SECONDS, self._give_back)
 
     def _give_back(self) -> None:

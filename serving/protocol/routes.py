@@ -36,9 +36,8 @@ class Cost(enum.Enum):
 class Route:
     """One HTTP route; its `template` may hold one optional part in brackets.
 
-    `handler` names the method of `http.handlers.Handlers` that answers; without one FastAPI answers by itself, or the metrics
-    port. A route without a `tag` is not in the OpenAPI document, where `body` and `answer` stand; it is called `name` there,
-    or as its handler.
+    `handler` names the method of `http.handlers.Handlers` that answers; without one the metrics port does. A route without a
+    `tag` is not in the OpenAPI document, where `body` and `answer` stand; it is called `name` there, or as its handler.
     """
 
     methods: str
@@ -106,10 +105,8 @@ ROUTES = (
     Route("GET HEAD", "/", "page", _OPEN, Cost.PROBE),
     Route("GET HEAD", "/console/{name}", "page_file", _OPEN, Cost.PROBE),
     Route("GET", "/v1/figures", "live_stats", _READ | _METRICS, Cost.PROBE, "server", name="figures"),
-    Route("GET HEAD", "/docs", "", _READ),
-    Route("GET HEAD", "/docs/oauth2-redirect", "", _READ),
-    Route("GET HEAD", "/redoc", "", _READ),
-    Route("GET HEAD", "/openapi.json", "", _READ),
+    Route("GET HEAD", "/docs", "docs", _READ),
+    Route("GET HEAD", "/openapi.json", "openapi", _READ),
     Route("GET HEAD", "/metrics", "", _METRICS, Cost.PROBE),
 )
 

@@ -96,13 +96,6 @@ DOCUMENTED: dict[str, Documented] = {
         matches=("error/shared memory*",),
         statuses=(("501", "404"), ("400", "404"), ("501", "400")),
     ),
-    "precision": Documented(
-        title="Precision",
-        reason="The plan lets the embedded server compute in a lower precision, as far as its own parity gate allows; Triton "
-        "runs the portable graph in fp32 unless the plan's graph is one for ONNX Runtime. Outputs for noise may differ by up "
-        "to a fifth of the largest, and classes change places; `headrace triton write` says which models these are.",
-        matches=(),
-    ),
     "digests": Documented(
         title="Damaged files",
         reason="The embedded server refuses a version whose files are not those that were written, by their digests. Triton "

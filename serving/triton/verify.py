@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...errors import BenchError, TritonError
+from ...errors import BenchError, HeadraceError, TritonError
 from ...runtime.artifact.artifact import load_artifact
+from ...runtime.artifact.manifest import MANIFEST, read_manifest, write_manifest
+from ...runtime.artifact.plan import Choice
+from ...specs import FP32
 from ..bench.servers import Server
 from ..bench.services import headrace_service
 from .cases import good_cases, unanswerable_cases
@@ -23,8 +29,6 @@ from .run import TritonServer
 
 _START_SECONDS = 300.0
 _READY = "READY"
-_MANIFEST = "headrace.json"  # in each version that Headrace packaged
-_LOSSY_TOLERANCE = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +59,20 @@ def verify(
 ) -> Verification:
     """Start both on free ports of the loopback and compare them. Their logs go to `folder`.
 
-    The embedded server decodes exactly (`--decoding exact`), which is what the decoder on Triton does. Outputs may differ by
-    `tolerance`, relative to the largest. Raises TritonError when one of them cannot be started.
+    The embedded server decodes exactly (`--decoding exact`), which is what the decoder on Triton does, and runs the graphs that
+    Triton runs (`alike`). Outputs may differ by `tolerance`, relative to the largest. Raises TritonError when one of them
+    cannot be started.
     """
     settings = RunSettings(http_port=0, grpc_port=0, metrics_port=0)
     report("starting the embedded server")
-    with embedded(models, folder) as ours:
+    scratch = Path(tempfile.mkdtemp(prefix=".verify-", dir=folder))
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, scratch)
+        ours = stack.enter_context(embedded(alike(models, scratch), folder))
         report("starting Triton")
-        with TritonServer(installed, models, folder / "triton.log", settings) as server:
-            theirs = {"http": server.http, "grpc": server.grpc}
-            lossy = {folder.name for folder in _packaged(models) if _is_lossy(folder)}
-            return compare(ours, theirs, version=server.version, tolerance=tolerance, lossy=lossy, report=report)
+        server = stack.enter_context(TritonServer(installed, models, folder / "triton.log", settings))
+        theirs = {"http": server.http, "grpc": server.grpc}
+        return compare(ours, theirs, version=server.version, tolerance=tolerance, report=report)
 
 
 def compare(
@@ -74,14 +81,10 @@ def compare(
     *,
     version: str,
     tolerance: float = 1e-3,
-    lossy: Collection[str] = (),
     report: Callable[[str], None] = lambda _: None,
 ) -> Verification:
-    """Compare two servers that run and have nothing else to do. Both are addresses, HOST:PORT of "http" and "grpc".
-
-    `lossy` are the models that the embedded server computes in a lower precision than Triton does.
-    """
-    work = _Comparison(ours, theirs, tolerance, lossy)
+    """Compare two servers that run and have nothing else to do. Both are addresses, HOST:PORT of "http" and "grpc"."""
+    work = _Comparison(ours, theirs, tolerance)
     work.metadata()
     names = work.index()
     work.count_from_here(names)
@@ -96,7 +99,7 @@ def compare(
         triton=version,
         models=tuple(names),
         compared=work.compared,
-        differences=tuple(one if one.documented else explained(one) for one in work.differences),
+        differences=tuple(explained(one) for one in work.differences),
     )
 
 
@@ -115,25 +118,45 @@ def embedded(models: Path, folder: Path) -> Iterator[dict[str, str]]:
         yield {name: f"127.0.0.1:{server.ready[name]}" for name in ("http", "grpc")}
 
 
-def _packaged(models: Path) -> list[Path]:
-    return [folder for folder in sorted(models.iterdir()) if any(folder.glob(f"*/{_MANIFEST}"))]
+def alike(models: Path, folder: Path) -> Path:
+    """A copy of the models as `folder`/models for the embedded server, which computes there what Triton does: the graph that
+    Triton's configuration opens, in ONNX Runtime and in no other precision. Other plans are judged where they are chosen.
+
+    Files are linked where they can be. A model whose configuration names accelerators keeps its plan, which they were
+    written from."""
+    copy = folder / "models"
+    shutil.copytree(models, copy, copy_function=_link)
+    for manifest in copy.glob(f"*/*/{MANIFEST}"):
+        try:
+            artifact = load_artifact(manifest.parents[1], version=int(manifest.parent.name))
+            plan, config = artifact.plan_here(), artifact.config
+        except HeadraceError:  # a server says for itself why it does not serve that
+            continue
+        if config.backend != "onnxruntime" or "execution_accelerators" in config.message.get("optimization", {}):
+            continue
+        file = config.message.get("default_model_filename") or "model.onnx"
+        choice = Choice(backend="onnxruntime", precision=FP32, files=(file,))
+        for one in plan.choices.values():
+            if one.backend == choice.backend and one.files[:1] == (file,) and not one.batch:
+                choice = one
+        same = replace(plan, choices=dict.fromkeys(plan.buckets, choice), measurements=(), portable=False)
+        content, _ = read_manifest(manifest.parent)
+        manifest.unlink()  # or a link would change the model itself
+        write_manifest(manifest.parent, {**content, "plans": [same.to_json()]})
+    return copy
 
 
-def _is_lossy(folder: Path) -> bool:
-    """Whether the plan of this machine computes in another precision than the graph that Triton opens."""
-    artifact = load_artifact(folder)
-    file = artifact.config.message.get("default_model_filename") or "model.onnx"
-    return any(
-        choice.precision.lossy and not (choice.backend == "onnxruntime" and choice.files[:1] == (file,))
-        for choice in artifact.plan_here().choices.values()
-    )
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
 
 
 class _Comparison:
     """Two servers, and what was found so far."""
 
-    def __init__(self, ours: Mapping[str, str], theirs: Mapping[str, str], tolerance: float, lossy: Collection[str]) -> None:
-        self.lossy = lossy
+    def __init__(self, ours: Mapping[str, str], theirs: Mapping[str, str], tolerance: float) -> None:
         self._before: dict[tuple[str, int], dict[str, int]] = {}
         self.ours, self.theirs = HttpExchange(ours["http"]), HttpExchange(theirs["http"])
         self.ways = [
@@ -212,19 +235,7 @@ class _Comparison:
                     difference = Difference(
                         area=area, model=case.model, what=case.name, transport=transport, embedded=found[0], triton=found[1]
                     )
-                    known = self._by_precision(case, ours, theirs)
-                    self.differences.append(replace(difference, documented="precision") if known else difference)
-
-    def _by_precision(self, case: Case, ours: Answer, theirs: Answer) -> bool:
-        """Whether a lower precision is what the two differ by: then numbers are near, and labels may change places."""
-        if case.model.removesuffix("_classify") not in self.lossy or not (ours.good and theirs.good):
-            return False
-        shapes = [{name: (kind, array.shape) for name, (kind, array) in one.outputs.items()} for one in (ours, theirs)]
-        if shapes[0] != shapes[1]:
-            return False
-        numbers = [{name: output for name, output in one.outputs.items() if output[0] != "BYTES"} for one in (ours, theirs)]
-        near = [replace(one, outputs=only) for one, only in zip((ours, theirs), numbers, strict=True)]
-        return compare_answers(near[0], near[1], _LOSSY_TOLERANCE) is None
+                    self.differences.append(difference)
 
     def _fields(self, area: str, model: str, one: Any, two: Any) -> None:
         ours, theirs = dict(_flat(one)), dict(_flat(two))

@@ -30,6 +30,7 @@ from headrace.serving.bench.load.loadgen import run
 from headrace.serving.bench.servers import Server, terminate_as_exit
 from headrace.serving.bench.services import headrace_service, only_model
 
+from .page import write_part
 from .sustainable import Sweep, find_sustainable, goodput, in_time
 
 __all__ = ["Check", "Slice", "Soak", "checks", "markdown"]
@@ -220,7 +221,7 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.out is not None:
         figures = {"command": command, "machine": fingerprint(), "date": when, **done.to_json()}
         write_aside(chosen.out.with_suffix(".json"), json.dumps(figures, indent=1, default=str).encode() + b"\n")
-        write_aside(chosen.out.with_suffix(".md"), page.encode())
+        write_part(chosen.out.with_suffix(".md"), page)
     return 0 if all(check.holds for check in checks(done)) else 1
 
 

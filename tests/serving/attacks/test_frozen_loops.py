@@ -1,39 +1,21 @@
 """One request that would keep everybody else waiting: long or packed JSON. Others are answered meanwhile, and it is bounded."""
 
-import gzip
 import http.client
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
+import psutil
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from tests.serving.attacks.bodies import BLANKS, BODIES
+
 # On idle cores the worst is some tens of milliseconds (docs/reliability.md); machines that run tests are not idle.
 LONGEST = 2.0
-MIB = 1 << 20
-HEAD = b'{"inputs": [{"name": "images", "datatype": "FP32", "shape": [1, 3, 16, 16], "data": ['
-BLANKS = gzip.compress(b" " * (127 * MIB) + b"{}")
-
-BODIES = {
-    "empty lists for the index": ("/v2/repository/index", b"[" + b"[]," * MIB + b"[]]", {}),
-    "empty lists for a control call": ("/v2/repository/models/tiny/unload", b"[" + b"[]," * MIB + b"[]]", {}),
-    "blanks for the index": ("/v2/repository/index", b" " * (60 * MIB) + b"{}", {}),
-    "empty lists": ("/v2/models/tiny/infer", b"[" + b"[]," * (20 * MIB) + b"[]]", {}),
-    "numbers": ("/v2/models/tiny/infer", HEAD + b"1.5," * (15 * MIB) + b"1]}]}", {}),
-    "members": ("/v2/models/tiny/infer", b"{" + b'"a":1,' * (10 * MIB) + b'"a":1}', {}),
-    "a string": ("/v2/models/tiny/infer", b'{"id": "' + b"x" * (60 * MIB) + b'"}', {}),
-    "a string with no end": ("/v2/models/tiny/infer", b'"' + b"\\x" * (30 * MIB), {}),
-    "blanks": ("/v2/models/tiny/infer", b" " * (60 * MIB) + b"{}", {}),
-    "packed blanks": ("/v2/models/tiny/infer", BLANKS, {"Content-Encoding": "gzip"}),
-    "packed lists": (
-        "/v2/models/tiny/infer",
-        gzip.compress(b"[" + b"[]," * (40 * MIB) + b"[]]", 1),
-        {"Content-Encoding": "gzip"},
-    ),
-}
 
 
 class Prober:
@@ -71,6 +53,24 @@ def test_others_hear_that_the_server_lives(name, target, request_to):
         status, text = request_to(target.http, "POST", path, body, headers)
     assert status in (400, 413, 501, 503), text
     assert prober.longest < LONGEST
+
+
+def test_the_document_of_all_routes_again_and_again(target):
+    """It was written out for each request, milliseconds of the event loop, and a connection may ask for many at once."""
+    process = psutil.Process(target.process.pid)
+    asked = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n"
+    asked = (asked + b"\r\n") * 59 + asked + b"Connection: close\r\n\r\n"
+    before = sum(process.cpu_times()[:2])
+    with Prober(target.http) as prober, ThreadPoolExecutor(8) as pool:
+
+        def ask(_):
+            with socket.create_connection(target.http.split(":"), timeout=60) as connection:
+                connection.sendall(asked)
+                return sum(len(part) for part in iter(lambda: connection.recv(1 << 20), b""))
+
+        assert len(set(pool.map(ask, range(16)))) == 1
+    assert prober.longest < LONGEST
+    assert (sum(process.cpu_times()[:2]) - before) / (16 * 60) < 0.003, "seconds for each"
 
 
 def test_packed_bodies_do_not_stop_images(target, request_to, make_photo):

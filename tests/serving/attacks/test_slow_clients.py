@@ -54,6 +54,22 @@ def test_a_body_that_never_ends(target):
         assert b"did not arrive" in _until_closed(connection)
 
 
+def test_a_body_that_comes_drop_by_drop(start, models):
+    """It holds memory meanwhile, and could be sent anew each time: the time for all of it is not what ends it."""
+    server = start(models, body_timeout_seconds=30.0)
+    with socket.create_connection(server.http.split(":"), timeout=PATIENCE) as connection:
+        connection.sendall(REQUEST.replace(b"1000", b"8000000") + bytes(1 << 20))
+        connection.settimeout(0.2)
+        begin, received = time.monotonic(), b""
+        while not received:
+            with contextlib.suppress(TimeoutError):
+                received = connection.recv(65536)
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(b"x")
+    assert b" 408 " in received
+    assert time.monotonic() - begin < 20
+
+
 def test_an_answer_that_is_never_read(target):
     """The server gives up instead of keeping the answers."""
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import queue
 import signal
+import socket
 import threading
 import time
 
@@ -142,34 +143,64 @@ def test_a_models_health_needs_what_the_model_needs(models, launch, watch, tmp_p
         assert (_check(server, "nope", allowed), watch(server, "nope", allowed).next()) == ("NOT_FOUND", SERVICE_UNKNOWN)
 
 
+@contextlib.contextmanager
+def _another_client(address: str, source: str):
+    """The address of a relay whose connections come from `source`, an address of this machine as well."""
+
+    def pump(one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near = listening.accept()[0]
+                far = socket.create_connection(address.split(":"), source_address=(source, 0))
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+
+
 def test_watchers_are_bounded_and_leave(server):
-    """Those who have left make room again."""
-    from headrace.serving.grpc.health import _MAX_WATCHERS
+    """Those of one client, and those of all. Those who have left make room again."""
+    from headrace.serving.grpc.health import _MAX_OF_ONE, _MAX_WATCHERS
 
     request = health_pb2.HealthCheckRequest()
-    channels = [grpc.insecure_channel(server.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(5)]
     calls = []
-    try:
-        stubs = [health_pb2_grpc.HealthStub(channel) for channel in channels]
-        for number in range(_MAX_WATCHERS):
-            calls.append(stubs[number % 5].Watch(request))
-            assert next(calls[-1]).status == SERVING
-        with pytest.raises(grpc.RpcError) as caught:
-            next(stubs[0].Watch(request, timeout=30))
+    with contextlib.ExitStack() as stack:
+
+        def stub(source: str):
+            address = stack.enter_context(_another_client(server.grpc, source))
+            return health_pb2_grpc.HealthStub(stack.enter_context(grpc.insecure_channel(address)))
+
+        stubs = [stub(f"127.0.0.{number}") for number in range(2, 3 + _MAX_WATCHERS // _MAX_OF_ONE)]
+        stack.callback(lambda: [call.cancel() for call in calls])
+        for one in stubs[:-1]:
+            for _ in range(_MAX_OF_ONE):
+                calls.append(one.Watch(request))
+                assert next(calls[-1]).status == SERVING
+            with pytest.raises(grpc.RpcError, match=f"{_MAX_OF_ONE} calls of this client") as caught:
+                next(one.Watch(request, timeout=30))
+            assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with pytest.raises(grpc.RpcError, match=f"and {_MAX_WATCHERS} in all") as caught:
+            next(stubs[-1].Watch(request, timeout=30))
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for call in calls[:10]:
             call.cancel()
         end = time.monotonic() + 30
         while time.monotonic() < end:
             try:
-                assert next(stubs[0].Watch(request, timeout=30)).status == SERVING
+                assert next(stubs[-1].Watch(request, timeout=30)).status == SERVING
                 break
             except grpc.RpcError:
                 time.sleep(0.05)
         else:
             raise AssertionError("nobody was let in again")
-    finally:
-        for call in calls:
-            call.cancel()
-        for channel in channels:
-            channel.close()

@@ -202,6 +202,22 @@ def test_what_is_copied_slowly_is_loaded_when_it_is_whole(start, repository):
     assert server.stop() == 0, server.output
 
 
+def test_a_folder_that_is_away_is_said_once(start, repository):
+    repository.package("tiny")
+    server = start(repository.path, model_control_mode="poll", repository_poll_seconds=0.1)
+    away = repository.path.rename(repository.tmp / "away")
+    time.sleep(1.5)  # more than ten looks
+    assert httpx.get(f"{server.url}/v2/models/tiny/ready").status_code == 200
+    away.rename(repository.path)
+    end = time.monotonic() + 60
+    while "can be followed again" not in server.output:
+        assert time.monotonic() < end, server.output
+        time.sleep(0.02)
+    assert server.output.count("cannot be followed") == 1
+    assert "Traceback" not in server.output
+    assert httpx.get(f"{server.url}/v2/models/tiny/ready").status_code == 200
+
+
 def test_an_empty_folder_is_not_ready_until_a_model_arrives(start, repository):
     server = start(repository.path, model_control_mode="poll", repository_poll_seconds=0.1)
     assert httpx.get(f"{server.url}/v2/health/ready").status_code == 503

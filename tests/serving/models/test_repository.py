@@ -140,6 +140,17 @@ def test_a_load_from_the_outside_waits_for_the_first(repository, opened):
     assert models.index(ready_only=True) == models.index()
 
 
+def test_models_are_opened_while_another_is_measured(repository, opened):
+    for name in ("a", "b"):
+        repository.package(name)
+    lines: list[str] = []
+    opened(mode="none", load=False, instances=None).load(lines.append)  # so that a second instance is tried
+    begun = [number for number, line in enumerate(lines) if "loading version" in line]
+    done = [number for number, line in enumerate(lines) if "is ready" in line]
+    assert len(begun) == len(done) == 2, lines
+    assert max(begun) < min(done), lines
+
+
 def test_while_it_is_measured_a_model_answers_and_is_not_ready(repository, opened):
     repository.package("tiny")
     models, seen = opened("none", load=False), []

@@ -18,7 +18,7 @@ from headrace.serving.protocol.routes import METHODS, ROUTES, SERVICE, Cost, fin
         ("/v2/models/tiny/trace/setting", "trace_settings", {"model": "tiny"}),
         ("/v2/systemsharedmemory/region/r/status", "status", {"region": "r"}),
         ("/", "page", {}),
-        ("/openapi.json", "", {}),
+        ("/openapi.json", "openapi", {}),
     ],
 )
 def test_a_path_has_the_first_row_that_fits(path, handler, parameters):

@@ -14,42 +14,13 @@ from typer.testing import CliRunner
 from headrace.cli import app
 from headrace.errors import ArtifactError, DigestError
 from headrace.runtime.artifact.artifact import load_artifact, write_artifact
-from headrace.runtime.artifact.package import write_package
-from headrace.runtime.artifact.plan import Choice, Plan
-from headrace.runtime.base.fingerprint import fingerprint
+from headrace.runtime.artifact.plan import Choice
 from headrace.serving.triton.config import Settings
 from headrace.serving.triton.lint import lint
 from headrace.serving.triton.write import write
 from headrace.specs import BF16, FP16, FP32, INT8
 
 ORT = Choice(backend="onnxruntime", precision=FP32, files=("model.onnx",))
-
-
-@pytest.fixture
-def packaged(models, tmp_path):
-    """Package `tiny` again with a plan: packaged(choices, device="cpu", threads=2)."""
-
-    def package(choices=None, *, extra=(), device="cpu", threads=2):
-        files = tmp_path / "files"
-        files.mkdir()
-        for name in ("model.onnx", *extra):
-            shutil.copy(models / "tiny" / "1" / "model.onnx", files / name)
-        known = load_artifact(models / "tiny")
-        plans = [Plan(fingerprint=fingerprint(), choices=choices, device=device, threads=threads)] if choices else []
-        return write_package(
-            tmp_path / "models" / "tiny",
-            name="tiny",
-            files_from=files,
-            signature=known.signature,
-            preprocessing=known.preprocessing,
-            labels=known.labels,
-            parity={},
-            plans=plans,
-            provenance={},
-            max_batch_size=8,
-        ).parent
-
-    return package
 
 
 def message(out, name="tiny"):
