@@ -23,6 +23,7 @@ import shutil
 import sys
 import tempfile
 import types
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -185,9 +186,11 @@ def check(package: Path, folder: Path) -> dict[str, str]:
 
 def _outputs(graph: Any, kept: Any) -> str:
     rows, scores = kept["rows"], kept["scores"]
-    shapes = [list(spec.shape)[1:] for spec in graph.signature.inputs]
-    if shapes != [list(rows.shape[1:])]:
-        return f"differs: takes {shapes}, by hand {list(rows.shape[1:])}"
+    takes = [spec.shape[1:] for spec in graph.signature.inputs]
+    if len(takes) != 1 or any(
+        isinstance(pair[0], int) and pair[0] != pair[1] for pair in zip_longest(takes[0], rows.shape[1:])
+    ):
+        return f"differs: takes {takes}, by hand {rows.shape[1:]}"
     ours = _primary(graph(torch.from_numpy(rows))).double().numpy()
     if ours.shape != scores.shape:
         return f"differs: outputs {list(ours.shape)}, by hand {list(scores.shape)}"
