@@ -5,6 +5,10 @@
 `unseen.json` says by which rule they were chosen, before anybody looked into one, and at which commits; DIR holds a checkout of
 each in a folder named owner+name. Every run is a process of its own with a time limit. Cases that stand in the results are left
 out, so a run that was stopped goes on; `--again` runs them anew.
+
+Hardly any copy has its weights, so where `by_hand.json` says how a person builds the model, `by_hand.py` does so first,
+OUTSIDE of the sandbox, and leaves weights: they are given with `--checkpoint`, in place of any `--random-weights`, and the
+package is compared with that model. A package whose outputs differ is a false claim: it is shouted, and the status is 1.
 """
 
 from __future__ import annotations
@@ -18,9 +22,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from by_hand import alternatives, why_none
+
 HERE = Path(__file__).parent
 SECONDS = 900
-COLUMNS = ("repository", "models", "weights", "executed", "on", "parity", "served", "seconds", "what it says")
+RANDOM = "--random-weights"
+COLUMNS = ("repository", "models", "weights", "executed", "on", "parity", "by hand", "served", "seconds", "what it says")
 
 
 def main() -> None:
@@ -39,15 +46,65 @@ def main() -> None:
         root = arguments.cases / name.replace("/", "+")
         if (arguments.names and name not in arguments.names) or not root.is_dir() or (name in results and not arguments.again):
             continue
-        results[name] = run(root, arguments.options.split())
+        results[name] = by_hand(name, root, arguments.options.split())
         print(f"{name}: {json.dumps(results[name])}", flush=True)
         kept.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
         arguments.out.with_suffix(".md").write_text(page(chosen, results), encoding="utf-8")
+    if false := [name for name, found in results.items() if _outputs(found).startswith("differs")]:
+        sys.exit(f"FALSE CLAIM: what is packaged is not the model that a person builds: {', '.join(false)}")
 
 
-def run(root: Path, options: list[str]) -> dict[str, Any]:
-    """What became of one repository: the report's own words, the command's status and its seconds."""
+def by_hand(name: str, root: Path, options: list[str]) -> dict[str, Any]:
+    """One repository with the weights of a model built by hand; of several right ones, the first that is packaged."""
+    found, reason = {}, why_none(name)
+    for which, entry in enumerate(alternatives(name)):
+        with tempfile.TemporaryDirectory(prefix="headrace-hand-", ignore_cleanup_errors=True) as folder:
+            made = _by_hand("make", str(root.absolute()), name, folder, "--which", str(which))
+            if made.returncode:
+                reason = _last(made.stderr)
+                continue
+            weights = [] if entry.get("own") else ["--checkpoint", f"{folder}/weights.pth"]
+            found = run(root, [*(option for option in options if option != RANDOM), *weights], folder)
+        if not _outputs(found).startswith("not checked"):
+            return found
+    return found or {**run(root, options), "hand": {"outputs": f"not checked: {reason}"}}
+
+
+def _by_hand(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(HERE / "by_hand.py"), *arguments]
+    try:
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"by_hand.py {arguments[0]} stopped after {SECONDS} s")
+
+
+def _checked(packages: list[str], folder: str) -> dict[str, str]:
+    """How the packages agree with the model built by hand: the one that does, else the first."""
+    if not packages:
+        return {"outputs": "not checked: nothing is packaged"}
+    answers = []
+    for package in packages:
+        done = _by_hand("check", package, folder)
+        answers.append({"outputs": f"not checked: {_last(done.stderr)}"} if done.returncode else json.loads(done.stdout))
+    return next((answer for answer in answers if answer["outputs"].startswith("same")), answers[0])
+
+
+def _outputs(found: dict[str, Any]) -> str:
+    return str(found.get("hand", {}).get("outputs", "not checked: a run from before there was a check"))
+
+
+def _last(text: str) -> str:
+    return next((line.strip()[:200] for line in reversed(text.splitlines()) if line.strip()), "no word")
+
+
+def run(root: Path, options: list[str], hand: str | None = None) -> dict[str, Any]:
+    """What became of one repository: the report's own words, the command's status and its seconds.
+
+    `hand` is the folder of the model that a person builds, with which packages are compared.
+    """
     started = time.monotonic()
+    found: dict[str, Any] = {"status": None, "seconds": SECONDS, "options": [item.replace(f"{hand}/", "") for item in options]}
+    found["hand"] = {"outputs": "not checked: nothing is packaged"}
     with tempfile.TemporaryDirectory(prefix="headrace-unseen-", ignore_cleanup_errors=True) as scratch:
         command = [
             sys.executable,
@@ -66,13 +123,15 @@ def run(root: Path, options: list[str]) -> dict[str, Any]:
                 command, check=False, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
             )
         except subprocess.TimeoutExpired:
-            return {"status": None, "seconds": SECONDS, "options": options, "error": f"stopped after {SECONDS} s"}
-    found: dict[str, Any] = {"status": done.returncode, "seconds": round(time.monotonic() - started), "options": options}
-    try:
-        report = json.loads(done.stdout)
-    except ValueError:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        return {**found, "error": " ".join(lines[-3:]).replace(str(root), ".")[:400]}
+            return {**found, "error": f"stopped after {SECONDS} s"}
+        found |= {"status": done.returncode, "seconds": round(time.monotonic() - started)}
+        try:
+            report = json.loads(done.stdout)
+        except ValueError:
+            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+            return {**found, "error": " ".join(lines[-3:]).replace(str(root), ".")[:400]}
+        if hand:
+            found["hand"] = _checked([model["artifact"] for model in report["models"] if model["artifact"]], hand)
     models = [model for model in report["models"] if model["built"] or model["artifact"]]
     checkpoints = report["checkpoints"]
     return {
@@ -101,12 +160,13 @@ def page(chosen: dict[str, Any], results: dict[str, Any]) -> str:
 
 
 def _cells(name: str, found: dict[str, Any]) -> list[str]:
+    hand = "; ".join(f"{part} {text}" for part, text in found.get("hand", {}).items())
     said = found.get("error") or "; ".join([*found.get("errors", []), *found.get("why", [])][:2])
     executed, failed = len(found.get("executed", [])), len(found.get("failed", []))
     weights = {True: "loaded", False: "not here", None: "-"}[found.get("weights")]
     return [
         name, ", ".join(found.get("models", [])) or "-", weights, f"{executed} passed, {failed} failed", found.get("on") or "-",
-        ", ".join(found.get("parity", [])) or "-", str(found.get("served", 0)), str(found["seconds"]),
+        ", ".join(found.get("parity", [])) or "-", hand or "-", str(found.get("served", 0)), str(found["seconds"]),
         said.replace("|", "\\|").replace("\n", " ")[:160] or "-",
     ]  # fmt: skip
 
