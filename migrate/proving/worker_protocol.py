@@ -30,9 +30,10 @@ class Inspect:
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearse:
-    """Run the recipe's script as it stands, and say which models it calls with images."""
+    """Run the recipe's script as it stands, and say which models it calls with images; `read` builds the one it was read to."""
 
     recipe: Recipe
+    read: Recipe | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +107,8 @@ class SeenModel:
     output: str
     task: str
     """By what reads the scores: "labels", "multi-label", "embedding", "unknown"."""
+    as_read: bool | None
+    """Whether reading the sources leads to a model of the same class, with weights of the same shapes; None: to none."""
     trained: bool
     evaluates: bool
     """Whether nothing was learned from calls in that mode."""
@@ -126,9 +129,10 @@ class Rehearsed:
     where: str | None
     weights_from: tuple[str, ...]
     """Files of weights that were there before, and were read."""
-    standins: tuple[str, ...]
+    standins: tuple[str, ...] = ()
     """What stood in for parts of the script's world, as "edge: what"."""
-    seconds: float
+    edges: tuple[str, ...] = ()
+    """The edges of its world at which something stood in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,16 +152,17 @@ class ParityResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timing:
-    """One measured candidate of a plan: milliseconds per call at the batch size `bucket`; None where it was not measured."""
+class Duel:
+    """Seconds per call at one batch size of the model in eager float32 and of what its plan chose, in turns on the same inputs.
 
-    backend: str
-    precision: str
-    bucket: int
-    status: str
-    median_ms: float | None = None
-    spread_ms: float | None = None
-    variant: str = ""
+    `others` is the share of the machine that other programs took meanwhile.
+    """
+
+    batch: int
+    chosen: str
+    eager: tuple[float, ...]
+    graph: tuple[float, ...]
+    others: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,13 +172,7 @@ class ModelPackaged:
     artifact: str
     parity: ParityResult
     plan: Mapping[str, Any]
-
-    @property
-    def timings(self) -> list[Timing]:
-        """Raises TypeError, KeyError, AttributeError or ValueError where the plan is none."""
-        names = [item.name for item in fields(Timing)]
-        found = [{name: one[name] for name in names if name in one} for one in self.plan.get("measurements", [])]
-        return [_read(Timing, one) for one in found]
+    duels: tuple[Duel, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
