@@ -222,7 +222,7 @@ def test_inputs_by_name_are_those_by_place_and_what_is_more_stays_eager() -> Non
     with torch.no_grad():
         wanted = model(images)["logits"]
         torch.testing.assert_close(step(pixel_values=images)["logits"], wanted, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(step(**{"pixel_values": images})["logits"], wanted, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(step(pixel_values=images)["logits"], wanted, rtol=1e-4, atol=1e-5)
         assert step.graph.captures == 1
         assert "loss" in step(pixel_values=images, labels=torch.zeros(3))
         masked = step(images, head_mask=torch.full((3, 1), 2.0))["logits"]
