@@ -1,11 +1,13 @@
 """Settings that every test shares."""
 
 import fcntl
+import gc
 import importlib.metadata
 import os
 import pickle
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.warm_python import COMMANDS, TORCH, WarmPython
+from tests.warm_python import COMMANDS, SHARED, TORCH, WarmPython
+
+# Not for what the tests start, which has not the socket.
+_SHARED = os.environ.pop(SHARED, None)
 
 # Tests of tuning must tune, here and in the processes they start; the cache's own tests turn it on.
 os.environ["HEADRACE_CACHE"] = "off"
@@ -37,14 +42,39 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays: no collection of garbage looks at these millions of objects again, nor after every
+    seven hundred new ones, since tracing and exporting a model make a hundred thousand."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 10)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "write what the migrator says about tests/migrate/corpus today as what it shall say; review the difference by eye"
     parser.addoption("--update-goldens", action="store_true", help=text)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """The workers, and what they start in their turn, are forks of one process that has torch imported."""
+    from execnet import gateway_io
+
+    class ForkedIO(gateway_io.Popen2IOMaster):
+        def __init__(self, args: list[str], execmodel: Any) -> None:
+            read, write = os.pipe()
+            with os.fdopen(read, "rb") as stdin:
+                self.popen = warm.popen(args[1:], stdin=stdin, stdout=subprocess.PIPE, shares=True)
+            gateway_io.Popen2IO.__init__(self, os.fdopen(write, "wb"), self.popen.stdout, execmodel=execmodel)
+
+    warm = WarmPython(TORCH)
+    config.add_cleanup(warm.close)
+    gateway_io.Popen2IOMaster = ForkedIO
+
+
 @pytest.fixture(scope="session")
 def warm_torch() -> Iterator[WarmPython]:
-    warm = WarmPython(TORCH)
+    warm = WarmPython(control=socket.socket(fileno=int(_SHARED))) if _SHARED else WarmPython(TORCH)
     yield warm
     warm.close()
 

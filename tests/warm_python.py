@@ -46,17 +46,23 @@ SERVING = (
     "headrace.serving.processes.remote",
     "headrace.serving.http.app",
 )
+# Where a program that shares a process like its own finds the number of the socket.
+SHARED = "HEADRACE_TESTS_WARM_PYTHON"
 COMMANDS = ("headrace.cli", "headrace.migrate.cli", "headrace.migrate.api", "headrace.serving.cli")
 
 
 class WarmPython:
     """A process that has imported `preloaded` and forks for every program."""
 
-    def __init__(self, preloaded: Sequence[str]) -> None:
-        self._control, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-P", str(Path(__file__)), str(theirs.fileno()), *preloaded]
-            self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
+    def __init__(self, preloaded: Sequence[str] = (), *, control: socket.socket | None = None) -> None:
+        """With `control`, the end of one that runs already."""
+        self._process: subprocess.Popen[bytes] | None = None
+        if control is None:
+            control, theirs = socket.socketpair()
+            with theirs:
+                command = [sys.executable, "-P", str(Path(__file__)), str(theirs.fileno()), *preloaded]
+                self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
+        self._control = control
         self._starting = threading.Lock()
         self._started: queue.SimpleQueue[WarmProcess] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -73,10 +79,12 @@ class WarmPython:
         pass_fds: Sequence[int] = (),
         start_new_session: bool = False,
         execs: bool = False,
+        shares: bool = False,
     ) -> WarmProcess:
         """As `subprocess.Popen([sys.executable, *arguments], ...)`; streams are files, numbers, PIPE, DEVNULL or STDOUT.
 
-        With `execs`, the Python that the program becomes by `os.execvp` goes on in the same process too.
+        With `execs`, the Python that the program becomes by `os.execvp` goes on in the same process too. With `shares`, the
+        program has a process like this one beside it, at the end of a socket whose number is in its environment.
         """
         command = [str(argument) for argument in arguments]
         request = {
@@ -85,6 +93,7 @@ class WarmPython:
             "environment": dict(os.environ if env is None else env),
             "session": start_new_session,
             "execs": execs,
+            "shares": shares,
             "numbers": [0, 1, 2, *pass_fds],
         }
         with contextlib.ExitStack() as opened:
@@ -139,7 +148,8 @@ class WarmPython:
     def close(self) -> None:
         """End it; what runs yet goes on."""
         self._control.shutdown(socket.SHUT_WR)
-        self._process.wait(30)
+        if self._process is not None:
+            self._process.wait(30)
 
     def _listen(self) -> None:
         """Hear what began and what ended."""
@@ -199,6 +209,10 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
             importlib.import_module(name)
     if "torch" in preloaded:
         _export_once()
+    _serve(control)
+
+
+def _serve(control: socket.socket) -> None:
     gc.freeze()  # else the first collection in each fork would copy every page
     woken, waking = os.pipe()
     for number in (woken, waking):
@@ -224,6 +238,8 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
                     selector.close()
                     for number in (woken, waking, control.detach()):
                         os.close(number)
+                    if request["shares"]:
+                        request["environment"][SHARED] = str(_serve_beside(given))
                     _become(request, dict(zip(numbers, given, strict=True)))
                 for number in given:
                     os.close(number)
@@ -231,6 +247,21 @@ def serve(control: socket.socket, preloaded: Sequence[str]) -> None:
             with contextlib.suppress(ChildProcessError):
                 while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                     control.sendall(f"ended {ended[0]} {os.waitstatus_to_exitcode(ended[1])}\n".encode())
+
+
+def _serve_beside(given: list[int]) -> int:
+    """The number of the socket at which a fork of this process serves; it has nothing of the program that is `given` these."""
+    ours, theirs = socket.socketpair()
+    if os.fork():
+        theirs.close()
+        return ours.detach()
+    for number in (*given, ours.detach()):
+        os.close(number)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    try:
+        _serve(theirs)
+    finally:
+        os._exit(0)
 
 
 def _export_once() -> None:
@@ -286,11 +317,11 @@ def execute(arguments: list[str]) -> None:
 
 def _run(arguments: list[str]) -> None:
     flags = ""
-    while arguments[0] in ("-P", "-B", "-I"):
+    while arguments[0] in ("-P", "-B", "-I", "-u"):
         flags += arguments.pop(0)
     sys.dont_write_bytecode = "B" in flags or bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     tempfile.tempdir = None  # it may have been asked for in another environment
-    if os.environ.get("PYTHONUNBUFFERED"):
+    if "u" in flags or os.environ.get("PYTHONUNBUFFERED"):
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(write_through=True)
     if "I" not in flags:

@@ -7,15 +7,18 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not find_spec("sklearn"), reason="the example's images come from scikit-learn"),
+]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits"
-pytest.importorskip("sklearn", reason="the example's images come from scikit-learn")
 
 
 def run(folder: Path, *arguments: str) -> str:

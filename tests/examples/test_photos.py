@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import torch
 from PIL import Image
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "photos"
+pytestmark = pytest.mark.skipif(not find_spec("sklearn"), reason="the example's images come from scikit-learn")
 SMALL = ("--arch", "resnet18", "--weights", "weights/resnet18.pth")
-pytest.importorskip("sklearn", reason="the example's images come from scikit-learn")
 
 
 def run(folder: Path, *arguments: str) -> str:

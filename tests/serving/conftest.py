@@ -165,10 +165,13 @@ def _warm() -> WarmPython:
 class Server:
     """A `headrace serve` process with its ports; `stop` is a clean SIGTERM.
 
-    Without `forks`, its engine and front ends have interpreters of their own, as those that a user starts.
+    Without `forks`, its engine and front ends have interpreters of their own, as those that a user starts. A process that is
+    silent for `hung_seconds` is ended, where that is given.
     """
 
-    def __init__(self, models: Path, tmp: Path, *, new_session: bool = False, forks: bool = True, **config):
+    def __init__(
+        self, models: Path, tmp: Path, *, new_session: bool = False, forks: bool = True, hung_seconds: int = 0, **config
+    ):
         self.ready_file = tmp / "ready.json"
         self.log = tmp / "log.txt"
         settings = {
@@ -191,6 +194,8 @@ class Server:
             root = str(Path(__file__).parents[2])
             installed = "from tests.serving.forked_processes import install; install(); "
             code = f"import sys; sys.path.insert(0, {root!r}); {installed}{code}"
+        if hung_seconds:
+            code = f"from headrace.serving.processes import supervisor; supervisor._HUNG_SECONDS = {hung_seconds}; {code}"
         with self.log.open("wb") as log:
             self.process = _warm().popen(
                 ["-c", code, json.dumps(settings, default=str)],

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from headrace.errors import MigrateError
 from headrace.migrate.rewriting.rewrite import Change
 from headrace.migrate.stages.journal import interrupted, journal_folder, recover, undo, write_in_place
 
+ROOT = Path(__file__).parents[3]
 OLD = {"evaluate.py": b"before\r\n", "pkg/model.py": "é = 1\n".encode("latin-1"), "predict.py": b"p"}
 NEW = {"evaluate.py": b"after\r\n", "pkg/model.py": b"import headrace\n", "predict.py": b"q"}
 CHANGES = [Change(path, OLD[path], NEW[path], ["PS201"], []) for path in OLD]
@@ -188,7 +192,7 @@ def old_or_new(root: Path) -> None:
     assert everything(root).keys() == OLD.keys(), "recovery leaves nothing of its own behind"
 
 
-def test_killed_at_any_moment_of_a_write(tmp_path: Path) -> None:
+def killed_in_a_write(tmp_path: Path) -> None:
     folder = models(tmp_path)
     count = every_moment(
         tmp_path, signal.SIGKILL, lambda root: None, lambda root: write_in_place(root, CHANGES, folder), old_or_new
@@ -196,7 +200,7 @@ def test_killed_at_any_moment_of_a_write(tmp_path: Path) -> None:
     assert count > 40, "the signal fell on every step of the way"
 
 
-def test_interrupted_at_any_moment_of_a_write(tmp_path: Path) -> None:
+def interrupted_in_a_write(tmp_path: Path) -> None:
     folder = models(tmp_path)
 
     def check(root: Path) -> None:
@@ -213,19 +217,54 @@ def test_interrupted_at_any_moment_of_a_write(tmp_path: Path) -> None:
     assert count > 40
 
 
-def test_killed_at_any_moment_of_an_undo(tmp_path: Path) -> None:
+def killed_in_an_undo(tmp_path: Path) -> None:
     folder = models(tmp_path)
     count = every_moment(tmp_path, signal.SIGKILL, lambda root: write_in_place(root, CHANGES, folder), undo, old_or_new)
     assert count > 10
 
 
-def test_killed_at_any_moment_of_a_recovery(tmp_path: Path) -> None:
+def killed_in_a_recovery(tmp_path: Path) -> None:
     def half_written(root: Path) -> None:
         write_in_place(root, CHANGES)
         unfinished(root)
         (root / "predict.py").write_bytes(OLD["predict.py"])
 
     assert every_moment(tmp_path, signal.SIGKILL, half_written, recover, old_or_new) > 8
+
+
+def killed_in_a_second_write(tmp_path: Path) -> None:
+    first, second = models(tmp_path / "first", b"first"), models(tmp_path / "second", b"second")
+    again = [Change("predict.py", b"q", b"r", ["PS202"], [])]
+
+    def check(root: Path) -> None:
+        recover(root)
+        if (root / "predict.py").read_bytes() == b"r":
+            assert (root / ".headrace/models/net/1/model.onnx").read_bytes() == b"second"
+            undo(root)
+        assert held(root) == NEW
+        assert (root / ".headrace/models/net/1/model.onnx").read_bytes() == b"first"
+        old_or_new(root)
+
+    def prepare(root: Path) -> None:
+        write_in_place(root, CHANGES, first)
+
+    assert every_moment(tmp_path, signal.SIGKILL, prepare, lambda root: write_in_place(root, again, second), check) > 30
+
+
+MOMENTS = (killed_in_a_write, interrupted_in_a_write, killed_in_an_undo, killed_in_a_recovery, killed_in_a_second_write)
+
+
+@pytest.mark.parametrize("moments", MOMENTS)
+def test_ended_at_any_moment(moments: Callable[[Path], None]) -> None:
+    """In a process with nothing but the journal, and in memory where there is such a folder: a hundred times it is forked, and
+    a thousand times it waits for the disk."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        code = f"import pathlib, sys; from {__name__} import {moments.__name__} as run; run(pathlib.Path(sys.argv[1]))"
+        environment = {**os.environ, "XDG_STATE_HOME": f"{folder}/state"}
+        command = [sys.executable, "-c", code, folder]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_an_interrupted_write_whose_files_the_user_changed_is_told(root: Path) -> None:
@@ -252,26 +291,6 @@ def test_a_write_and_an_undo_finish_what_an_earlier_write_left(root: Path) -> No
     undo(root)
     with pytest.raises(MigrateError, match="nothing to undo"):
         undo(root)
-
-
-@pytest.mark.slow  # a first write, an undo and a recovery take the same steps: here
-def test_killed_at_any_moment_of_a_second_write(tmp_path: Path) -> None:
-    first, second = models(tmp_path / "first", b"first"), models(tmp_path / "second", b"second")
-    again = [Change("predict.py", b"q", b"r", ["PS202"], [])]
-
-    def check(root: Path) -> None:
-        recover(root)
-        if (root / "predict.py").read_bytes() == b"r":
-            assert (root / ".headrace/models/net/1/model.onnx").read_bytes() == b"second"
-            undo(root)
-        assert held(root) == NEW
-        assert (root / ".headrace/models/net/1/model.onnx").read_bytes() == b"first"
-        old_or_new(root)
-
-    def prepare(root: Path) -> None:
-        write_in_place(root, CHANGES, first)
-
-    assert every_moment(tmp_path, signal.SIGKILL, prepare, lambda root: write_in_place(root, again, second), check) > 30
 
 
 @pytest.mark.parametrize("named", ["state", ""])

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 FAR = 60
+HUNG = 5  # seconds; 15 where a user starts it
 
 
 def ask(server, method, path, body=b"", timeout=20):
@@ -32,7 +33,7 @@ def until(what, seconds):
 
 
 def test_a_hung_engine_is_seen_and_replaced(start, models, make_photo):
-    server = start(models, frontends=1, forks=False)
+    server = start(models, frontends=1, forks=False, hung_seconds=HUNG)
     (engine,) = server.children("engine")
     assert ask(server, "POST", "/v1/classify/tiny", make_photo(0)) == 200
     engine.send_signal(signal.SIGSTOP)
@@ -47,7 +48,7 @@ def test_a_hung_engine_is_seen_and_replaced(start, models, make_photo):
 
 
 def test_a_hung_front_end_is_replaced(start, models, make_photo):
-    server = start(models, frontends=2, forks=False)
+    server = start(models, frontends=2, forks=False, hung_seconds=HUNG)
     stopped = server.children("frontend")[0]
     stopped.send_signal(signal.SIGSTOP)
     until(lambda: stopped not in server.children("frontend") and len(server.children("frontend")) == 2, FAR)
@@ -56,11 +57,11 @@ def test_a_hung_front_end_is_replaced(start, models, make_photo):
 
 
 def test_a_server_that_was_suspended_whole_goes_on_with_the_same_processes(start, models, make_photo):
-    server = start(models, frontends=1, forks=False)
+    server = start(models, frontends=1, forks=False, hung_seconds=HUNG)
     processes = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children()]
     for process in processes:
         process.send_signal(signal.SIGSTOP)
-    time.sleep(20)
+    time.sleep(HUNG + 2)
     for process in processes:
         process.send_signal(signal.SIGCONT)
     until(lambda: ask(server, "POST", "/v1/classify/tiny", make_photo(0)) == 200, 10)

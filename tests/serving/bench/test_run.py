@@ -118,7 +118,8 @@ def measure(tmp_path, *, others=(), alone=False, **options):
 
 
 def test_a_measurement_that_other_programs_disturb_is_repeated(tmp_path):
-    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(1 + (os.cpu_count() or 1) // 4)]
+    half = "import time\nwhile True:\n  end = time.monotonic() + 0.05\n  while time.monotonic() < end: pass\n  time.sleep(0.05)"
+    spinning = [subprocess.Popen([sys.executable, "-c", half]) for _ in range(1 + (os.cpu_count() or 1) // 4)]
     try:
         result, text = measure(tmp_path, concurrency=(1,), rounds=1, seconds=0.2)
     finally:
