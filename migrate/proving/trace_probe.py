@@ -13,6 +13,7 @@ Answer:   out/trace.json  {"ok": true, "probes": [{"path", "ok", "error", "ops",
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -347,8 +348,8 @@ def evaluate(recipe: dict[str, Any]) -> Any:
             if asked not in LAUNCHER or asked in os.environ:
                 raise
             os.environ[asked] = LAUNCHER[asked]
-        except urllib.error.URLError:  # a model that the transform is configured from wants its weights
-            if offline:
+        except OSError as error:  # a model that the transform is configured from wants its weights, for a cache that is closed
+            if offline or not (isinstance(error, urllib.error.URLError) or error.errno == errno.EROFS):
                 raise
             do_without_downloads()
             offline = True

@@ -259,6 +259,7 @@ def test_a_transform_configured_from_a_model_needs_no_download(tmp_path: Path) -
         transform = lambda image: array(image.resize((net.size, net.size), Image.BILINEAR))
     """
     found = traced(tmp_path, source)
+    assert found.candidates, found.why
     assert found.candidates[0].geometry == (Resize(size=(48, 48)),)
 
 
