@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
@@ -66,7 +66,7 @@ def send(address: str, path: str, body: bytes, headers: dict[str, str]) -> int:
 
 
 def measure(
-    address: str, model: str, bodies: Mapping[str, tuple[str, bytes, dict[str, str]]]
+    address: str, model: str, bodies: Mapping[str, tuple[str, Callable[[], bytes], dict[str, str]]]
 ) -> list[tuple[str, int, str, float, float]]:
     """For each body: its name, its bytes, the statuses of its answers, and the longest waits in ms, alone and together."""
     ours, theirs = multiprocessing.Pipe()
@@ -76,8 +76,7 @@ def measure(
     ours.send(True)
     ours.recv()
 
-    def longest(name: str, count: int) -> tuple[Counter[int], float]:
-        path, body, headers = bodies[name]
+    def longest(path: str, body: bytes, headers: dict[str, str], count: int) -> tuple[Counter[int], float]:
         ready = threading.Barrier(count)
 
         def one(_: int) -> int:
@@ -90,9 +89,10 @@ def measure(
         return statuses, 1e3 * float(ours.recv())
 
     try:
-        for name, (_, body, _) in bodies.items():
-            alone, wait = longest(name, 1)
-            several, waits = longest(name, TOGETHER)
+        for name, (path, make, headers) in bodies.items():
+            body = make()
+            alone, wait = longest(path, body, headers, 1)
+            several, waits = longest(path, body, headers, TOGETHER)
             statuses = ", ".join(str(status or "closed") for status in sorted({*alone, *several}))
             rows.append((name, len(body), statuses, wait, waits))
             print(f"{name}: {wait:.0f} ms, {waits:.0f} ms", file=sys.stderr)

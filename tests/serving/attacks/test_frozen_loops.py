@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from tests.serving.attacks.bodies import BLANKS, BODIES
+from tests.serving.attacks.bodies import BODIES, blanks
 
 # On idle cores the worst is some tens of milliseconds (docs/reliability.md); machines that run tests are not idle.
 LONGEST = 2.0
@@ -48,7 +48,8 @@ class Prober:
 
 @pytest.mark.parametrize("name", BODIES)
 def test_others_hear_that_the_server_lives(name, target, request_to):
-    path, body, headers = BODIES[name]
+    path, make, headers = BODIES[name]
+    body = make()
     with Prober(target.http) as prober:
         status, text = request_to(target.http, "POST", path, body, headers)
     assert status in (400, 413, 501, 503), text
@@ -80,7 +81,7 @@ def test_packed_bodies_do_not_stop_images(target, request_to, make_photo):
     def attack() -> list[int]:
         statuses = []
         while not stop.is_set():
-            statuses.append(request_to(target.http, "POST", "/v2/models/tiny/infer", BLANKS, {"Content-Encoding": "gzip"})[0])
+            statuses.append(request_to(target.http, "POST", "/v2/models/tiny/infer", blanks(), {"Content-Encoding": "gzip"})[0])
         return statuses
 
     with ThreadPoolExecutor(6) as pool, Prober(target.http) as prober:
