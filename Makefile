@@ -108,6 +108,10 @@ soak: setup $(MODELS)
 stall: setup $(MODELS)
 	$(TOOL).stall $(MODELS) --out docs/reliability.md
 
+# Ten minutes of killed and stopped processes, replaced and corrupt models, cut connections under mixed traffic.
+chaos: setup
+	$(TOOL).chaos --seconds $(or $(CHAOS_SECONDS),600) --out docs/reliability.md
+
 # Cases that no client would send, to a server in one process or with FRONTENDS; docs/fuzzing.md says what must hold.
 CASES     ?= 100000
 FRONTENDS ?= 0

@@ -87,6 +87,8 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
 
 
 _FORMATS: dict[str, type[logging.Formatter]] = {"text": _Text, "json": _Json}
+# Clients may also say what Triton calls its two forms of text.
+_SETTABLE = {**_FORMATS, "default": _Text, "ISO8601": _Text}
 
 
 class _LineHandler(logging.Handler):
@@ -142,12 +144,12 @@ class LogSettings(logging.Filter):
                 raise InputError(f"log setting '{name}' must be true or false")
             if name == "log_verbose_level" and not (type(value) is int and 0 <= value < 1 << 32):
                 raise InputError(f"log setting '{name}' must be a non-negative integer")
-            if name == "log_format" and not (isinstance(value, str) and value in _FORMATS):
-                raise InputError(f"log setting 'log_format' must be {' or '.join(_FORMATS)}, got {str(value)[:50]!r}")
+            if name == "log_format" and not (isinstance(value, str) and value in _SETTABLE):
+                raise InputError(f"log setting 'log_format' must be {' or '.join(_SETTABLE)}, got {str(value)[:50]!r}")
         self._levels |= {name: value for name, value in changes.items() if name in self._levels}
         self._verbose = changes.get("log_verbose_level", self._verbose)
         self._format = changes.get("log_format", self._format)
-        self._handler.setFormatter(_FORMATS[self._format]())
+        self._handler.setFormatter(_SETTABLE[self._format]())
         logging.getLogger("headrace").setLevel(logging.DEBUG if self._verbose else logging.INFO)
         return self.to_json()
 

@@ -134,7 +134,9 @@ def test_settings(logging_server, transport):
         ):
             with pytest.raises(InferenceServerException, match=says):
                 client.update_log_settings(changes)
-        assert plain(client.update_log_settings({"log_verbose_level": 0})) == expected
+        for name in ("default", "ISO8601"):  # Triton's
+            assert plain(client.update_log_settings({"log_format": name}))["log_format"] == name
+        assert plain(client.update_log_settings({"log_verbose_level": 0, "log_format": "json"})) == expected
 
 
 @pytest.mark.parametrize("transport", MODULES)

@@ -1,0 +1,21 @@
+"""A short chaos: the whole is `make chaos`."""
+
+import pytest
+
+from tests.benchmarks.serving.chaos import leaks, run
+
+
+@pytest.mark.slow  # a minute of two busy cores
+def test_nothing_is_lost():
+    traffic, chaos, found = run(15, seed=1)
+    assert not found, found
+    assert sum(chaos.done.values()) >= 3
+    assert {kind for kind, outcome in traffic.counted if outcome == "right"} == {"http", "classify", "grpc", "stream"}
+
+
+def test_what_is_held_for_good_is_named():
+    before = {"processes": 4, "descriptors": 100, "memory": 1 << 30}
+    assert leaks(before, {"processes": 4, "descriptors": 120, "memory": 1 << 30}) == []
+    assert leaks(before, {"processes": 5, "descriptors": 200, "memory": 1 << 30}) == [
+        "processes: 4 became 5", "descriptors: 100 became 200"
+    ]  # fmt: skip

@@ -1,0 +1,125 @@
+"""NVIDIA's own client examples, run unchanged against this server.
+
+    git clone https://github.com/triton-inference-server/client CHECKOUT
+    python -m tests.interop.client_examples CHECKOUT
+
+Nothing of the checkout is copied. The exit status is 1 where an example ends otherwise than `OTHER` says: those it names need
+what a server of image classifiers has not, and every other one must pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto, helper
+
+from headrace.runtime.artifact.artifact import write_artifact
+from headrace.serving.bench.servers import Server, terminate_as_exit
+from headrace.serving.bench.services import headrace_service
+from headrace.specs import Signature, TensorSpec
+
+STRINGS, SEQUENCES = "a model of strings", "sequences: these models keep no state between requests"
+# By what an example's name holds, why it cannot pass.
+OTHER = {
+    "cudashm": "CUDA shared memory",
+    "custom_repeat": "a decoupled model, which gives several answers to a request",
+    "sequence": SEQUENCES,
+    "string": STRINGS,
+    "byte_content": STRINGS,
+    "grpc_model_control": "model files over the network, whose rejection has another status (501)",
+    "image_client": "a model and a photo on its command line",
+    "health_metadata": "a server that calls itself triton; all that comes before is answered",
+    "memory_growth": "ports 8000 and 8001, whatever else listens there",
+    "grpc_client": "NVIDIA's densenet_onnx, which takes no batches",
+}
+_SECONDS = 120
+# simple_http_model_control.py counts the models of the repository that it was written for.
+_MODELS = 7
+
+
+def arithmetic(models: Path, name: str, scratch: Path, *, dtype: str = "int32") -> None:
+    """INPUT0 [16] and INPUT1 [16], their sum and their difference: `simple` of Triton's quick start."""
+    files, kind = scratch / name, getattr(TensorProto, dtype.upper())
+    files.mkdir()
+    # ONNX Runtime adds no int8.
+    nodes = [
+        *(helper.make_node("Cast", [f"INPUT{n}"], [f"wide{n}"], to=TensorProto.INT32) for n in (0, 1)),
+        helper.make_node("Add", ["wide0", "wide1"], ["sum"]),
+        helper.make_node("Sub", ["wide0", "wide1"], ["difference"]),
+        helper.make_node("Cast", ["sum"], ["OUTPUT0"], to=kind),
+        helper.make_node("Cast", ["difference"], ["OUTPUT1"], to=kind),
+    ]
+    sides = [[helper.make_tensor_value_info(f"{side}{n}", kind, ["batch", 16]) for n in (0, 1)] for side in ("INPUT", "OUTPUT")]
+    opset = helper.make_opsetid("", 17)
+    onnx.save(
+        helper.make_model(helper.make_graph(nodes, name, *sides), opset_imports=[opset], ir_version=9), files / "model.onnx"
+    )
+    inputs, outputs = (
+        tuple(TensorSpec(name=f"{side}{n}", dtype=dtype, shape=("batch", 16)) for n in (0, 1)) for side in ("INPUT", "OUTPUT")
+    )
+    signature = Signature(inputs=inputs, outputs=outputs)
+    write_artifact(
+        models / name, name=name, files_from=files, signature=signature, parity={}, plans=[], provenance={}, max_batch_size=8
+    )
+
+
+def run(example: Path, server: Server) -> tuple[bool, str]:
+    """Whether it passed, and what it said last."""
+    protocol = "http" if "http" in example.name or example.name.startswith("reuse") else "grpc"
+    command = [sys.executable, str(example), "-u", f"127.0.0.1:{server.ready[protocol]}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return False, f"still ran after {_SECONDS} s"
+    said = (done.stdout + done.stderr).strip().splitlines() or ["nothing"]
+    return done.returncode == 0, said[-1]
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.interop.client_examples", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("checkout", type=Path, help="of NVIDIA's client repository")
+    chosen = parser.parse_args(arguments)
+    examples = sorted((chosen.checkout / "src" / "python" / "examples").glob("*.py"))
+    if not examples:
+        parser.error(f"{chosen.checkout} has no src/python/examples")
+    outcomes: dict[str, list[str]] = {"passes": []}
+    wrong = []
+    with terminate_as_exit(), tempfile.TemporaryDirectory(prefix="headrace-interop-") as name:
+        models, scratch = Path(name) / "models", Path(name) / "files"
+        models.mkdir()
+        scratch.mkdir()
+        arithmetic(models, "simple", scratch)
+        arithmetic(models, "simple_int8", scratch, dtype="int8")
+        for number in range(_MODELS - len(list(models.iterdir()))):
+            arithmetic(models, f"another{number}", scratch)
+        options = ("--model-control-mode", "explicit", "--load-model", "*", "--shared-memory", "--instances", "1")
+        with Server(headrace_service(models, "", options=options), folder=Path(name), timeout_seconds=300) as server:
+            server.wait_ready()
+            # What unloads `simple` comes last.
+            for example in sorted(examples, key=lambda path: "model_control" in path.name):
+                passed, said = run(example, server)
+                reason = next((why for part, why in OTHER.items() if part in example.name), "")
+                outcomes.setdefault("passes" if passed else f"needs {reason}", []).append(example.stem)
+                if passed == bool(reason):
+                    wrong.append(f"{example.name}: {'passes, though it needs ' + reason if passed else said}")
+    print(
+        "\n".join(
+            ("| | examples |", "|---|---|", *(f"| {what} | {', '.join(sorted(names))} |" for what, names in outcomes.items()))
+        )
+    )
+    print(f"{len(outcomes['passes'])} of {len(examples)} pass", file=sys.stderr)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
