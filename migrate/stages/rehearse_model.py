@@ -40,6 +40,13 @@ class Run:
     best: SeenModel | None
     remark: str | None
     """Where its arguments are taken from, if not from the user."""
+    as_read: bool
+    """Whether these are the ones that the sources were read with."""
+
+    @property
+    def guessed(self) -> bool:
+        """Whether arguments were guessed that the documentation may tell."""
+        return any(item.startswith("arguments: ") for item in self.seen.standins)
 
     @property
     def is_certain(self) -> bool:
@@ -68,7 +75,8 @@ def rehearse_model(
     runs: list[Run] = []
     for script, given in scripts[:_MOST_SCRIPTS]:
         run = _run(migration, script, given, static, model)
-        if run.best is None and run.remark is None and not given and documented_arguments(surveyed, script, always=True)[0]:
+        told = documented_arguments(surveyed, script, always=True)[0] if run.best is None and run.guessed and not given else []
+        if told and run.remark is None:
             run = _run(migration, script, given, static, model, always=True)
         runs.append(run)
         if run.is_certain or (run.evaluated and not stored):
@@ -145,7 +153,7 @@ def _run(
     if isinstance(answer, Failed):
         answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=(), standins=(), seconds=0.0)
     assert isinstance(answer, Rehearsed)
-    return Run(script, recipe, answer, _best(answer.models, model), remark)
+    return Run(script, recipe, answer, _best(answer.models, model), remark, as_read=not always)
 
 
 def _arguments(
@@ -197,7 +205,7 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
     random = options.random_weights and not run.seen.weights_from
     live = replace(best.live, checkpoint=options.checkpoint, random=random)
     path, _, line = best.site.rpartition(":")
-    same = static if static is not None and _agree(static, best) else None
+    same = static if static is not None and run.as_read and _agree(static, best) else None
     mode = "evaluating" if best.evaluates else "training"
     text = f"{live.class_name} called with {best.dtype} [n, {', '.join(map(str, live.row))}], {mode}: {best.output}"
     loops = [loop for loop in migration.surveyed.loops if f"{loop.path}:{loop.call_line}" == best.site]
