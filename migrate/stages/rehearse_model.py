@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...errors import MigrateError
+from ...errors import AmbiguousError, MigrateError
 from ..proving.script_arguments import arguments, carried
 from ..proving.worker_protocol import Failed, Rehearse, Rehearsed, SeenModel
 from ..reading.facts import Script
@@ -92,6 +92,10 @@ def rehearse_model(
         if run.best is None and run.seen.why is not None
     ]
     taken = [run for run in runs if run.best is not None]
+    if (
+        isinstance(found, AmbiguousError) and model is not None
+    ):  # nothing in the sources has the name: it is a live model's, or wrong
+        taken = [run for run in taken if run.best is not None and _is_called(run.best, model, run.seen.models)]
     if not taken:
         return stopped
     chosen = max(taken, key=lambda run: (run.is_certain, run.best is not None and _worth(run.best)[:2]))
@@ -177,11 +181,15 @@ def _best(models: Sequence[SeenModel], wanted: str | None) -> SeenModel | None:
     """The model that the script evaluates."""
     fitting = [model for model in models if model.classes is not None and not model.feeds]
     if wanted is not None:
-        named = [model for model in fitting if wanted in (model.live.class_name, model.site, label(model, fitting))]
+        named = [model for model in fitting if _is_called(model, wanted, fitting)]
         fitting = named or fitting
     if not fitting:
         return None
     return max(fitting, key=_worth)
+
+
+def _is_called(model: SeenModel, wanted: str, among: Sequence[SeenModel]) -> bool:
+    return wanted in (model.live.class_name, model.site, label(model, among))
 
 
 def _worth(model: SeenModel) -> tuple[bool, bool, bool, bool, int, int]:
