@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...errors import MigrateError
+from ...errors import AmbiguousError, MigrateError
 from ..proving.script_arguments import arguments, carried
 from ..proving.worker_protocol import Failed, Rehearse, Rehearsed, SeenModel
 from ..reading.facts import Script
@@ -40,6 +40,13 @@ class Run:
     best: SeenModel | None
     remark: str | None
     """Where its arguments are taken from, if not from the user."""
+    as_read: bool
+    """Whether these are the ones that the sources were read with."""
+
+    @property
+    def guessed(self) -> bool:
+        """Whether arguments were guessed that the documentation may tell."""
+        return any(item.startswith("arguments: ") for item in self.seen.standins)
 
     @property
     def is_certain(self) -> bool:
@@ -68,7 +75,8 @@ def rehearse_model(
     runs: list[Run] = []
     for script, given in scripts[:_MOST_SCRIPTS]:
         run = _run(migration, script, given, static, model)
-        if run.best is None and run.remark is None and not given and documented_arguments(surveyed, script, always=True)[0]:
+        told = documented_arguments(surveyed, script, always=True)[0] if run.best is None and run.guessed and not given else []
+        if told and run.remark is None:
             run = _run(migration, script, given, static, model, always=True)
         runs.append(run)
         if run.is_certain or (run.evaluated and not stored):
@@ -84,6 +92,10 @@ def rehearse_model(
         if run.best is None and run.seen.why is not None
     ]
     taken = [run for run in runs if run.best is not None]
+    if (
+        isinstance(found, AmbiguousError) and model is not None
+    ):  # nothing in the sources has the name: it is a live model's, or wrong
+        taken = [run for run in taken if run.best is not None and _is_called(run.best, model, run.seen.models)]
     if not taken:
         return stopped
     chosen = max(taken, key=lambda run: (run.is_certain, run.best is not None and _worth(run.best)[:2]))
@@ -147,7 +159,7 @@ def _run(
         answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=())
     assert isinstance(answer, Rehearsed)
     migration.stood_in[script.path] = frozenset(answer.edges)
-    return Run(script, recipe, answer, _best(answer.models, model), remark)
+    return Run(script, recipe, answer, _best(answer.models, model), remark, as_read=not always)
 
 
 def _arguments(
@@ -171,11 +183,15 @@ def _best(models: Sequence[SeenModel], wanted: str | None) -> SeenModel | None:
     """The model that the script evaluates."""
     fitting = [model for model in models if model.classes is not None and not model.feeds]
     if wanted is not None:
-        named = [model for model in fitting if wanted in (model.live.class_name, model.site, label(model, fitting))]
+        named = [model for model in fitting if _is_called(model, wanted, fitting)]
         fitting = named or fitting
     if not fitting:
         return None
     return max(fitting, key=_worth)
+
+
+def _is_called(model: SeenModel, wanted: str, among: Sequence[SeenModel]) -> bool:
+    return wanted in (model.live.class_name, model.site, label(model, among))
 
 
 def _worth(model: SeenModel) -> tuple[bool, bool, bool, bool, int, int]:
@@ -199,7 +215,7 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
     random = options.random_weights and not run.seen.weights_from
     live = replace(best.live, checkpoint=options.checkpoint, random=random)
     path, _, line = best.site.rpartition(":")
-    same = static if static is not None and _agree(static, best) else None
+    same = static if static is not None and run.as_read and _agree(static, best) else None
     mode = "evaluating" if best.evaluates else "training"
     text = f"{live.class_name} called with {best.dtype} [n, {', '.join(map(str, live.row))}], {mode}: {best.output}"
     loops = [loop for loop in migration.surveyed.loops if f"{loop.path}:{loop.call_line}" == best.site]

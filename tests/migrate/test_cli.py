@@ -244,19 +244,19 @@ def test_rules_are_listed_shown_and_tested(headrace, tmp_path):
 OTHER = SCRIPT.replace("import Net", "import Wide").replace("Net()", "Wide()")
 
 
-def test_a_preview_shows_what_does_not_depend_on_an_open_choice(headrace, root):
+def test_a_preview_shows_what_does_not_depend_on_a_wrong_choice(headrace, root):
     (root / "model.py").write_text(MODEL + MODEL.replace("Net", "Wide"))
     (root / "other.py").write_text(OTHER)
-    done = headrace("migrate", root)
+    done = headrace("migrate", root, "--model", "Gone")
     assert done.returncode == 3
     assert "+import headrace" in done.stdout
-    assert "choose one with --entry:\n  --entry other.py\n  --entry evaluate.py" in done.stderr
-    report = json.loads(headrace("migrate", root, "--check", "--format", "json").stdout)
+    assert "choose one with --model:\n  --model Net\n  --model Wide" in done.stderr
+    report = json.loads(headrace("migrate", root, "--model", "Gone", "--check", "--format", "json").stdout)
     assert report["exit_status"] == 3
     assert {model["name"] for model in report["models"]} == {"Net", "Wide"}
-    assert any(finding["code"] == "PS500" and "other.py, evaluate.py" in finding["message"] for finding in report["findings"])
-    written = headrace("migrate", root, "--out", root.parent / "out")
-    assert (written.returncode, written.stdout) == (2, "")
+    assert any(finding["code"] == "PS500" and "Net, Wide" in finding["message"] for finding in report["findings"])
+    written = headrace("migrate", root, "--model", "Gone", "--out", root.parent / "out")
+    assert (written.returncode, "+import headrace" in written.stdout) == (2, False)
     assert not (root.parent / "out").exists()
 
 

@@ -108,6 +108,49 @@ def test_the_packaged_weights_are_the_users_tensor_by_tensor(service: Path, tmp_
     assert (out / "models/Blocks/labels.txt").read_text().split() == ["ant", "bee", "cat"]
 
 
+PLANNED = """
+import argparse
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.conv = nn.Conv2d(3, width, 3)
+        self.fc = nn.Linear(width, 3)
+
+    def forward(self, x):
+        return self.fc(self.conv(x).mean((2, 3)))
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--plan")
+parser.add_argument("--gone")
+args = parser.parse_args()
+if not args.plan:
+    raise SystemExit(2)
+net = Net({"wide": 8}[args.plan]).eval()
+for x, y in [(torch.rand(4, 3, 8, 8), torch.arange(4) % 3)]:
+    print((net(x).argmax(1) == y).sum())
+"""
+
+
+def test_what_stops_is_run_as_it_is_documented_and_then_the_next_is(tmp_path: Path) -> None:
+    readme = "    $ python eval.py\n    $ python evaluate.py --plan wide\n"
+    (tmp_path / "README.md").write_text(readme)
+    (tmp_path / "eval.py").write_text(PLANNED.replace('"wide"', '"gone"'))
+    (tmp_path / "evaluate.py").write_text(PLANNED)
+    report = headrace.migrate(tmp_path)
+    assert (report.models[0].name, report.models[0].input, report.models[0].classes) == ("Net", [3, 8, 8], 3), report.findings
+    said = [(item.code, item.path, item.message) for item in report.findings if item.code in ("PS011", "PS516")]
+    assert (
+        "PS011",
+        "evaluate.py",
+        'told what README.md:2 tells: --plan wide; --entry "evaluate.py ..." tells something else',
+    ) in said
+    assert ("PS011", "evaluate.py", "the model is that of this script; --entry takes another (eval.py)") in said
+    assert [path for code, path, message in said if code == "PS516" and message.startswith("eval.py was run")] == ["eval.py"]
+
+
 SEEN = SeenModel(
     live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory="net.py:1", parameters=7,
     site="run.py:5", calls=2, dtype="float32", low=0.0, high=1.0, classes=3, output="[4, 3]", task="labels",
