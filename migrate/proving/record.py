@@ -141,8 +141,8 @@ def as_array(value: Any) -> np.ndarray | None:
     """A copy of a tensor or an array: the script may go on to change its own in place."""
     if all(hasattr(value, name) for name in ("detach", "cpu", "numpy")):
         value = value.detach().cpu()
-        return np.array((value.float() if value.is_floating_point() else value).numpy())
-    return np.array(value) if isinstance(value, np.ndarray) else None
+        value = (value.float() if value.is_floating_point() else value).numpy()
+    return np.array(value) if isinstance(value, np.ndarray) else None  # what stands in for a library can do everything
 
 
 def first(outputs: Any) -> Any:

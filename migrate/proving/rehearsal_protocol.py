@@ -82,6 +82,8 @@ class RehearsalReport:
     where: str | None = None
     remedy: str | None = None
     attempts: int = 1
+    stubs: tuple[str, ...] = ()
+    """Libraries that are not installed and that the script uses: what it takes from them does nothing, and is zero."""
     user_weights: bool = True
     """False when weights that are not the user's stood in for some that could not be had."""
 

@@ -248,6 +248,12 @@ def compare(original: ScriptRun, migrated: ScriptRun) -> Executed:
     return Executed(status="passed", max_abs=worst, top1_agreement=agreement)
 
 
+def is_telling(numbers: np.ndarray) -> bool:
+    """Whether numbers could show a difference: they are finite, and neither zero nor all the same."""
+    finite = numbers[np.isfinite(numbers)]
+    return bool(finite.any()) and (numbers.size == 1 or float(np.ptp(finite)) > 0)
+
+
 def agree(before: np.ndarray, after: np.ndarray) -> tuple[float, float, bool]:
     """Largest difference, top-1 agreement (ties closer than the difference agree), and whether both are within bounds."""
     if before.shape != after.shape or not np.isfinite(after).all():

@@ -126,9 +126,10 @@ class Rehearsed:
     where: str | None
     weights_from: tuple[str, ...]
     """Files of weights that were there before, and were read."""
-    standins: tuple[str, ...]
+    standins: tuple[str, ...] = ()
     """What stood in for parts of the script's world, as "edge: what"."""
-    seconds: float
+    edges: tuple[str, ...] = ()
+    """The edges of its world at which something stood in."""
 
 
 @dataclass(frozen=True, kw_only=True)

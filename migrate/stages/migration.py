@@ -61,6 +61,8 @@ class Migration:
     """Answers the worker's requests where there are many."""
     rewritten: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Script -> the rules that changed code which it is or calls; those that no rule touched are left out."""
+    stood_in: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Script -> the edges of its world at which something stood in when it was run to see its model."""
     traced: dict[tuple[TransformRecipe, Traced | None], Traced | None] = field(default_factory=dict)
     """What transforms were found to do, once for all models of one repository."""
     linked: list[Path] = field(default_factory=list)

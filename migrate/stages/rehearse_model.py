@@ -143,8 +143,9 @@ def _run(
     sandbox = replace(migration.sandbox, limits=replace(limits, timeout=min(_SECONDS, limits.timeout)))
     answer = ask(Rehearse(recipe=recipe), sandbox, progress)
     if isinstance(answer, Failed):
-        answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=(), standins=(), seconds=0.0)
+        answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=())
     assert isinstance(answer, Rehearsed)
+    migration.stood_in[script.path] = frozenset(answer.edges)
     return Run(script, recipe, answer, _best(answer.models, model), remark)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from ..proving.loss_trace import TracedLoop, compare_losses, rewritten_loops
 from ..proving.measurements import Agreement, Losses, agreements, losses
 from ..proving.rehearsal_protocol import StandIn, kept_in
 from ..proving.script_arguments import MADE_IMAGE, arguments, carried, evaluating, on_cpu
-from ..proving.verify import ScriptRun, compare, run_script, run_training
+from ..proving.verify import ScriptRun, compare, is_telling, run_script, run_training
 from ..proving.visible_files import remedy
 from ..reading.facts import Script
 from ..reporting.report import ExecutedOn, LossTrace, Outcome
@@ -23,6 +24,10 @@ from .migrated_copy import apply
 from .migration import Migration
 
 TRAINING_RULES = frozenset(["PS301", "PS302"])
+OTHERS_SECONDS = 240.0
+"""After so long no further script is run than those that were."""
+_NOT_HERE = frozenset(["arguments", "data", "device", "libraries", "network", "processes", "servers"])
+"""Edges at which a script that needs a stand-in does not run without."""
 _ARGUMENT_REJECTED = re.compile(r"error: (argument .*: )?(invalid|unrecognized|expected)\b")
 """What argparse says of an argument that the script does not take."""
 _NO_CUDA = re.compile(r"not compiled with CUDA|no NVIDIA driver|No CUDA GPUs|_cuda_setDevice|on a CUDA device", re.I)
@@ -80,12 +85,19 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
         return Originals()
     runs: dict[str, OriginalRun] = {}
     why_not: dict[str, str] = {}
-    for script in migration.surveyed.scripts:
+    own = resolved.script.path if resolved is not None and resolved.script is not None else None
+    started = time.monotonic()
+    for script in sorted(migration.surveyed.scripts, key=lambda script: script.path != own):
         if script.path not in migration.rewritten:
             why_not[script.path] = "nothing in it was rewritten"
             continue
-        original = _as_its_user(migration, resolved, script)
-        if isinstance(original, str):
+        if runs and time.monotonic() - started > OTHERS_SECONDS:
+            why_not[script.path] = f"other scripts were run for {OTHERS_SECONDS:.0f} s; --entry {script.path} runs it first"
+            continue
+        original: OriginalRun | str | None = None
+        if not _NOT_HERE & migration.stood_in.get(script.path, frozenset()):
+            original = _as_its_user(migration, resolved, script)
+        if not isinstance(original, OriginalRun):
             original = _rehearsed(migration, resolved, script, original)
         if isinstance(original, OriginalRun):
             runs[script.path] = original
@@ -113,8 +125,9 @@ def _as_its_user(migration: Migration, resolved: Resolved | None, script: Script
     return _why_not(migration, original.run, loops) or original
 
 
-def _rehearsed(migration: Migration, resolved: Resolved | None, script: Script, why: str) -> OriginalRun | str:
-    """Run a script with stand-ins for what is not here; or why it does not run even so. `why` says what stopped it without."""
+def _rehearsed(migration: Migration, resolved: Resolved | None, script: Script, why: str | None) -> OriginalRun | str:
+    """Run a script with stand-ins for what is not here; or why it does not run even so. `why` says what stopped it without, if
+    that was tried."""
     loops = _trained(migration, script)
     known, told = _told(script, migration, resolved)
     argv, _ = carried(script, known, told=told, data=migration.options.data)
@@ -126,7 +139,7 @@ def _rehearsed(migration: Migration, resolved: Resolved | None, script: Script, 
     failed = _why_not(migration, run, loops, prints="train" in script.roles)
     if failed is None:
         return OriginalRun(argv=argv, run=run, made=made)
-    return why if failed == why else f"{why}; {failed}"
+    return failed if why is None or failed == why else f"{why}; {failed}"
 
 
 def _remark_isolation(migration: Migration, run: ScriptRun) -> None:
@@ -147,6 +160,18 @@ def _why_not(migration: Migration, run: ScriptRun, loops: Sequence[TracedLoop], 
         return "the original took no training step here"
     if not loops and not run.sites and not (prints and run.done.stdout.strip()):
         return "the original ended without calling the model, so there was nothing to compare"
+    return _proves_nothing(run)
+
+
+def _proves_nothing(run: ScriptRun) -> str | None:
+    """Why what a run computed would be the same whatever the migration did; None where it would not."""
+    stubs = run.rehearsal.stubs if run.rehearsal is not None else ()
+    install = f"; install {' and '.join(stubs)}, whose numbers are zero here" if stubs else ""
+    computed = [*(recorded.outputs for recorded in run.sites.values()), *run.losses.values()]
+    if computed and not any(is_telling(numbers) for numbers in computed):
+        return f"all that the original computed is one number, which proves nothing{install}"
+    if stubs and not computed:
+        return f"only what the original printed could be compared, and that depends on what is not here{install}"
     return None
 
 

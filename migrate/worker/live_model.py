@@ -68,8 +68,8 @@ def see_models(recipe: Recipe) -> Rehearsed:
         why=_why(ended),
         where=ended.where,
         standins=tuple(dict.fromkeys(f"{item.edge}: {item.what}" for item in ended.standins)),
+        edges=tuple(sorted({item.edge for item in ended.standins})),
         weights_from=tuple(str(path) for path in read if is_users(path, began)),
-        seconds=round(time.monotonic() - started, 1),
     )
 
 

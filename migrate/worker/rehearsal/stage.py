@@ -76,7 +76,10 @@ class Stage:
             self.write(RehearsalReport(ended="stopped", why="the process died", **self.told()))
 
     def told(self) -> dict[str, Any]:
-        return {"standins": tuple(self.standins), "attempts": self.attempt, "user_weights": self.user_weights}
+        stubs = tuple(self.learned.get("used", ()))
+        return {
+            "standins": tuple(self.standins), "attempts": self.attempt, "user_weights": self.user_weights, "stubs": stubs
+        }  # fmt: skip
 
     def weights_stand_in(self, what: str) -> None:
         """Weights that are not the user's were taken for some that are not here."""

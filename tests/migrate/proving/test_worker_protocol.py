@@ -53,7 +53,7 @@ MESSAGES = [
                 dataset="Animals",
             ),
         ),
-        why="OSError", where=None, weights_from=("net.pth",), standins=("data: made",), seconds=1.5,
+        why="OSError", where=None, weights_from=("net.pth",), standins=("data: made",),
     ),
     OutputsComputed(),
     ModelPackaged(

@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from headrace.migrate.proving.confined_run import Limits
+from headrace.migrate.proving.confined_run import Completed, Limits
+from headrace.migrate.proving.rehearsal_protocol import RehearsalReport
+from headrace.migrate.proving.verify import Recorded, ScriptRun
 from headrace.migrate.rewriting.rewrite import rewrite_all
 from headrace.migrate.rewriting.rule import all_rules
 from headrace.migrate.stages.migration import Migration, Options
 from headrace.migrate.stages.progress import Stages
-from headrace.migrate.stages.script_runs import run_migrated, run_originals
+from headrace.migrate.stages.script_runs import _proves_nothing, run_migrated, run_originals
 from headrace.migrate.survey.survey import survey
 
 MODEL = """
@@ -141,3 +144,34 @@ def test_what_stops_it_even_so_is_told_with_its_place(repository, tmp_path):
     why = originals.why_not["evaluate.py"]
     assert "it needs arguments that cannot be guessed: data, checkpoint" in why
     assert "ValueError: by hand (evaluate.py:" in why
+
+
+def test_one_number_for_all_images_proves_nothing(repository, tmp_path):
+    script = repository / "evaluate.py"
+    script.write_text(
+        script.read_text().replace("    model.eval()\n", "    model.eval()\n    nn.init.zeros_(model.fc.weight)\n")
+    )
+    script.write_text(script.read_text().replace("import torch\n", "import torch\nfrom torch import nn\n"))
+    script.write_text(script.read_text().replace("    model.eval()\n", "    model.eval()\n    nn.init.zeros_(model.fc.bias)\n"))
+    migration, _ = migration_of(repository, tmp_path)
+    originals = run_originals(migration, None)
+    assert originals.runs == {}
+    assert "all that the original computed is one number, which proves nothing" in originals.why_not["evaluate.py"]
+
+
+def test_numbers_of_a_library_that_is_not_here_prove_nothing():
+    done = Completed(argv=(), exit=0, stdout="accuracy 0.0", stderr="", stopped=None, seconds=1.0, isolation={})
+    told = RehearsalReport(ended="finished", stubs=("scorelib",))
+    assert "install scorelib" in (_proves_nothing(ScriptRun(done=done, sites={}, rehearsal=told)) or "")
+    zeros, ones = np.zeros((2, 3), np.float32), np.eye(3, dtype=np.float32)
+    nothing = ScriptRun(done=done, sites={"a.py:1": Recorded(inputs=ones, outputs=zeros)}, rehearsal=told)
+    assert "install scorelib" in (_proves_nothing(nothing) or "")
+    much = ScriptRun(done=done, sites={"a.py:1": Recorded(inputs=ones, outputs=ones)}, rehearsal=told)
+    assert _proves_nothing(much) is None
+
+
+def test_what_an_earlier_run_could_not_do_without_is_not_tried_without(repository, tmp_path, monkeypatch):
+    migration, _ = migration_of(repository, tmp_path)
+    migration.stood_in["evaluate.py"] = frozenset(["data", "time"])
+    monkeypatch.setattr("headrace.migrate.stages.script_runs._as_its_user", None)
+    assert set(run_originals(migration, None).runs) == {"evaluate.py"}
