@@ -13,7 +13,6 @@ import psutil
 
 from ..errors import AmbiguousError, MigrateError, NothingToMigrateError
 from .proving.confined_run import Limits
-from .proving.measurements import speeds
 from .proving.sandbox import trust_repository as may_run
 from .reading.facts import Factory, Survey
 from .reading.finding import Finding
@@ -30,7 +29,7 @@ from .stages.in_place import write_if_proved
 from .stages.journal import interrupted, models_in_place, recover
 from .stages.migrated_copy import check_output, models_folder, write_output
 from .stages.migration import Migration, Options
-from .stages.package_model import ModelOutcome, faster, note_weights
+from .stages.package_model import ModelOutcome, note_weights
 from .stages.progress import Stages
 from .stages.rehearse_model import rehearse_model
 from .stages.script_runs import ScriptOutcome, run_migrated, run_originals
@@ -211,9 +210,6 @@ def _try_everything(
 
 
 def _add_model(report: Report, outcome: ModelOutcome) -> None:
-    won, compared = faster(outcome.timings)
-    report.faster = (report.faster[0] + won, report.faster[1] + compared)
-    report.speeds += speeds(outcome.model.name, outcome.timings)
     if outcome.preprocessing is not None:
         source, steps = outcome.preprocessing.source, outcome.preprocessing.to_json()["steps"]
         same = [item for item in report.preprocessing if (item.source, item.steps) == (source, steps)]

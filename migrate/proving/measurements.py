@@ -1,14 +1,13 @@
-"""Numbers behind the verdicts: how far the outputs of both runs lie apart, losses, and times before and after."""
+"""Numbers behind the verdicts: how far the outputs of both runs lie apart, and losses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from .verify import Recorded
-from .worker_protocol import Timing
 
 DECADES = (-12, 2)
 """Differences are counted per power of ten, from less than 1e-11 to 10 and more."""
@@ -26,17 +25,6 @@ class Agreement:
     rows: int
     max_abs: float
     differences: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Speed:
-    """Median milliseconds per call at one batch size: eager float32, and what the plan chose."""
-
-    model: str
-    batch: int
-    eager_ms: float
-    chosen_ms: float
-    chosen: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,25 +75,3 @@ def _per_decade(apart: np.ndarray) -> list[int]:
     low, high = DECADES
     decades = np.clip(np.floor(np.log10(apart)), low, high - 1).astype(int) - low
     return [int(count) for count in np.bincount(decades, minlength=high - low)]
-
-
-def speeds(model: str, timings: Sequence[Timing]) -> list[Speed]:
-    """One speed per batch size at which both eager float32 and the chosen candidate were measured."""
-    return [
-        Speed(
-            model=model,
-            batch=chosen.bucket,
-            eager_ms=eager.median_ms or 0.0,
-            chosen_ms=chosen.median_ms or 0.0,
-            chosen=" ".join(filter(None, (chosen.backend, chosen.precision, chosen.variant))),
-        )
-        for eager, chosen in side_by_side(timings)
-    ]
-
-
-def side_by_side(timings: Sequence[Timing]) -> list[tuple[Timing, Timing]]:
-    """Eager float32 and what was chosen, per batch size at which both were measured."""
-    measured = [one for one in timings if one.median_ms]
-    eager = {one.bucket: one for one in measured if (one.backend, one.precision) == ("eager", "fp32")}
-    chosen = {one.bucket: one for one in measured if one.status == "won"}
-    return [(eager[batch], chosen[batch]) for batch in sorted(eager.keys() & chosen.keys())]

@@ -149,16 +149,17 @@ class ParityResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timing:
-    """One measured candidate of a plan: milliseconds per call at the batch size `bucket`; None where it was not measured."""
+class Duel:
+    """Seconds per call at one batch size of the model in eager float32 and of what its plan chose, in turns on the same inputs.
 
-    backend: str
-    precision: str
-    bucket: int
-    status: str
-    median_ms: float | None = None
-    spread_ms: float | None = None
-    variant: str = ""
+    `others` is the share of the machine that other programs took meanwhile.
+    """
+
+    batch: int
+    chosen: str
+    eager: tuple[float, ...]
+    graph: tuple[float, ...]
+    others: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,13 +169,7 @@ class ModelPackaged:
     artifact: str
     parity: ParityResult
     plan: Mapping[str, Any]
-
-    @property
-    def timings(self) -> list[Timing]:
-        """Raises TypeError, KeyError, AttributeError or ValueError where the plan is none."""
-        names = [item.name for item in fields(Timing)]
-        found = [{name: one[name] for name in names if name in one} for one in self.plan.get("measurements", [])]
-        return [_read(Timing, one) for one in found]
+    duels: tuple[Duel, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,10 +87,11 @@ def to_markdown(report: Report) -> str:
             ["model", "batch", "eager fp32, ms", "chosen, ms", "chosen", "times faster"],
             (
                 (
-                    *(speed.model, speed.batch, f"{speed.eager_ms:.2f}", f"{speed.chosen_ms:.2f}", speed.chosen),
-                    f"{speed.eager_ms / speed.chosen_ms:.2f}",
+                    *(model.name, speed.batch, f"{speed.eager_ms:.2f}", f"{speed.graph_ms:.2f}", speed.chosen),
+                    f"{speed.ratio:.2f} ({speed.ratio_low:.2f} to {speed.ratio_high:.2f})",
                 )
-                for speed in report.speeds
+                for model in report.models
+                for speed in model.speed
             ),
         ),
         "Checkpoints": _table(

@@ -104,6 +104,8 @@ def _models(models: list[ModelReport], console: Console) -> None:
         )
     console.print(table)
     for model in models:
+        if model.speed_unknown:
+            console.print(f"  {escape(model.name)}: how much faster is not told: {escape(model.speed_unknown)}", style="dim")
         if model.parity.why:
             console.print(f"  {escape(model.name)}: {escape(model.parity.why)}", style="dim")
     console.print()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,14 +14,19 @@ from ..reading.finding import Finding
 from ..resolving.resolved import ChainStep
 
 if TYPE_CHECKING:
-    from ..proving.measurements import Agreement, Losses, Speed
-    from ..proving.worker_protocol import Timing
+    from ..proving.measurements import Agreement, Losses
+    from ..proving.worker_protocol import Duel
     from ..rewriting.rewrite import Change
 
 SCHEMA = 1
 FINDINGS, ERRORS, PARITY = 1, 2, 4
 Outcome = Literal["passed", "failed", "not-run"]
 ExecutedOn = Literal["your data", "stand-in data"]
+_OTHERS = 0.1
+"""A larger share of the machine for other programs makes two times incomparable,"""
+_TURNS = 3
+_SCATTER = 1.5
+"""and so do fewer turns, or turns of which the better half lies so many times apart from the worse."""
 
 
 @dataclass(kw_only=True)
@@ -38,8 +44,8 @@ class Parity:
 class Speedup:
     """Milliseconds per call (medians) at one batch size, of the model in eager fp32 and of what the plan chose.
 
-    `ratio` is how many times faster that is; `ratio_low` and `ratio_high` are its bounds when both medians are off by half of
-    their interquartile ranges, so that only `ratio_low` above 1 says faster.
+    Both were measured in turns. `ratio` is how many times faster the choice is, and half of the turns lie between `ratio_low`
+    and `ratio_high`, so that only `ratio_low` above 1 says faster.
     """
 
     batch: int
@@ -51,21 +57,23 @@ class Speedup:
     chosen: str
 
     @classmethod
-    def of(cls, eager: Timing, chosen: Timing) -> Speedup:
-        """From two candidates that were measured at one batch size."""
-        assert eager.median_ms is not None
-        assert chosen.median_ms is not None
-        before, after = eager.median_ms, chosen.median_ms
-        off, other = ((item.spread_ms or 0.0) / 2 for item in (eager, chosen))
+    def of(cls, duel: Duel) -> Speedup | str:
+        """What a duel tells, or why nobody should believe it."""
+        turns = sorted(before / after for before, after in zip(duel.eager, duel.graph, strict=False) if after > 0)
+        if duel.others > _OTHERS:
+            return f"other programs took {duel.others:.0%} of the machine while it was measured"
+        if len(turns) < _TURNS:
+            return f"it could be measured {len(turns)} times only"
+        low, _, high = statistics.quantiles(turns, n=4, method="inclusive")
+        before, after = (1000 * statistics.median(times) for times in (duel.eager, duel.graph))
+        ratio = before / after
+        low, high = min(low, ratio), max(high, ratio)
+        if high > _SCATTER * low:
+            return f"from turn to turn it was {low:.2f} to {high:.2f} times as fast"
         return cls(
-            batch=chosen.bucket,
-            eager_ms=round(before, 4),
-            graph_ms=round(after, 4),
-            ratio=round(before / after, 3),
-            ratio_low=round(max(0.0, before - off) / (after + other), 3),
-            ratio_high=round((before + off) / max(after - other, after / 2), 3),
-            chosen=f"{chosen.backend} {chosen.precision}",
-        )
+            batch=duel.batch, eager_ms=round(before, 4), graph_ms=round(after, 4), ratio=round(ratio, 3),
+            ratio_low=round(low, 3), ratio_high=round(high, 3), chosen=duel.chosen,
+        )  # fmt: skip
 
 
 @dataclass(kw_only=True)
@@ -85,6 +93,8 @@ class ModelReport:
     artifact: str | None = None
     served: bool = False
     speed: list[Speedup] = field(default_factory=list)
+    speed_unknown: str | None = None
+    """Why no speed is told where it was measured."""
 
 
 @dataclass(kw_only=True)
@@ -150,7 +160,7 @@ class CheckpointReport:
 class Report:
     """Everything one migration found and did.
 
-    `diff`, `chain`, `changes`, `agreements`, `losses` and `speeds` are for people and not part of the JSON form. `written`
+    `diff`, `chain`, `changes`, `agreements` and `losses` are for people and not part of the JSON form. `written`
     names the files that --write changed in place, and `blocked` says why it changed none.
     """
 
@@ -160,7 +170,6 @@ class Report:
     preprocessing: list[PreprocessingReport] = field(default_factory=list)
     checkpoints: list[CheckpointReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    faster: tuple[int, int] = (0, 0)
     out: str | None = None
     would_change: bool = False
     diff: str = ""
@@ -168,7 +177,6 @@ class Report:
     changes: Sequence[Change] = ()
     agreements: list[Agreement] = field(default_factory=list)
     losses: list[Losses] = field(default_factory=list)
-    speeds: list[Speed] = field(default_factory=list)
     parity_failed: bool = False
     written: list[str] | None = None
     blocked: str | None = None
@@ -190,12 +198,13 @@ class Report:
         """[how many, of how many]; what was not tried is not counted as tried."""
         tried = [script for script in self.scripts if script.executed != "not-run"]
         proved = [model for model in self.models if model.parity.status != "not-run"]
+        timed = [model for model in self.models if model.speed]
         return {
             "recognised": [sum(model.recognised for model in self.models), len(self.models)],
             "rewritten": [sum(script.rewritten for script in self.scripts), len(self.scripts)],
             "executed": [sum(script.executed == "passed" for script in tried), len(tried)],
             "parity_passed": [sum(model.parity.status == "passed" for model in proved), len(proved)],
-            "faster": list(self.faster),
+            "faster": [sum(any(one.ratio_low > 1 for one in model.speed) for model in timed), len(timed)],
         }
 
     def to_json(self) -> dict[str, Any]:

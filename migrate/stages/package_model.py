@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
 from ...errors import AmbiguousError, SandboxError
 from ...specs import Preprocessing
 from ..proving.instrument import site_of
-from ..proving.measurements import side_by_side
 from ..proving.trace_transform import Traced, confirm, row_shape, trace
 from ..proving.verify import Recorded
 from ..proving.visible_files import remedy
-from ..proving.worker_protocol import Failed, Inspected, Package, Row, Timing
+from ..proving.worker_protocol import Failed, Inspected, Package, Row
 from ..reading.recipe import Recipe, TransformRecipe
 from ..reporting.report import ModelReport, Parity, Speedup
 from ..resolving.mismatch import trained_otherwise
@@ -40,7 +39,6 @@ class ModelOutcome:
     weights_loaded: bool | None = None
     """Whether it was built with its stored weights; None where that was not tried."""
     preprocessing: Preprocessing | None = None
-    timings: Sequence[Timing] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +138,12 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
         model = _rejected(migration, model, made)
         return ModelOutcome(model=model, weights_loaded=weights, preprocessing=preprocessing)
     parity = Parity(**{**vars(made.parity), "batches": list(made.parity.batches)})
-    timings = made.timings
-    model = replace(model, captured=True, artifact=f"{models_folder}/{name}", parity=parity, speed=speed(timings))
-    return ModelOutcome(model=model, packaged=True, weights_loaded=weights, preprocessing=preprocessing, timings=timings)
+    told = [Speedup.of(duel) for duel in made.duels]
+    speed = [one for one in told if isinstance(one, Speedup)]
+    unknown = next((one for one in told if isinstance(one, str)), None) if not speed else None
+    artifact = f"{models_folder}/{name}"
+    model = replace(model, captured=True, artifact=artifact, parity=parity, speed=speed, speed_unknown=unknown)
+    return ModelOutcome(model=model, packaged=True, weights_loaded=weights, preprocessing=preprocessing)
 
 
 def serve(migration: Migration, outcomes: Sequence[ModelOutcome]) -> list[ModelOutcome]:
@@ -363,15 +364,3 @@ def _rejected(migration: Migration, model: ModelReport, made: Failed) -> ModelRe
         migration.remark(obstacle.code, obstacle.message, "error", where)
     parity = Parity(status="failed" if made.stage == "parity" else "not-run", why=migration.plain(made.error))
     return replace(model, captured=made.stage in ("parity", "package"), parity=parity)
-
-
-def faster(timings: Sequence[Timing]) -> tuple[int, int]:
-    """(1, 1) when the winner beat eager fp32 by more than both scatter, at some batch size; (0, 1) when nowhere; (0, 0) when
-    they were not measured side by side."""
-    compared = speed(timings)
-    return int(any(one.ratio_low > 1 for one in compared)), int(bool(compared))
-
-
-def speed(timings: Sequence[Timing]) -> list[Speedup]:
-    """Eager fp32 beside what was chosen, per batch size at which both were measured, in turns on the same inputs."""
-    return [Speedup.of(eager, chosen) for eager, chosen in side_by_side(timings)]

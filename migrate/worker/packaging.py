@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 
 from ...errors import ArtifactError, BackendError, ParityError
@@ -25,13 +30,16 @@ from ...runtime.capture.capture import CapturedGraph, capture
 from ...runtime.lowering.portable import write_onnx
 from ...runtime.tuning.autotuner import Progress, tune
 from ...runtime.tuning.judging_data import JudgingData
+from ...runtime.tuning.measure import measure
 from ...runtime.tuning.randomize import device_of, noise, randomized
 from ...runtime.tuning.reference import make_reference, primary_output
 from ...runtime.tuning.source import CapturedSource
 from ...specs import Preprocessing
+from ..proving.worker_protocol import Duel
 
 _CHUNK = 16
 _ROWS = 5
+_DUEL_SECONDS = 0.5
 _MOST_COMPARED = 64  # of the images whose outputs the script recorded, evenly spread
 
 
@@ -63,6 +71,7 @@ class Packaged:
     path: Path
     parity: ParityRecord
     plan: Plan
+    duels: tuple[Duel, ...]
 
 
 @old_model_stays
@@ -100,7 +109,10 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
 
         scores = order.outputs if original is not None else None  # found to be what the graph computes
         plan, probed = _tune(model, source, order, scores, directory, device, tuning)
-        tell(0.9, "writing the model")
+        tell(0.9, "measuring what that is worth")
+        ends = sorted({min(plan.choices), max(plan.choices)})
+        duels = tuple(_duel(captured, order, plan, batch, directory, device) for batch in ends)
+        tell(0.95, "writing the model")
         parity = _joined(plan.worst_parity(), original, plan, primary_output(captured.signature), directory, order, device)
         files = Path(staging) / "kept"
         copy_model_files(plan, directory, files)
@@ -117,7 +129,40 @@ def package_model(model: torch.nn.Module, order: Order, tell: Progress) -> Packa
             provenance=_provenance(order, captured, source.records(plan), no_portable_graph),
         )
     tell(1.0, "packaged")
-    return Packaged(path=path, parity=parity, plan=plan)
+    return Packaged(path=path, parity=parity, plan=plan, duels=duels)
+
+
+def _duel(captured: CapturedGraph, order: Order, plan: Plan, batch: int, directory: Path, device: str) -> Duel:
+    """Eager float32 and what the plan chose, in turns, and what else the machine did meanwhile."""
+    choice = plan.choices[batch]
+    inputs = [noise((batch, *order.row)).numpy()]
+    eager = backends.get("eager")
+    target = Target(device=device, threads=plan.threads)
+    taken: tuple[list[float], list[float]] = [], []
+    with tempfile.TemporaryDirectory(prefix="headrace-") as scratch, contextlib.ExitStack() as stack:
+        sessions = [
+            eager.open(Path(scratch), target, eager.prepare(captured, target, Path(scratch))),
+            backends.get(choice.backend).open(directory, choice.target(device, plan.threads), choice.files),
+        ]
+        for session in sessions:
+            stack.callback(session.close)
+        started, busy, own = time.monotonic(), _busy_seconds(), sum(os.times()[:4])
+        while time.monotonic() - started < _DUEL_SECONDS:  # a clock that ticks a hundred times a second tells what is busy
+            turns = measure(sessions, inputs, seconds=_DUEL_SECONDS, patience=math.inf)
+            for times, samples in zip(taken, turns, strict=True):
+                times.extend(samples.seconds)
+        elapsed = time.monotonic() - started
+        others = (_busy_seconds() - busy) - (sum(os.times()[:4]) - own)
+    return Duel(
+        batch=batch, chosen=f"{choice.backend} {choice.precision}", eager=tuple(taken[0]), graph=tuple(taken[1]),
+        others=max(0.0, others / elapsed / (os.cpu_count() or 1)),
+    )  # fmt: skip
+
+
+def _busy_seconds() -> float:
+    """What all processors of the machine worked so far; `guest` times count as user times already."""
+    times = psutil.cpu_times()
+    return sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq", "steal"))
 
 
 def _example(order: Order) -> torch.Tensor:

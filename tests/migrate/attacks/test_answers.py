@@ -6,7 +6,7 @@ import json
 import os
 import pickle
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -160,14 +160,15 @@ def test_what_is_in_order_is_read(tmp_path: Path) -> None:
         read_left(tmp_path / "x.json", most=9)
 
 
-def packaged(response: Path, plan: object = None, make: Callable[[Path], object] = lambda models: None) -> None:
+def packaged(
+    response: Path, changed: Mapping[str, object] | None = None, make: Callable[[Path], object] = lambda models: None
+) -> None:
     models = response.parent / "models"
     (models / "net/1").mkdir(parents=True)
     (models / "net/1/model.onnx").write_bytes(b"onnx")
     make(models)
     answer = encode(ModelPackaged(artifact="/etc", parity=PARITY, plan={}))
-    data = json.loads(answer) | ({"plan": plan} if plan is not None else {})
-    response.write_text(json.dumps(data))
+    response.write_text(json.dumps(json.loads(answer) | dict(changed or {})))
 
 
 def moved_away(models: Path) -> None:
@@ -203,9 +204,19 @@ def test_packages(tmp_path: Path, kind: str) -> None:
     assert not (tmp_path / "models/net").exists()
 
 
-@pytest.mark.parametrize("plan", [[], "x", {"measurements": 3}, {"measurements": [3]}, {"measurements": [{"backend": 1}]}])
-def test_plans(tmp_path: Path, plan: object) -> None:
-    sandbox = in_server(tmp_path, lambda response: packaged(response, plan))
+DUEL = {"batch": 1, "chosen": "eager fp32", "eager": [1.0], "graph": [1.0], "others": 0.0}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"plan": []}, {"plan": "x"}, {"duels": "x"}, {"duels": [3]}, {"duels": [{"batch": 1}]},
+        {"duels": [{**DUEL, "others": "a"}]},
+        {"duels": [{**DUEL, "eager": ["a"]}]}, {"duels": [{**DUEL, "graph": 3}]}, {"duels": [{**DUEL, "more": 3}]},
+    ],
+)  # fmt: skip
+def test_plans_and_duels(tmp_path: Path, changed: Mapping[str, object]) -> None:
+    sandbox = in_server(tmp_path, lambda response: packaged(response, changed))
     assert isinstance(package(PACKAGE, None, sandbox, lambda fraction, text: None, own_outputs=False), Failed)
 
 

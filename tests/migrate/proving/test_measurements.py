@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.migrate.proving.measurements import DECADES, agreements, speeds
+from headrace.migrate.proving.measurements import DECADES, agreements
 from headrace.migrate.proving.verify import Recorded
-from headrace.migrate.proving.worker_protocol import Timing
 
 
 def recorded(outputs: np.ndarray) -> Recorded:
@@ -34,23 +33,3 @@ def test_what_cannot_be_compared_is_left_out() -> None:
     assert agreements("m.py", {"s": recorded(one)}, {"s": recorded(other)}) == []
     assert agreements("m.py", {"s": recorded(one)}, {}) == []
     assert agreements("m.py", {"s": recorded(one * np.nan)}, {"s": recorded(one)}) == []
-
-
-def test_speeds_need_both_times() -> None:
-    def measured(backend: str, bucket: int, status: str, ms: float | None, precision: str = "fp32") -> Timing:
-        return Timing(backend=backend, precision=precision, bucket=bucket, status=status, median_ms=ms)
-
-    timings = [
-        measured("eager", 1, "lost", 4.0),
-        measured("openvino", 1, "won", 1.0, "bf16"),
-        measured("onnxruntime", 1, "lost", 2.0),
-        measured("eager", 2, "won", 5.0),
-        measured("eager", 4, "skipped", None),
-        measured("openvino", 4, "won", 3.0),
-    ]
-    found = speeds("net", timings)
-    assert [(speed.batch, speed.eager_ms, speed.chosen_ms, speed.chosen) for speed in found] == [
-        (1, 4.0, 1.0, "openvino bf16"),
-        (2, 5.0, 5.0, "eager fp32"),
-    ]
-    assert speeds("net", []) == []

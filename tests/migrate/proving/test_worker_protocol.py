@@ -8,6 +8,7 @@ import pytest
 from headrace.errors import Obstacle
 from headrace.migrate.proving.worker_protocol import (
     ComputeOutputs,
+    Duel,
     Failed,
     Forward,
     Inspect,
@@ -20,7 +21,6 @@ from headrace.migrate.proving.worker_protocol import (
     Rehearse,
     Rehearsed,
     SeenModel,
-    Timing,
     decode,
     encode,
 )
@@ -59,6 +59,7 @@ MESSAGES = [
     ModelPackaged(
         artifact="/a", plan={"measurements": []},
         parity=ParityResult(status="passed", max_abs=1e-6, top1_agreement=None, batches=(1, 2, 5), why=None),
+        duels=(Duel(batch=1, chosen="eager fp32", eager=(1.0, 2.0), graph=(1.0,), others=0.5),),
     ),
     Failed(stage="capture", error="no", where="net.py:7", obstacles=(Obstacle("PG120", "a branch", "net.py", 7),)),
     Forward(request="/q", response="/s", token="abc"),
@@ -94,19 +95,3 @@ def test_every_kind_of_message_is_tried_here():
 def test_what_is_no_message_is_an_error(text):
     with pytest.raises(ValueError, match=r"message|Expecting"):
         decode(text)
-
-
-def test_the_timings_of_a_plan_are_read_without_the_rest():
-    measured = {
-        "backend": "eager",
-        "precision": "fp32",
-        "bucket": 1,
-        "status": "won",
-        "median_ms": 2.0,
-        "why": "",
-        "parity": None,
-    }
-    parity = ParityResult(status="passed", max_abs=None, top1_agreement=None, batches=(), why=None)
-    made = ModelPackaged(artifact="/a", parity=parity, plan={"measurements": [measured]})
-    assert made.timings == [Timing(backend="eager", precision="fp32", bucket=1, status="won", median_ms=2.0)]
-    assert ModelPackaged(artifact="/a", parity=parity, plan={}).timings == []

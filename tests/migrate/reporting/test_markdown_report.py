@@ -10,9 +10,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from headrace.errors import MigrateError
-from headrace.migrate.proving.measurements import Losses, agreements, losses, speeds
+from headrace.migrate.proving.measurements import Losses, agreements, losses
 from headrace.migrate.proving.verify import Recorded
-from headrace.migrate.proving.worker_protocol import Timing
 from headrace.migrate.reading.finding import Finding
 from headrace.migrate.reporting.markdown_report import to_markdown, write_markdown
 from headrace.migrate.reporting.report import (
@@ -23,6 +22,7 @@ from headrace.migrate.reporting.report import (
     PreprocessingReport,
     Report,
     ScriptReport,
+    Speedup,
 )
 from headrace.migrate.resolving.resolved import ChainStep
 from headrace.migrate.rewriting.rewrite import Change
@@ -50,16 +50,16 @@ def report(evil: str = "") -> Report:
     outputs = rng.normal(size=(7, 5)).astype(np.float32)
     before = Recorded(inputs=np.zeros((7, 3)), outputs=outputs)
     after = Recorded(inputs=np.zeros((7, 3)), outputs=outputs + rng.normal(size=(7, 5)).astype(np.float32) * 1e-6)
-    plan = [
-        Timing(backend="eager", precision="fp32", bucket=1, status="lost", median_ms=4.0),
-        Timing(backend=f"openvino{evil}", precision="fp32", bucket=1, status="won", median_ms=1.0),
-    ]
+    speed = Speedup(
+        batch=1, eager_ms=4.0, graph_ms=1.0, ratio=4.0, ratio_low=3.9, ratio_high=4.1, chosen=f"openvino{evil} fp32"
+    )  # fmt: skip
     made = Report(
         repository=f"/r/name{evil}",
         models=[
             ModelReport(
                 name=f"net{evil}", factory=f"net.py{evil}:7", input=[3, 32, 32], classes=5, built=True, captured=True,
                 parity=Parity(status="passed", max_abs=1e-6, top1_agreement=1.0, why=f"on images{evil}"), served=True,
+                speed=[speed],
             )
         ],
         scripts=[ScriptReport(path=f"main.py{evil}", roles=["evaluate"], rules=["PS201"], why=f"why{evil}")],
@@ -83,7 +83,6 @@ def report(evil: str = "") -> Report:
         would_change=True,
         agreements=agreements(f"main.py{evil}", {f"main.py:9{evil}": before}, {f"main.py:9{evil}": after}),
         losses=losses(f"main.py{evil}", {f"main.py:f:1{evil}": np.array([2.5, 1.5])}, {f"main.py:f:1{evil}": np.ones(2)}),
-        speeds=speeds(f"net{evil}", plan),
     )  # fmt: skip
     made.blocked = f"blocked{evil}"
     return made
@@ -93,7 +92,8 @@ def test_the_report_shows_everything() -> None:
     words = words_of(to_markdown(report()))
     for expected in (
         "name", "Not written in place: blocked", "net.py:7", "3x32x32", "100.00%", "resnet18()", "resize size 32 32", "c.pth",
-        "PS104", "message", "net 1 4.00 1.00 openvino fp32 4.00", "main.py:9 7", "-x = 1 # old", "+x = 2 # new", "1 of 1",
+        "PS104", "message", "net 1 4.00 1.00 openvino fp32 4.00 (3.90 to 4.10)",
+         "main.py:9 7", "-x = 1 # old", "+x = 2 # new", "1 of 1",
         "notes.ipynb:cell 1", "from 1e-7: ",
     ):  # fmt: skip
         assert expected in words, expected

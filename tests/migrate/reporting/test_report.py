@@ -5,14 +5,22 @@ from __future__ import annotations
 import io
 import json
 
+import pytest
 from rich.console import Console
 
-from headrace.migrate.proving.worker_protocol import Timing
+from headrace.migrate.proving.worker_protocol import Duel
 from headrace.migrate.reading.finding import Finding
 from headrace.migrate.reporting.render import render
-from headrace.migrate.reporting.report import CheckpointReport, ModelReport, Parity, PreprocessingReport, Report, ScriptReport
+from headrace.migrate.reporting.report import (
+    CheckpointReport,
+    ModelReport,
+    Parity,
+    PreprocessingReport,
+    Report,
+    ScriptReport,
+    Speedup,
+)
 from headrace.migrate.resolving.resolved import ChainStep
-from headrace.migrate.stages.package_model import faster, speed
 
 
 def full() -> Report:
@@ -58,6 +66,7 @@ def test_the_json_form_is_the_documented_one() -> None:
     assert data["models"][0] == {
         "name": "resnet18", "factory": "m.py:7", "input": [3, 32, 32], "classes": 10, "recognised": True, "built": True,
         "random_weights": False, "captured": True, "artifact": "models/resnet18", "served": True, "speed": [],
+            "speed_unknown": None,
         "parity": {"status": "passed", "max_abs": 1e-6, "top1_agreement": 1.0, "batches": [1, 2, 5], "why": None},
     }  # fmt: skip
     assert data["scripts"][0] == {
@@ -121,21 +130,37 @@ def test_the_diff_shows_only_when_nothing_was_written() -> None:
     assert "Nothing was written" in stream.getvalue()
 
 
-def test_faster_compares_with_eager_at_the_same_batch() -> None:
-    def measured(backend: str, bucket: int, status: str, ms: float | None, spread: float = 0.0) -> Timing:
-        off = None if ms is None else spread
-        return Timing(backend=backend, precision="fp32", bucket=bucket, status=status, median_ms=ms, spread_ms=off)
+def duel(eager: list[float], graph: list[float], others: float = 0.0) -> Duel:
+    return Duel(batch=2, chosen="openvino fp32", eager=tuple(eager), graph=tuple(graph), others=others)
 
-    assert faster([]) == (0, 0)
-    assert faster([measured("eager", 1, "lost", 9.0), measured("openvino", 1, "won", 4.0)]) == (1, 1)
-    assert faster([measured("eager", 1, "won", 3.0), measured("openvino", 1, "lost", 4.0)]) == (0, 1)
-    assert faster([measured("eager", 1, "skipped", None), measured("openvino", 1, "won", 4.0)]) == (0, 0)
-    scattered = [measured("eager", 2, "lost", 9.0, 6.0), measured("openvino", 2, "won", 8.0, 2.0)]
-    assert faster(scattered) == (0, 1)
-    (one,) = speed(scattered)
+
+@pytest.mark.parametrize(
+    ("fought", "why"),
+    [
+        (duel([9.0] * 5, [4.0] * 5, others=0.4), "other programs took 40% of the machine"),
+        (duel([9.0] * 2, [4.0] * 2), "measured 2 times only"),
+        (duel([9.0, 1.0, 9.0, 1.0, 9.0], [1.0] * 5), "from turn to turn it was 1.00 to 9.00 times as fast"),
+    ],
+)
+def test_a_speed_that_nobody_should_believe_is_not_told(fought: Duel, why: str) -> None:
+    told = Speedup.of(fought)
+    assert isinstance(told, str)
+    assert why in told
+    stream = io.StringIO()
+    render(Report(repository="/r", models=[ModelReport(name="m", speed_unknown=told)]), Console(file=stream, width=200))
+    assert why in stream.getvalue()
+
+
+def test_faster_is_what_most_turns_were() -> None:
+    one = Speedup.of(duel([0.009, 0.009, 0.009, 0.008, 0.0095], [0.008] * 5))
+    assert isinstance(one, Speedup)
     assert (one.batch, one.eager_ms, one.graph_ms, one.chosen) == (2, 9.0, 8.0, "openvino fp32")
-    assert (one.ratio, one.ratio_low, one.ratio_high) == (1.125, round(6 / 9, 3), round(12 / 7, 3))
+    assert (one.ratio, one.ratio_low, one.ratio_high) == (1.125, 1.125, 1.125)
+    even = Speedup.of(duel([0.008] * 4, [0.009, 0.007, 0.009, 0.007]))
+    assert isinstance(even, Speedup)
+    models = [ModelReport(name="a", speed=[one]), ModelReport(name="b", speed=[even]), ModelReport(name="c")]
+    assert Report(repository="/r", models=models).scores()["faster"] == [1, 2]
     stream = io.StringIO()
     built = ModelReport(name="m", built=True, speed=[one])
     render(Report(repository="/r", models=[built]), Console(file=stream, width=200))
-    assert "1.12x (0.67 to 1.71) at 2" in stream.getvalue()
+    assert "1.12x (1.12 to 1.12) at 2" in stream.getvalue()
