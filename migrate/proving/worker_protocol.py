@@ -30,9 +30,10 @@ class Inspect:
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearse:
-    """Run the recipe's script as it stands, and say which models it calls with images."""
+    """Run the recipe's script as it stands, and say which models it calls with images; `read` builds the one it was read to."""
 
     recipe: Recipe
+    read: Recipe | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +107,8 @@ class SeenModel:
     output: str
     task: str
     """By what reads the scores: "labels", "multi-label", "embedding", "unknown"."""
+    as_read: bool | None
+    """Whether reading the sources leads to a model of the same class, with weights of the same shapes; None: to none."""
     trained: bool
     evaluates: bool
     """Whether nothing was learned from calls in that mode."""

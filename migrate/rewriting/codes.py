@@ -86,6 +86,9 @@ PS516 script-not-rehearsed
     A script was run to see its model, and stopped before it called one; the message says where and why.
 PS517 stand-ins
     A script was run to see its model, and parts of its world that are not here were stood in for; the message names them.
+PS518 read-otherwise
+    Reading the sources leads to another model than the one that the script calls when it is run, which is the one that is
+    taken.
 PS520 model-left-out
     One of the models that --all-models asks for could not be packaged; the message says why. The others are as usual.
 PS530 trained-otherwise

@@ -141,7 +141,8 @@ def _run(
     progress = migration.stages.start(f"Running {script.path} to see its model")
     limits = migration.options.limits
     sandbox = replace(migration.sandbox, limits=replace(limits, timeout=min(_SECONDS, limits.timeout)))
-    answer = ask(Rehearse(recipe=recipe), sandbox, progress)
+    read = static.recipe.in_copy(migration.tree) if static is not None and static.script == script else None
+    answer = ask(Rehearse(recipe=recipe, read=read), sandbox, progress)
     if isinstance(answer, Failed):
         answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=())
     assert isinstance(answer, Rehearsed)
@@ -214,6 +215,9 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
             "the package computes what they do in evaluation mode: call .eval() before"
         )
         migration.remark("PS531", message, "warning", best.site)
+    if best.as_read is False and static is not None:
+        message = f"reading the sources leads to {static.name}, and {live.class_name} here is not of its structure; it is taken"
+        migration.remark("PS518", message, "note", best.site)
     left = [model for model in run.seen.models if model is not best and model.classes is not None]
     if left:
         names = listed([f"{label(model, run.seen.models)} ({model.site}, {model.calls} calls)" for model in left])
@@ -264,7 +268,9 @@ def _transform(recipe: Recipe, static: Resolved | None, site: str) -> TransformR
 
 
 def _agree(static: Resolved, best: SeenModel) -> bool:
-    """Whether reading led to the model that ran, as far as their places tell."""
+    """Whether reading led to the model that ran: by their structure, and as far as their places tell where it builds none."""
+    if best.as_read is not None:
+        return best.as_read
     if static.factory is None or best.factory is None:
         return True
     return static.factory.rpartition(":")[0] == best.factory.rpartition(":")[0] or static.factory_name == best.live.class_name

@@ -5,9 +5,11 @@ It executes the user's code: only ever in a subprocess.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
+import select
 import signal
 import threading
 import time
@@ -25,15 +27,18 @@ from ...errors import SandboxError
 from ..proving.rehearsal_protocol import kept_in
 from ..proving.worker_protocol import Rehearsed, SeenModel
 from ..reading.recipe import Digests, LiveModel, Place, Recipe
+from . import recipe as construction
 from .checkpoint import load_weights
 from .inspection import defined_at, scores
 from .live_labels import class_names
-from .module_calls import Call, ModuleCalls, Seen, is_users, tensors_in, value_at
+from .module_calls import Call, ModuleCalls, Seen, is_users, tensors_in, value_at, weights_of
 from .rehearsal import Rehearsal, RehearsalReport, Taken
 from .rehearsal.rehearse import rehearse
 from .stored_weights import stored_weights_read
 
 ATTEMPTS = 8
+_PATIENCE = 3.0
+"""Seconds that a script's end waits for the model that reading its sources would build."""
 _SECONDS = 75.0
 """After so long a run has shown what it shows."""
 _ENOUGH_CALLS, _ENOUGH_SECONDS = 4, 8.0
@@ -43,8 +48,12 @@ _SEVERAL_LABELS = frozenset({"binary_cross_entropy", "binary_cross_entropy_with_
 _EMBEDDING = frozenset({"cosine_similarity", "normalize", "cdist", "pairwise_distance", "triplet_margin_loss", "matmul", "mm"})
 
 
-def see_models(recipe: Recipe) -> Rehearsed:
-    """Run the script of the recipe and say which models it called with images, in the order of their first calls."""
+def see_models(recipe: Recipe, read: Recipe | None = None) -> Rehearsed:
+    """Run the script of the recipe and say which models it called with images, in the order of their first calls.
+
+    `read` is how reading the sources would build its model, which is compared with each.
+    """
+    built = _built_aside(read) if read is not None else None
     started = time.monotonic()
     weights: dict[int, Digests] = {}
 
@@ -58,10 +67,12 @@ def see_models(recipe: Recipe) -> Rehearsed:
 
     calls = ModuleCalls(Path(recipe.root), hear)
     began = time.time()
-    with stored_weights_read() as read:
+    with stored_weights_read() as files:
         ended = run_script(recipe, calls, seed=0)
+    as_read = built() if built is not None and calls.seen else None
     found = [
-        _described(seen, Path(recipe.root), weights[seen.ordinal], own_data=ended.user_data) for seen in calls.seen.values()
+        _described(seen, Path(recipe.root), weights[seen.ordinal], as_read, own_data=ended.user_data)
+        for seen in calls.seen.values()
     ]
     return Rehearsed(
         models=tuple(found),
@@ -69,8 +80,39 @@ def see_models(recipe: Recipe) -> Rehearsed:
         where=ended.where,
         standins=tuple(dict.fromkeys(f"{item.edge}: {item.what}" for item in ended.standins)),
         edges=tuple(sorted({item.edge for item in ended.standins})),
-        weights_from=tuple(str(path) for path in read if is_users(path, began)),
+        weights_from=tuple(str(path) for path in files if is_users(path, began)),
     )
+
+
+def _built_aside(recipe: Recipe) -> Callable[[], str | None]:
+    """Build a recipe's model in a fork meanwhile; what is returned waits for its structure, None where it does not build."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        try:
+            os.write(writing, _structure(construction.build_model(recipe)).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+
+    def structure() -> str | None:
+        ready = select.select([reading], [], [], _PATIENCE)[0]
+        text = os.read(reading, 1 << 16).decode() if ready else ""
+        os.close(reading)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        return text or None
+
+    return structure
+
+
+def _structure(module: nn.Module) -> str:
+    """The class of a model, and a digest of the names and shapes of its weights."""
+    shapes = [(name, tuple(value.shape)) for name, value in weights_of(module).items()]
+    return f"{type(module).__name__} {hashlib.sha256(repr(shapes).encode()).hexdigest()}"
 
 
 def take_model(recipe: Recipe) -> nn.Module:
@@ -253,7 +295,7 @@ def _with(value: Any, place: Place, item: Any) -> Any:
 # -- what is said of each
 
 
-def _described(seen: Seen, root: Path, weights: Digests, *, own_data: bool) -> SeenModel:
+def _described(seen: Seen, root: Path, weights: Digests, as_read: str | None, *, own_data: bool) -> SeenModel:
     evaluating = True in seen.first
     call = seen.first.get(True) or seen.first[False]
     leaves = dict(tensors_in(call.output))
@@ -287,6 +329,7 @@ def _described(seen: Seen, root: Path, weights: Digests, *, own_data: bool) -> S
         classes=classes,
         output=_shapes(leaves),
         task=_task(seen.reads.get(output or (), reads)),
+        as_read=None if as_read is None else as_read == _structure(seen.module),
         trained=False in seen.first or bool(seen.learned),
         evaluates=evaluating not in seen.learned,
         in_training=_told_apart(seen.module) if call.training else (),

@@ -48,7 +48,7 @@ MESSAGES = [
         models=(
             SeenModel(
                 live=LIVE, factory=None, parameters=7, site="evaluate.py:3", calls=2, dtype="float32", low=0.0, high=1.0,
-                classes=2, output="[4, 2]", task="labels", trained=True, evaluates=True, in_training=(),
+                classes=2, output="[4, 2]", task="labels", as_read=None, trained=True, evaluates=True, in_training=(),
                 feeds=("Linear",), labels=("a", "b"),
                 dataset="Animals",
             ),

@@ -110,7 +110,8 @@ def test_the_packaged_weights_are_the_users_tensor_by_tensor(service: Path, tmp_
 
 SEEN = SeenModel(
     live=LiveModel(class_name="Net", ordinal=0, evaluating=True, row=(3, 8, 8)), factory="net.py:1", parameters=7,
-    site="run.py:5", calls=2, dtype="float32", low=0.0, high=1.0, classes=3, output="[4, 3]", task="labels", trained=False,
+    site="run.py:5", calls=2, dtype="float32", low=0.0, high=1.0, classes=3, output="[4, 3]", task="labels",
+    as_read=None, trained=False,
     evaluates=True, in_training=(),
     feeds=(), labels=None, dataset=None,
 )  # fmt: skip

@@ -235,6 +235,17 @@ for images, targets in loader:
     assert (found.live.evaluating, found.evaluates, found.in_training) == (evaluating, evaluates, in_training)
 
 
+@pytest.mark.parametrize(
+    ("source", "as_read"),
+    [("model = Net()", True), ("model = Net(4)", False), ("model = nn.Linear(2, 3)", False), ("raise OSError", None)],
+)
+def test_what_was_read_is_compared_with_what_runs(tmp_path: Path, source: str, as_read: bool | None) -> None:
+    recipe = script(tmp_path, DATA, "model = Net()\n", EVALUATE)
+    read = replace(recipe, source=f"{NET}\n{source}\n", expression="model")
+    (model,) = see_models(recipe, read).models
+    assert model.as_read is as_read
+
+
 def test_a_script_that_stops_says_where_and_what_was_seen_before(tmp_path: Path) -> None:
     found = see_models(script(tmp_path, DATA, "model = Net()\n", EVALUATE, "raise OSError('no disk')\n"))
     assert found.why is not None
