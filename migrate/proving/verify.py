@@ -94,27 +94,29 @@ def run_training(
     migrated: bool,
     made: Path | None = None,
 ) -> ScriptRun:
-    """Run the first steps of a script that trains in a fresh copy of the repository, noting each loss. The copy is used up.
+    """Run the first steps of a script that trains in a fresh copy of the repository, noting each loss, and what it evaluates
+    before, where it does. The copy is used up.
 
     With `made` the script is rehearsed, as by `run_script`.
     """
     note_losses(sandbox.tree, loops, migrated=migrated)
-    return _recorded(script, argv, sandbox, None, made)
+    evaluated = [loop for loop in script.loops if loop.kind != "train"]
+    return _recorded(script, argv, sandbox, evaluated, made, extra={"HEADRACE_PATIENCE": "0"})
 
 
 def _recorded(
     script: Script,
     argv: Sequence[str],
     sandbox: Sandbox,
-    loops: Sequence[Loop] | None,
+    loops: Sequence[Loop],
     made: Path | None,
     *,
     cwd: Path | None = None,
     extra: Mapping[str, str] | None = None,
 ) -> ScriptRun:
-    """Run a script with the recorder at the calls of `loops`; None: what it notes are losses."""
+    """Run a script with the recorder at the calls of `loops`."""
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
-    install(sandbox.tree, readable, loops or (), script.path)
+    install(sandbox.tree, readable, loops, script.path)
     record = writable / "record.npz"
     limits = sandbox.limits
     if made is not None:
@@ -129,9 +131,7 @@ def _recorded(
     done = replace(done, stdout=done.stdout.replace(str(writable), ""))  # the home folder is another one in every run
     try:
         rehearsal = _report(writable, made)
-        if loops is None:
-            return ScriptRun(done=done, sites={}, losses=read_losses(record), rehearsal=rehearsal)
-        return ScriptRun(done=done, sites=read_record(record), rehearsal=rehearsal)
+        return ScriptRun(done=done, sites=read_record(record), losses=read_losses(record), rehearsal=rehearsal)
     except SandboxError as error:
         # The record is not as the recorder leaves it: the script can write there too.
         stderr = f"{done.stderr}\nthe record of its calls: {error}"

@@ -203,7 +203,8 @@ def _traced(migration: Migration, recipe: TransformRecipe, read: Traced | None =
 def _recorded(migration: Migration, resolved: Resolved, originals: Originals) -> tuple[Recorded | None, bool]:
     """Images that the scripts fed a model, and whether it was this one: its own call if it saw several, else an evaluation."""
     own = site_of(resolved.loop) if resolved.loop is not None else ""
-    sites = {site: recorded for original in originals.runs.values() for site, recorded in original.run.sites.items()}
+    untrained = [original.run for original in originals.runs.values() if not original.run.losses]
+    sites = {site: recorded for run in untrained for site, recorded in run.sites.items()}
     evaluations = sorted({site_of(loop) for loop in migration.surveyed.loops if loop.kind == "evaluate"} & sites.keys())
     if own in sites and (len(sites[own].inputs) > 1 or not evaluations):
         return sites[own], True

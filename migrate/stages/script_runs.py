@@ -156,7 +156,7 @@ def _why_not(migration: Migration, run: ScriptRun, loops: Sequence[TracedLoop], 
         return migration.plain(f"with stand-ins for what is not here the original was stopped: {told}")
     if not run.done.ok:
         return migration.plain(f"the original does not run here: {run.done.why}{remedy(run.done.why)}")
-    if loops and not run.losses:
+    if loops and not run.losses and not run.sites:
         return "the original took no training step here"
     if not loops and not run.sites and not (prints and run.done.stdout.strip()):
         return "the original ended without calling the model, so there was nothing to compare"
@@ -167,7 +167,7 @@ def _proves_nothing(run: ScriptRun) -> str | None:
     """Why what a run computed would be the same whatever the migration did; None where it would not."""
     stubs = run.rehearsal.stubs if run.rehearsal is not None else ()
     install = f"; install {' and '.join(stubs)}, whose numbers are zero here" if stubs else ""
-    computed = [*(recorded.outputs for recorded in run.sites.values()), *run.losses.values()]
+    computed = [*run.losses.values()] or [recorded.outputs for recorded in run.sites.values()]
     if computed and not any(is_telling(numbers) for numbers in computed):
         return f"all that the original computed is one number, which proves nothing{install}"
     if stubs and not computed:
@@ -204,7 +204,7 @@ def run_migrated(migration: Migration, changes: Sequence[Change], originals: Ori
         apply(changes, migration.tree)
         loops = _trained(migration, script)
         run = _run(script, original.argv, migration, loops, migrated=True, made=original.made)
-        if loops:
+        if original.run.losses:
             outcome = _judge_losses(migration, script, original, run, loops)
             outcomes[script.path] = replace(outcome, executed_on=original.executed_on, standins=original.standins)
             continue

@@ -175,3 +175,39 @@ def test_what_an_earlier_run_could_not_do_without_is_not_tried_without(repositor
     migration.stood_in["evaluate.py"] = frozenset(["data", "time"])
     monkeypatch.setattr("headrace.migrate.stages.script_runs._as_its_user", None)
     assert set(run_originals(migration, None).runs) == {"evaluate.py"}
+
+
+TRAINING = """
+def train(model, loader):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for images, labels in loader:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--train", action="store_true")
+    args = parser.parse_args()
+"""
+
+
+def test_a_script_that_could_train_and_only_evaluates_is_compared_by_what_it_evaluates(repository, tmp_path):
+    script = repository / "evaluate.py"
+    text = script.read_text()
+    before, after = text.index("def main"), text.index("    loader = ")
+    text = text[:before] + TRAINING.lstrip() + text[after:].replace("args.data", "'animals'").replace(".cuda()", "")
+    text = text.replace(
+        '    model.load_state_dict(torch.load(args.checkpoint)["state_dict"])\n',
+        "    if args.train:\n        train(model, loader)\n",
+    )
+    script.write_text(text)
+    migration, changes = migration_of(repository, tmp_path)
+    assert "PS301" in migration.rewritten["evaluate.py"], migration.rewritten
+    originals = run_originals(migration, None)
+    assert originals.why_not == {}
+    assert not originals.runs["evaluate.py"].run.losses
+    outcome = run_migrated(migration, changes, originals)["evaluate.py"]
+    assert (outcome.status, outcome.executed_on, outcome.loss_trace) == ("passed", "stand-in data", None)
