@@ -136,7 +136,9 @@ def run(root: Path, options: list[str], hand: str | None = None) -> dict[str, An
             lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
             return {**found, "error": " ".join(lines[-3:]).replace(str(root), ".")[:400]}
         if hand:
-            found["hand"] = _checked([model["artifact"] for model in report["models"] if model["artifact"]], hand)
+            found["hand"] = _checked(
+                [f"{scratch}/out/{model['artifact']}" for model in report["models"] if model["artifact"]], hand
+            )
     models = [model for model in report["models"] if model["built"] or model["artifact"]]
     checkpoints = report["checkpoints"]
     return {
