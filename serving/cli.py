@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,6 +97,7 @@ def serve(
 
         serve_on_ray(settings, cluster)
         return
+    gc.disable()  # until all is loaded: of what is imported nothing is garbage
     from .server import serve as run
 
     run(settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import json
 import os
 import queue
@@ -90,7 +91,10 @@ def serving_line(models: Iterable[str], config: ServeConfig, ports: Mapping[str,
 
 
 def announce(models: Iterable[str], config: ServeConfig, ports: Mapping[str, int]) -> None:
-    """That these models are served, as a line and in the file that was asked for."""
+    """That these models are served, as a line and in the file that was asked for. From here on a collection of garbage, which
+    holds up requests, passes by what is there already."""
+    gc.freeze()
+    gc.enable()
     report(serving_line(models, config, ports))
     if config.addresses.ready_file is not None:
         write_ready(config.addresses.ready_file, {**ports, "pid": os.getpid()})

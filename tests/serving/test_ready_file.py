@@ -1,10 +1,14 @@
 """Lines to a stream whose reader may be gone: nobody waits, and what was lost is counted."""
 
+import gc
+import json
 import os
 import threading
 import time
+from pathlib import Path
 
 from headrace.serving import ready_file
+from headrace.serving.config import Addresses, ServeConfig
 from headrace.serving.ready_file import LineWriter
 
 
@@ -43,3 +47,16 @@ def test_lines_that_nobody_takes_are_lost_and_counted(monkeypatch):
     (lost,) = [int(line.split()[0]) for line in lines if line.endswith("are lost")]
     assert lost + lines.count("x" * 1000) <= 5000
     assert lost > 4500
+
+
+def test_garbage_is_collected_once_it_serves(tmp_path):
+    """`headrace serve` starts without."""
+    gc.disable()
+    try:
+        config = ServeConfig(models=Path("models"), addresses=Addresses(ready_file=tmp_path / "ready.json"))
+        ready_file.announce(["tiny"], config, {"http": 1})
+        assert gc.isenabled()
+        assert gc.get_freeze_count() > 0
+        assert json.loads((tmp_path / "ready.json").read_text()) == {"http": 1, "pid": os.getpid()}
+    finally:
+        gc.enable()

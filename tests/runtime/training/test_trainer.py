@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 from torch import nn
 
 import headrace
@@ -31,6 +30,8 @@ class TrainStep(headrace.Graph):
 
 @pytest.fixture(scope="module")
 def digits():
+    from sklearn.datasets import load_digits  # takes seconds
+
     data = load_digits()
     images = torch.from_numpy(np.kron(data.images, np.ones((4, 4))) / 8 - 1).float()[:, None]
     return images, torch.from_numpy(data.target)
