@@ -1,7 +1,7 @@
 """What is measured here is the embedded server with the models of its own tests."""
 
 from tests.runtime.conftest import conv_net, new_conv_net
-from tests.serving.bench.conftest import colors
+from tests.serving.bench.conftest import colors, measured_once
 from tests.serving.conftest import make_photo, models, server, slow_models, start
 
-__all__ = ["colors", "conv_net", "make_photo", "models", "new_conv_net", "server", "slow_models", "start"]
+__all__ = ["colors", "conv_net", "make_photo", "measured_once", "models", "new_conv_net", "server", "slow_models", "start"]
