@@ -159,6 +159,10 @@ def page(chosen: dict[str, Any], results: dict[str, Any]) -> str:
     """The table, and by which rule the repositories were chosen."""
     lines = ["# Repositories that nobody had seen", "", chosen["rule"], ""]
     lines += ["    python tests/open_cases/unseen.py --cases DIR", ""]
+    lines += [
+        "By hand: whether the package agrees with the model that a person builds from the sources, given the same weights.",
+        "",
+    ]
     lines += [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
     for case in chosen["repositories"]:
         if case["repository"] in results:
