@@ -14,6 +14,7 @@ import psutil
 from ...errors import AmbiguousError, MigrateError
 from ..proving.confined_run import Limits
 from ..proving.sandbox import Sandbox, trust_repository
+from ..proving.worker_pool import WorkerPool
 from ..proving.worker_protocol import Failed, Inspected, ModelPackaged, Package, Response, Row
 from ..reading.recipe import Recipe
 from .progress import Stages
@@ -82,23 +83,24 @@ def compile_model(reference: str, config: CompileConfig, *, console: Console | N
             scratch=Path(scratch), limits=limits, trusted=config.trust_checkpoint, results=out,
             trust_repository=trust_repository(False), readable=_readable(recipe, config.checkpoint),
         )  # fmt: skip
-        stages.start("Building the model")
-        seen = inspect(recipe, config.input_size, sandbox)
-        if isinstance(seen, Failed):
-            raise _error(reference, seen)
-        name = config.name or model_name(seen.class_name)
-        request = Package(
-            recipe=recipe,
-            name=name,
-            out=str(out / name),
-            input=config.input_size or _only_size(seen),
-            precision=config.precision,
-            device=config.device,
-            max_tuning_seconds=config.max_tuning_seconds,
-            randomize=config.checkpoint is None,
-            provenance={"reference": reference, "checkpoint": str(config.checkpoint) if config.checkpoint else None},
-        )
-        made = ask(request, sandbox, stages.start("Capturing, tuning, proving"))
+        with WorkerPool(sandbox) as pool:
+            stages.start("Building the model")
+            seen = inspect(recipe, config.input_size, pool.sandbox)
+            if isinstance(seen, Failed):
+                raise _error(reference, seen)
+            name = config.name or model_name(seen.class_name)
+            request = Package(
+                recipe=recipe,
+                name=name,
+                out=str(out / name),
+                input=config.input_size or _only_size(seen),
+                precision=config.precision,
+                device=config.device,
+                max_tuning_seconds=config.max_tuning_seconds,
+                randomize=config.checkpoint is None,
+                provenance={"reference": reference, "checkpoint": str(config.checkpoint) if config.checkpoint else None},
+            )
+            made = ask(request, pool.sandbox, stages.start("Capturing, tuning, proving"))
         if not isinstance(made, ModelPackaged):
             raise _error(reference, made)
         return made

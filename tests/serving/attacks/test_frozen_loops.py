@@ -76,12 +76,12 @@ def test_the_document_of_all_routes_again_and_again(target):
 
 def test_packed_bodies_do_not_stop_images(target, request_to, make_photo):
     """Six that unpack to 127 MiB each, and again as soon as they are answered; images are answered beside them."""
-    stop = threading.Event()
+    stop, packed = threading.Event(), blanks()
 
     def attack() -> list[int]:
         statuses = []
         while not stop.is_set():
-            statuses.append(request_to(target.http, "POST", "/v2/models/tiny/infer", blanks(), {"Content-Encoding": "gzip"})[0])
+            statuses.append(request_to(target.http, "POST", "/v2/models/tiny/infer", packed, {"Content-Encoding": "gzip"})[0])
         return statuses
 
     with ThreadPoolExecutor(6) as pool, Prober(target.http) as prober:
