@@ -127,8 +127,9 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     )
     fed = recorded if recorded is not None and recorded.inputs.shape[1:] == row else None
     progress = migration.stages.start("Capturing, proving and measuring the model")
-    made = package(request, fed, migration.sandbox, progress, own_outputs=own)
     live = built.recipe.live
+    own = own and (live is None or live.checkpoint is None)  # its run may have had other weights than the given ones
+    made = package(request, fed, migration.sandbox, progress, own_outputs=own)
     if isinstance(made, Failed) and made.random_weights and migration.options.random_weights and live is not None:
         migration.fresh_tree()
         request = replace(request, recipe=replace(built.recipe, live=replace(live, random=True)), randomize=True)

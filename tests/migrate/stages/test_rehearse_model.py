@@ -108,6 +108,43 @@ def test_the_packaged_weights_are_the_users_tensor_by_tensor(service: Path, tmp_
     assert (out / "models/Blocks/labels.txt").read_text().split() == ["ant", "bee", "cat"]
 
 
+LOOP = """
+import torch
+from net import make
+
+net = make('{"kind": "small"}')
+net.load_state_dict(torch.load("weights/absent.pt", map_location="cpu"))
+net.eval()
+images = torch.linspace(0, 1, 4 * 3 * 12 * 12).reshape(4, 3, 12, 12)
+with torch.no_grad():
+    for batch in images.split(2):
+        scores = net(batch)
+        print(scores.argmax(1).tolist())
+"""
+
+
+def test_given_weights_are_packaged_though_the_script_ran_with_a_stand_in_for_its_own(service: Path, tmp_path: Path) -> None:
+    (service / "service.py").unlink()
+    (service / "evaluate.py").write_text(LOOP)
+    text = (service / "net.py").read_text()
+    text = (
+        text.replace("*, pixels, wanted=None", "pixels")
+        .replace('{"loss": None, "scores": ', "")
+        .replace("(pixels))}", "(pixels))")
+    )
+    (service / "net.py").write_text(text)
+    out = tmp_path / "out"
+    given = service / "weights/best.pt"
+    report = headrace.migrate(service, out=out, checkpoint=given, precision="fp32", tuning_seconds=1)
+    model = report.models[0]
+    assert (model.parity.status, model.served, model.random_weights) == ("passed", True, False), report.findings
+    assert [script.executed for script in report.scripts] == ["passed"], report.scripts
+    graph = onnx.load(str(out / f"models/{model.name}/1/model.onnx")).graph
+    packaged = [numpy_helper.to_array(item) for item in graph.initializer]
+    bias = torch.load(given)["top.0.bias"].numpy()
+    assert any(np.array_equal(one, bias) for one in packaged)
+
+
 PLANNED = """
 import argparse
 import torch
