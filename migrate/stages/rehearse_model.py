@@ -46,7 +46,7 @@ class Run:
     @property
     def guessed(self) -> bool:
         """Whether arguments were guessed that the documentation may tell."""
-        return any(item.startswith("arguments: ") for item in self.seen.standins)
+        return "arguments" in self.seen.edges
 
     @property
     def is_certain(self) -> bool:
