@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from ..reading.arguments import documented, split
 from ..reading.facts import Command, Option, Script, Survey
 from ..reading.source import NOTEBOOK, readme_text
-from ..slicing.recipes import names_model_or_configuration
+from ..slicing.recipes import names_configuration, names_model
 from ..survey.survey import project_index, runnable
 
 _MOST_NAMED = 6
@@ -127,7 +128,7 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
     for command in own:
         rank = [flag for option in needed if option.dest == "local_rank" for flag in (option.flags[-1], "0")]  # a launcher's
         parts = documented(script.options, [*command.arguments, *rank])
-        if parts is not None:
+        if parts is not None and all(_is_here(survey, script, *part) for part in parts):
             given = {option.dest for option, _ in parts if option is not None}
             lacks = any(option.dest not in given for option in needed)
             argv = [word for _, words in parts for word in words]
@@ -140,7 +141,7 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
     for command in [*own, *(command for command in survey.commands if command not in own)]:
         for option, words in split(needed, command.arguments):
             fits = option is not None and not option.positional and documented([option], words)
-            if option is not None and fits and option.dest not in found:
+            if option is not None and fits and option.dest not in found and _is_here(survey, script, option, words):
                 found[option.dest] = words
                 where = where or f"{command.path}:{command.line}"
     return [word for words in found.values() for word in words], where
@@ -168,11 +169,23 @@ def documented_folder(survey: Survey, script: Script) -> str | None:
     return None
 
 
+def _is_here(survey: Survey, script: Script, option: Option | None, words: Sequence[str]) -> bool:
+    """Whether the configuration file that an argument names is one of the repository: documentation grows old."""
+    if option is None or not names_configuration(option) or not posixpath.splitext(words[-1])[1]:
+        return True
+    value = words[-1].partition("=")[2] or words[-1]
+    folders = (survey.root, survey.root / posixpath.dirname(script.path))
+    return any(os.path.isfile(folder / value) for folder in folders)
+
+
 def _is_needed(option: Option) -> bool:
     """Whether a script must be told an option: it says so, or the option chooses the model and has no default."""
     if option.required:
         return True
     chooses = (
-        option.action is None and option.default is None and not option.positional and names_model_or_configuration(option)
+        option.action is None
+        and option.default is None
+        and not option.positional
+        and (names_model(option) or names_configuration(option))
     )
     return chooses and option.type in (None, "str", "Path")

@@ -100,6 +100,18 @@ def test_a_script_is_told_what_its_documentation_tells(tmp_path: Path, readme: s
     assert documented_arguments(surveyed, surveyed.scripts[0]) == (told.split(), where)
 
 
+def test_a_documented_configuration_must_be_there(tmp_path: Path) -> None:
+    options = OPTIONS.format(rank="").replace(', choices=["vgg", "resnet"]', "").replace("--net", "--cfg")
+    files = {"tools/eval.py": options + EVALUATE}
+    order(tmp_path, files, "    python eval.py --cfg=old.yaml\n    python eval.py --cfg here.yaml")
+    surveyed = survey(tmp_path)
+    assert documented_arguments(surveyed, surveyed.scripts[0]) == ([], None)
+    for folder in (tmp_path, tmp_path / "tools"):
+        (folder / "here.yaml").touch()
+        assert documented_arguments(surveyed, surveyed.scripts[0]) == (["--cfg", "here.yaml"], "README.md:2")
+        (folder / "here.yaml").unlink()
+
+
 def test_a_launchers_rank_is_the_launchers_to_give(tmp_path: Path) -> None:
     readme = "    python -m torch.distributed.launch --nproc_per_node 8 eval.py --net vgg"
     order(tmp_path, {"eval.py": OPTIONS.format(rank=", required=True") + EVALUATE}, readme)
