@@ -164,7 +164,7 @@ def _runs(command: Command, script: Script) -> bool:
 def documented_folder(survey: Survey, script: Script) -> str | None:
     """Where people stand who type the first documented command line of a script; None where that is not told."""
     for command in survey.commands:
-        if _runs(command, script) and command.written and f"/{script.path}".endswith(f"/{command.written}"):
+        if command.script == script.path and command.written and f"/{script.path}".endswith(f"/{command.written}"):
             return script.path.removesuffix(command.written).rstrip("/") or "."
     return None
 

@@ -137,7 +137,7 @@ def test_what_needs_nothing_is_told_nothing_unless_asked(tmp_path: Path) -> None
     ("readme", "folder"),
     [
         ("    python tools/eval.py", "."),
-        ("    cd tools\n    python eval.py", "tools"),
+        ("    python eval.py", None),  # which is outdated, or follows a change of folders
         ("    python -m tools.eval", None),
         ("    python ../repo/tools/eval.py", None),
         ("", None),
@@ -147,6 +147,10 @@ def test_a_script_runs_where_people_stand_who_type_its_command(tmp_path: Path, r
     order(tmp_path, {"tools/eval.py": EVALUATE}, readme)
     surveyed = survey(tmp_path)
     assert documented_folder(surveyed, surveyed.scripts[0]) == folder
+    (tmp_path / "README.md").unlink()
+    (tmp_path / "tools/README.md").write_text("    python eval.py")
+    surveyed = survey(tmp_path)
+    assert documented_folder(surveyed, surveyed.scripts[0]) == "tools"
 
 
 def test_few_are_listed() -> None:
