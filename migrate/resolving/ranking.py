@@ -12,6 +12,7 @@ from ..reading.facts import Command, Option, Script, Survey
 from ..reading.source import NOTEBOOK, readme_text
 from ..slicing.recipes import names_configuration, names_model
 from ..survey.survey import project_index, runnable
+from .construction import imported_paths
 
 _MOST_NAMED = 6
 """So many of those not taken are named in a remark."""
@@ -32,7 +33,7 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
     """
     scripts = list(scripts)
     readme = readme_text(survey.root)
-    imported = imported_paths(survey)
+    imported = imported_paths(project_index(survey))
     calls = any(script.roles for script in scripts)
     shallowest = min((script.path.count("/") for script in scripts), default=0)
 
@@ -89,20 +90,6 @@ def natural(text: str) -> list[tuple[int, str]]:
 def is_test(path: str) -> bool:
     """Whether a file's name is that of a test."""
     return posixpath.basename(path).startswith("test_") or "/tests/" in f"/{path}"
-
-
-def imported_paths(survey: Survey) -> set[str]:
-    """The files that others import, tests apart."""
-    repository = project_index(survey).repository
-    return {
-        found.path
-        for module in repository.modules.values()
-        if not is_test(module.path)
-        for name in {
-            part for name in [*module.imports.values(), *module.star_imports] for part in (name, name.rpartition(".")[0])
-        }
-        if name and (found := repository.module(name, module.path)) is not None and found is not module
-    }
 
 
 def listed(names: Sequence[str]) -> str:
