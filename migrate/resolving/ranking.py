@@ -111,6 +111,8 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
     if script.options and not needed and not always:
         return [], None  # what it does by itself is what it is for
     own = [command for command in survey.commands if _runs(command, script)]
+    if not script.options and not always:
+        own = [command for command in own if command.readme]
     whole: list[tuple[bool, bool, list[str], Command]] = []
     for command in own:
         rank = [flag for option in needed if option.dest == "local_rank" for flag in (option.flags[-1], "0")]  # a launcher's

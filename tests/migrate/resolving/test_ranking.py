@@ -153,6 +153,16 @@ def test_a_script_runs_where_people_stand_who_type_its_command(tmp_path: Path, r
     assert documented_folder(surveyed, surveyed.scripts[0]) == "tools"
 
 
+def test_of_a_script_whose_options_are_not_known_only_the_readme_is_believed_at_once(tmp_path: Path) -> None:
+    order(tmp_path, {"eval.py": EVALUATE}, "Nothing.", run_sh="python eval.py --old 1\n")
+    surveyed = survey(tmp_path)
+    assert documented_arguments(surveyed, surveyed.scripts[0]) == ([], None)
+    assert documented_arguments(surveyed, surveyed.scripts[0], always=True) == (["--old", "1"], "run.sh:1")
+    (tmp_path / "README.md").write_text("    python eval.py weights.pt image.png\n")
+    surveyed = survey(tmp_path)
+    assert documented_arguments(surveyed, surveyed.scripts[0]) == (["weights.pt", "image.png"], "README.md:1")
+
+
 def test_few_are_listed() -> None:
     assert listed(list("abcdef")) == "a, b, c, d, e, f"
     assert listed(list("abcdefgh")) == "a, b, c, d, e, f and 2 more"
