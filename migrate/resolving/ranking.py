@@ -124,7 +124,7 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
             whole.append((lacks, not given & EVALUATE_NAMES, argv, command))
     if whole:
         *_, argv, command = min(whole, key=lambda item: item[:2])
-        return argv, f"{command.path}:{command.line}"
+        return argv, f"{command.path}:{command.line}" if argv else None
     found: dict[str, list[str]] = {}
     where = None
     for command in [*own, *(command for command in survey.commands if command not in own)]:

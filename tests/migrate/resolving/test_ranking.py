@@ -126,7 +126,9 @@ def test_what_needs_nothing_is_told_nothing_unless_asked(tmp_path: Path) -> None
     assert documented_arguments(surveyed, surveyed.scripts[0]) == ([], None)
     assert documented_arguments(surveyed, surveyed.scripts[0], always=True) == (["--eval"], "README.md:1")
     (tmp_path / "eval.py").write_text(START + OPTIONS.format(rank="").replace("required=True, ", "") + EVALUATE)
-    surveyed = survey(tmp_path)  # it may be left out, and names no model then
+    surveyed = survey(tmp_path)
+    (tmp_path / "README.md").write_text("    python eval.py")
+    assert documented_arguments(survey(tmp_path), surveyed.scripts[0]) == ([], None)
     assert documented_arguments(surveyed, surveyed.scripts[0]) == (["--eval"], "README.md:1")
     (tmp_path / "README.md").write_text("    python eval.py --net vgg")
     surveyed = survey(tmp_path)
