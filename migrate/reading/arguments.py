@@ -64,7 +64,8 @@ def _read(call: ast.Call) -> Option | None:
     flags = tuple(_flags(call))
     positional = not flags[0].startswith("-")
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
-    nargs = _literal(keywords.get("nargs"))
+    rest = "nargs" in keywords and last_name(keywords["nargs"]) == "REMAINDER"
+    nargs = "*" if rest else _literal(keywords.get("nargs"))
     choices = _literal(keywords.get("choices"))
     action = _literal(keywords.get("action"))
     required = nargs not in ("?", "*") if positional else _literal(keywords.get("required")) is True

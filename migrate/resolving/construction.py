@@ -162,16 +162,21 @@ def _only(known: ProjectIndex, module: Module, definition: Any) -> Factory | Non
     return places.get(next(iter(built))) if len(built) == 1 else None
 
 
-def preferred(known: ProjectIndex, factories: Sequence[Factory]) -> list[Factory]:
-    """Factories of one name, those that other files import first: a copy in a script that converts weights is not meant."""
+def imported_paths(known: ProjectIndex) -> set[str]:
+    """The files of the repository that others of it import."""
     repository = known.repository
-    imported = {
+    return {
         found.path
         for module in repository.modules.values()
         for name in [*module.imports.values(), *module.star_imports]
         for part in (name, name.rpartition(".")[0])
         if part and (found := repository.module(part, module.path)) is not None and found is not module
     }
+
+
+def preferred(known: ProjectIndex, factories: Sequence[Factory]) -> list[Factory]:
+    """Factories of one name, those that other files import first: a copy in a script that converts weights is not meant."""
+    imported = imported_paths(known)
     return sorted(factories, key=lambda factory: factory.path not in imported)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Iterable, Sequence
@@ -9,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from ..reading.arguments import documented, split
 from ..reading.facts import Command, Option, Script, Survey
 from ..reading.source import NOTEBOOK, readme_text
-from ..slicing.recipes import names_model_or_configuration
+from ..slicing.recipes import names_configuration, names_model
 from ..survey.survey import project_index, runnable
+from .construction import imported_paths
 
 _MOST_NAMED = 6
 """So many of those not taken are named in a remark."""
@@ -31,7 +33,7 @@ def ranked(survey: Survey, scripts: Iterable[Script]) -> list[Script]:
     """
     scripts = list(scripts)
     readme = readme_text(survey.root)
-    imported = imported_paths(survey)
+    imported = imported_paths(project_index(survey))
     calls = any(script.roles for script in scripts)
     shallowest = min((script.path.count("/") for script in scripts), default=0)
 
@@ -90,20 +92,6 @@ def is_test(path: str) -> bool:
     return posixpath.basename(path).startswith("test_") or "/tests/" in f"/{path}"
 
 
-def imported_paths(survey: Survey) -> set[str]:
-    """The files that others import, tests apart."""
-    repository = project_index(survey).repository
-    return {
-        found.path
-        for module in repository.modules.values()
-        if not is_test(module.path)
-        for name in {
-            part for name in [*module.imports.values(), *module.star_imports] for part in (name, name.rpartition(".")[0])
-        }
-        if name and (found := repository.module(name, module.path)) is not None and found is not module
-    }
-
-
 def listed(names: Sequence[str]) -> str:
     """The first of what was not taken, and how many more there are."""
     more = len(names) - _MOST_NAMED
@@ -123,24 +111,26 @@ def documented_arguments(survey: Survey, script: Script, *, always: bool = False
     if script.options and not needed and not always:
         return [], None  # what it does by itself is what it is for
     own = [command for command in survey.commands if _runs(command, script)]
+    if not script.options and not always:
+        own = [command for command in own if command.readme]
     whole: list[tuple[bool, bool, list[str], Command]] = []
     for command in own:
         rank = [flag for option in needed if option.dest == "local_rank" for flag in (option.flags[-1], "0")]  # a launcher's
         parts = documented(script.options, [*command.arguments, *rank])
-        if parts is not None:
+        if parts is not None and all(_is_here(survey, script, *part) for part in parts):
             given = {option.dest for option, _ in parts if option is not None}
             lacks = any(option.dest not in given for option in needed)
             argv = [word for _, words in parts for word in words]
             whole.append((lacks, not given & EVALUATE_NAMES, argv, command))
     if whole:
         *_, argv, command = min(whole, key=lambda item: item[:2])
-        return argv, f"{command.path}:{command.line}"
+        return argv, f"{command.path}:{command.line}" if argv else None
     found: dict[str, list[str]] = {}
     where = None
     for command in [*own, *(command for command in survey.commands if command not in own)]:
         for option, words in split(needed, command.arguments):
             fits = option is not None and not option.positional and documented([option], words)
-            if option is not None and fits and option.dest not in found:
+            if option is not None and fits and option.dest not in found and _is_here(survey, script, option, words):
                 found[option.dest] = words
                 where = where or f"{command.path}:{command.line}"
     return [word for words in found.values() for word in words], where
@@ -163,9 +153,18 @@ def _runs(command: Command, script: Script) -> bool:
 def documented_folder(survey: Survey, script: Script) -> str | None:
     """Where people stand who type the first documented command line of a script; None where that is not told."""
     for command in survey.commands:
-        if _runs(command, script) and command.written and f"/{script.path}".endswith(f"/{command.written}"):
+        if command.script == script.path and command.written and f"/{script.path}".endswith(f"/{command.written}"):
             return script.path.removesuffix(command.written).rstrip("/") or "."
     return None
+
+
+def _is_here(survey: Survey, script: Script, option: Option | None, words: Sequence[str]) -> bool:
+    """Whether the configuration file that an argument names is one of the repository: documentation grows old."""
+    if option is None or not names_configuration(option) or not posixpath.splitext(words[-1])[1]:
+        return True
+    value = words[-1].partition("=")[2] or words[-1]
+    folders = (survey.root, survey.root / posixpath.dirname(script.path))
+    return any(os.path.isfile(folder / value) for folder in folders)
 
 
 def _is_needed(option: Option) -> bool:
@@ -173,6 +172,9 @@ def _is_needed(option: Option) -> bool:
     if option.required:
         return True
     chooses = (
-        option.action is None and option.default is None and not option.positional and names_model_or_configuration(option)
+        option.action is None
+        and option.default is None
+        and not option.positional
+        and (names_model(option) or names_configuration(option))
     )
     return chooses and option.type in (None, "str", "Path")

@@ -91,9 +91,7 @@ class _Resolver:
     def _scripts(self) -> list[Script]:
         """The scripts that call a model, best first."""
         if self.entry is None:
-            # A lone test_on_cpu.py uses the model; beside other scripts such a file tests them.
-            scripts = [script for script in self.survey.scripts if not is_test(script.path)]
-            return ranked(self.survey, scripts or self.survey.scripts)
+            return ranked(self.survey, self.survey.scripts)
         wanted = self.entry.replace("\\", "/").removeprefix("./")
         absolute = Path(self.entry).absolute()
         if absolute.is_relative_to(self.survey.root.absolute()) and absolute.is_file():
@@ -426,8 +424,8 @@ class _Resolver:
         return (where.path for where in loading_modules(*found)) if found is not None else ()
 
 
-def _kind(script: Script) -> tuple[bool, int]:
-    return script.path.endswith(NOTEBOOK), tier(script)
+def _kind(script: Script) -> tuple[bool, bool, int]:
+    return is_test(script.path), script.path.endswith(NOTEBOOK), tier(script)
 
 
 def _without_launchers(built: list[Construction]) -> list[Construction]:

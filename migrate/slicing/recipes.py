@@ -117,9 +117,14 @@ def model_option(options: Iterable[Option], factories: Iterable[Factory], wanted
     return max(best, key=lambda pair: pair[0])[1] if best else None
 
 
-def names_model_or_configuration(option: Option) -> bool:
-    """Whether an option's name is one by which people choose a model, or the file that describes one."""
-    return bool(_MODEL_OPTION.match(option.dest) and option.dest != "name") or bool(_CONFIGURATION_OPTION.match(option.dest))
+def names_model(option: Option) -> bool:
+    """Whether an option's name is one by which people choose a model."""
+    return _MODEL_OPTION.match(option.dest) is not None and option.dest != "name"
+
+
+def names_configuration(option: Option) -> bool:
+    """Whether an option's name is one by which people choose the file that describes an experiment."""
+    return _CONFIGURATION_OPTION.match(option.dest) is not None
 
 
 def _names_the_run(option: Option, names: set[str]) -> bool:
@@ -133,7 +138,7 @@ def configuration_files(root: Path, option: Option) -> list[str]:
 
     A repository without YAML may keep TOML, JSON or Python in such folders.
     """
-    if not _CONFIGURATION_OPTION.match(option.dest) or option.action is not None or option.type not in (None, "str", "Path"):
+    if not names_configuration(option) or option.action is not None or option.type not in (None, "str", "Path"):
         return []
     other = (".", "docker-compose", "environment", "mkdocs")
     files = [path for path in sorted(walk(root, (".yaml", ".yml"))) if not posixpath.basename(path).startswith(other)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...errors import AmbiguousError, MigrateError
 from ..proving.script_arguments import arguments, carried
 from ..proving.worker_protocol import Failed, Rehearse, Rehearsed, SeenModel
-from ..reading.facts import Script
+from ..reading.facts import Script, Survey
 from ..reading.finding import Finding
 from ..reading.recipe import Recipe, TransformRecipe
 from ..reading.source import walk
@@ -75,9 +75,8 @@ def rehearse_model(
     runs: list[Run] = []
     for script, given in scripts[:_MOST_SCRIPTS]:
         run = _run(migration, script, given, static, model)
-        told = documented_arguments(surveyed, script, always=True)[0] if run.best is None and run.guessed and not given else []
-        if told and run.remark is None:
-            run = _run(migration, script, given, static, model, always=True)
+        if run.best is None and not given and (other := _otherwise(surveyed, run)) is not None:
+            run = replace(_run(migration, script, given, static, model, other), as_read=False)
         runs.append(run)
         if run.is_certain or (run.evaluated and not stored):
             break
@@ -140,12 +139,12 @@ def _run(
     given: list[str],
     static: Resolved | None,
     model: str | None,
-    *,
-    always: bool = False,
+    told: tuple[list[str], str | None] | None = None,
 ) -> Run:
-    """Run a script; `always` as documented, also where it need not be told anything."""
+    """Run a script with the user's arguments, else those `told`, by default the documented ones that it needs."""
     migration.fresh_tree()
-    argv, remark = _arguments(migration, script, given, static, always)
+    told = told or documented_arguments(migration.surveyed, script)
+    argv, remark = _arguments(migration, script, given, static, *told)
     known = project_index(migration.surveyed)
     directory = documented_folder(migration.surveyed, script)
     directory = directory or working_folder(known.repository.modules[script.path], known.repository)
@@ -159,18 +158,26 @@ def _run(
         answer = Rehearsed(models=(), why=answer.error, where=answer.where, weights_from=())
     assert isinstance(answer, Rehearsed)
     migration.stood_in[script.path] = frozenset(answer.edges)
-    return Run(script, recipe, answer, _best(answer.models, model), remark, as_read=not always)
+    return Run(script, recipe, answer, _best(answer.models, model), remark, as_read=True)
+
+
+def _otherwise(surveyed: Survey, run: Run) -> tuple[list[str], str | None] | None:
+    """Other arguments for a script that stopped: documented ones in place of guessed ones, and none where nobody knows whether
+    it takes those that are documented."""
+    if run.remark is not None:
+        return ([], None) if not run.script.options else None
+    told, where = documented_arguments(surveyed, run.script, always=True)
+    return (told, where) if told and run.guessed else None
 
 
 def _arguments(
-    migration: Migration, script: Script, given: list[str], static: Resolved | None, always: bool
+    migration: Migration, script: Script, given: list[str], static: Resolved | None, told: list[str], where: str | None
 ) -> tuple[list[str], str | None]:
     """What a script is told, and a remark on where that is documented; the rehearsal guesses what else it requires."""
     same = static is not None and static.script is not None and static.script.path == script.path
     known = static.told if static is not None and same else given
     if given:
         return list(known), None
-    told, where = documented_arguments(migration.surveyed, script, always=always)
     found = arguments(script, migration.tree, known, told=told, data=migration.options.data)
     argv = found if isinstance(found, list) else carried(script, known, told=told, data=migration.options.data)[0]
     return argv, told_as(script, told, where) if where is not None else None

@@ -65,6 +65,8 @@ def _commands(root: Path, path: str) -> Iterator[Command]:
         if re.match(r"\s*(```|~~~)", line):
             fenced = not fenced
             continue
+        if (shell or fenced) and line.lstrip().startswith("#"):
+            continue  # explained, or left out
         if shell and (found := _ASSIGNMENT.match(line) or _FOR.match(line)) is not None:
             variables.setdefault(found[1], found[2].strip("\"'"))
         for part, code in _parts(_filled(line, variables) if shell else line, shell or fenced):
@@ -93,7 +95,7 @@ def _joined(text: str) -> Iterator[tuple[int, str]]:
 def _filled(line: str, variables: Mapping[str, str]) -> str:
     """A shell script's line with the values of its variables; a Dockerfile's JSON as what is typed."""
     if (found := re.match(r"\s*(?:CMD|ENTRYPOINT)\s*(\[.*\])\s*$", line)) is not None:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             return shlex.join(str(word) for word in json.loads(found[1]))
     return _VARIABLE.sub(lambda found: variables.get(found[found.lastindex or 0], OPEN), line)
 

@@ -192,7 +192,7 @@ class ModuleCalls:
         frame = self._user_frame()
         site = f"{frame.f_code.co_filename.removeprefix(self.root)}:{frame.f_lineno}" if frame is not None else ""
         channels, height, width = self._batch[1:] if flat and self._batch is not None else images.shape[1:]
-        row = channels, height, width
+        row = int(channels), int(height), int(width)  # sizes are tensors while torch.jit traces
         grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         call = Call(images, slot, args, kwargs, site, inner.training, grad, row, flat, self._dataset, frame)
         seen.sites[site, call.evaluating] += 1

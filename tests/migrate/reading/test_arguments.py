@@ -67,6 +67,12 @@ def test_without_known_options_anything_goes() -> None:
     assert documented([], ["-h"]) is None
 
 
+def test_the_rest_of_the_line_may_be_anything() -> None:
+    options = read_options(ast.walk(ast.parse("p.add_argument('--cfg'); p.add_argument('opts', nargs=argparse.REMAINDER)")))
+    assert [option.required for option in options] == [False, False]
+    assert documented(options, ["--cfg", "a", "TEST.X", "1", "TEST.Y", "2"]) is not None
+
+
 def test_a_subcommand_comes_before_its_options() -> None:
     text = """
 commands = parser.add_subparsers(dest="what", required=True)

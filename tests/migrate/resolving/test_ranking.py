@@ -100,6 +100,18 @@ def test_a_script_is_told_what_its_documentation_tells(tmp_path: Path, readme: s
     assert documented_arguments(surveyed, surveyed.scripts[0]) == (told.split(), where)
 
 
+def test_a_documented_configuration_must_be_there(tmp_path: Path) -> None:
+    options = OPTIONS.format(rank="").replace(', choices=["vgg", "resnet"]', "").replace("--net", "--cfg")
+    files = {"tools/eval.py": options + EVALUATE}
+    order(tmp_path, files, "    python eval.py --cfg=old.yaml\n    python eval.py --cfg here.yaml")
+    surveyed = survey(tmp_path)
+    assert documented_arguments(surveyed, surveyed.scripts[0]) == ([], None)
+    for folder in (tmp_path, tmp_path / "tools"):
+        (folder / "here.yaml").touch()
+        assert documented_arguments(surveyed, surveyed.scripts[0]) == (["--cfg", "here.yaml"], "README.md:2")
+        (folder / "here.yaml").unlink()
+
+
 def test_a_launchers_rank_is_the_launchers_to_give(tmp_path: Path) -> None:
     readme = "    python -m torch.distributed.launch --nproc_per_node 8 eval.py --net vgg"
     order(tmp_path, {"eval.py": OPTIONS.format(rank=", required=True") + EVALUATE}, readme)
@@ -114,7 +126,9 @@ def test_what_needs_nothing_is_told_nothing_unless_asked(tmp_path: Path) -> None
     assert documented_arguments(surveyed, surveyed.scripts[0]) == ([], None)
     assert documented_arguments(surveyed, surveyed.scripts[0], always=True) == (["--eval"], "README.md:1")
     (tmp_path / "eval.py").write_text(START + OPTIONS.format(rank="").replace("required=True, ", "") + EVALUATE)
-    surveyed = survey(tmp_path)  # it may be left out, and names no model then
+    surveyed = survey(tmp_path)
+    (tmp_path / "README.md").write_text("    python eval.py")
+    assert documented_arguments(survey(tmp_path), surveyed.scripts[0]) == ([], None)
     assert documented_arguments(surveyed, surveyed.scripts[0]) == (["--eval"], "README.md:1")
     (tmp_path / "README.md").write_text("    python eval.py --net vgg")
     surveyed = survey(tmp_path)
@@ -125,7 +139,7 @@ def test_what_needs_nothing_is_told_nothing_unless_asked(tmp_path: Path) -> None
     ("readme", "folder"),
     [
         ("    python tools/eval.py", "."),
-        ("    cd tools\n    python eval.py", "tools"),
+        ("    python eval.py", None),  # which is outdated, or follows a change of folders
         ("    python -m tools.eval", None),
         ("    python ../repo/tools/eval.py", None),
         ("", None),
@@ -135,6 +149,20 @@ def test_a_script_runs_where_people_stand_who_type_its_command(tmp_path: Path, r
     order(tmp_path, {"tools/eval.py": EVALUATE}, readme)
     surveyed = survey(tmp_path)
     assert documented_folder(surveyed, surveyed.scripts[0]) == folder
+    (tmp_path / "README.md").unlink()
+    (tmp_path / "tools/README.md").write_text("    python eval.py")
+    surveyed = survey(tmp_path)
+    assert documented_folder(surveyed, surveyed.scripts[0]) == "tools"
+
+
+def test_of_a_script_whose_options_are_not_known_only_the_readme_is_believed_at_once(tmp_path: Path) -> None:
+    order(tmp_path, {"eval.py": EVALUATE}, "Nothing.", run_sh="python eval.py --old 1\n")
+    surveyed = survey(tmp_path)
+    assert documented_arguments(surveyed, surveyed.scripts[0]) == ([], None)
+    assert documented_arguments(surveyed, surveyed.scripts[0], always=True) == (["--old", "1"], "run.sh:1")
+    (tmp_path / "README.md").write_text("    python eval.py weights.pt image.png\n")
+    surveyed = survey(tmp_path)
+    assert documented_arguments(surveyed, surveyed.scripts[0]) == (["weights.pt", "image.png"], "README.md:1")
 
 
 def test_few_are_listed() -> None:

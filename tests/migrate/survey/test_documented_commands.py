@@ -58,6 +58,7 @@ def read(root: Path, text: str, name: str = "README.md") -> list[tuple[str, str]
         ("python --version", None, ""),
         ("python3.6 is required for train.py", None, ""),
         ("ipython train.py", None, ""),
+        ("# python train.py --old", None, ""),
         ("pip install python train.py", "train.py", ""),  # who writes this means no command, and loses nothing
         ("", None, ""),
     ],
@@ -136,7 +137,8 @@ def test_makefiles_and_dockerfiles(tmp_path: Path) -> None:
     docker = 'FROM python:3.11\nRUN pip install torch\nCMD ["python", "app.py", "--name", "a b"]\n'
     assert read(tmp_path, make, "Makefile") == [("train.py", "--lr 0.1 ?")]
     assert read(tmp_path, docker, "Dockerfile")[0] == ("app.py", "--name a b")
-    assert read(tmp_path, "CMD [not json", "Dockerfile")[0][0] == "train.py"
+    for odd in ("CMD [not json]", "CMD " + "[" * 1900 + "]"):
+        assert read(tmp_path, odd, "Dockerfile")[0][0] == "train.py"
 
 
 @pytest.mark.parametrize("seed", range(40))

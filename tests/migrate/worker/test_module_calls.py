@@ -48,6 +48,14 @@ def test_nothing_is_seen_of_modules_without_weights_and_of_other_inputs() -> Non
     assert not calls.seen
 
 
+@pytest.mark.filterwarnings("ignore")  # torch.jit is deprecated, and sizes become constants in its trace
+def test_sizes_are_numbers_also_in_a_call_that_is_traced() -> None:
+    with ModuleCalls(HERE) as calls:
+        torch.jit.trace(Net().eval(), IMAGES, check_trace=False)
+    [call] = only(calls).first.values()
+    assert [type(size) for size in call.row] == [int, int, int]
+
+
 def test_only_the_outermost_call_counts_and_torch_is_as_before() -> None:
     before = nn.Module.__call__
     net = Net().eval()
