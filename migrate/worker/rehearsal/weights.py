@@ -33,7 +33,9 @@ class StandInState(dict[str, Any]):
         raise TypeError(f"{self.file} is not here, and the script takes the model itself from it")
 
     def __missing__(self, key: Any) -> Any:
-        if not isinstance(key, str) or "." in key:
+        if not isinstance(key, str):
+            raise LookupError(f"{self.file} is not here, and the script takes from it what has [{key!r}]")
+        if "." in key:
             raise KeyError(key)
         if key in _MODELS:
             return self

@@ -75,3 +75,9 @@ def test_a_whole_model_that_was_stored_is_missed_by_the_name_of_its_file(world):
     for take in ("state.eval()", "state(1)"):
         with pytest.raises((AttributeError, TypeError), match=r"^x.pth is not here, and the script takes "):
             world.play(f"import torch\nstate = torch.load({world.path!r})\n{take}\n")
+
+
+def test_a_stored_data_set_is_not_made_up(rehearsed):
+    done = rehearsed({"main.py": "import torch\nrows = torch.load('whole_set.pt')\nimage, label = rows[0]\n"})
+    assert (done.report.ended, done.report.where) == ("stopped", "main.py:3")
+    assert done.report.remedy.startswith("put the file where the script looks for it")
