@@ -81,7 +81,7 @@ class Paths:
         """Whether a path is one of the script's world: neither the system's nor what is here already."""
         full = os.path.abspath(path)
         there = os.path.exists(self.found(path)) and not (os.path.isdir(path) and not os.listdir(path))
-        others = full.startswith((*_SYSTEM, *_LIBRARIES, _HEADRACE)) or is_installed(full)
+        others = full.startswith((*_SYSTEM, *_LIBRARIES, _HEADRACE)) or is_installed(full) or os.sep + ".cache" + os.sep in full
         return not there and not others and full != self.stage.root
 
     def make(self, path: str) -> str | None:
