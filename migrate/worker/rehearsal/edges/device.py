@@ -37,6 +37,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
 def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that ends itself for the want of a GPU, or of the copies that go to one, is told that there is one."""
+    if isinstance(error, OSError):
+        return False
     trace, stated = error.__traceback__, False
     while trace is not None:
         source = trace.tb_frame.f_code.co_names
@@ -53,7 +55,7 @@ def in_vain(stage: Stage) -> bool:
 
 
 def remedy(stage: Stage, error: BaseException) -> str | None:
-    if not _WANTS_CUDA.search(str(error)):
+    if isinstance(error, OSError) or not _WANTS_CUDA.search(str(error)):
         return None
     return "run the migration on a machine with the GPU that the script wants, or give the script an option for the CPU"
 
