@@ -76,7 +76,7 @@ def see_models(recipe: Recipe, read: Recipe | None = None) -> Rehearsed:
     ]
     return Rehearsed(
         models=tuple(found),
-        why=_why(ended),
+        why=_why(ended) or (None if found else "it came to its end and called no model with images"),
         where=ended.where,
         standins=tuple(dict.fromkeys(f"{item.edge}: {item.what}" for item in ended.standins)),
         edges=tuple(sorted({item.edge for item in ended.standins})),
@@ -168,7 +168,7 @@ def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int) -> RehearsalRep
         with _alarm(_SECONDS), _seeded(seed), calls:
             yield
 
-    return rehearse(request, watch=watch, attempts=ATTEMPTS)
+    return rehearse(request, watch=watch, attempts=ATTEMPTS, seen=lambda: bool(calls.seen))
 
 
 def _why(ended: RehearsalReport) -> str | None:

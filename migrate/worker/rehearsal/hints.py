@@ -23,7 +23,7 @@ CLASSES = 10
 
 
 @functools.cache
-def _sources(root: str, first: str) -> tuple[ast.Module, ...]:
+def sources(root: str, first: str) -> tuple[ast.Module, ...]:
     """The parsed files of the repository, that of the script before all others."""
     paths = sorted(str(path) for path in Path(root).rglob("*.py") if is_users(str(path), root))[:500]
     found = []
@@ -41,7 +41,7 @@ def _script(root: str, script: str) -> str:
 
 def class_names(root: str, script: str) -> tuple[str, ...] | None:
     """A list of names that the sources call classes or labels; the script's own before others."""
-    for tree in _sources(root, _script(root, script)):
+    for tree in sources(root, _script(root, script)):
         for name, value in _bound(tree):
             if not _NAMES.match(name):
                 continue
@@ -54,7 +54,7 @@ def class_names(root: str, script: str) -> tuple[str, ...] | None:
 
 def class_count(root: str, script: str) -> int | None:
     """How many classes the sources state: a number bound to such a name, the script's own before others."""
-    for tree in _sources(root, _script(root, script)):
+    for tree in sources(root, _script(root, script)):
         for name, value in _bound(tree):
             number = value.value if isinstance(value, ast.Constant) else None
             if _COUNT.match(name) and isinstance(number, int) and 2 <= number <= _MOST:
@@ -87,7 +87,7 @@ def columns(root: str, script: str) -> tuple[list[str], int]:
     """The names by which the sources that read tables take columns, in their order, and how many are taken by number."""
     names: dict[str, None] = {}
     highest = 0
-    for tree in _sources(root, _script(root, script)):
+    for tree in sources(root, _script(root, script)):
         taken = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         taken |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         if not taken & {"read_csv", "read_table", "read_excel", "read_feather", "read_parquet", "DictReader"}:

@@ -23,8 +23,8 @@ from .stage import Stage
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
 WEIGHTS = (".pth", ".pt", ".ckpt", ".pth.tar", ".bin", ".safetensors", ".t7", ".tar", ".model", ".weights")
 ROWS = 16
-PER_CLASS = 4
-"""Images in a folder of one class; of many classes fewer."""
+PER_CLASS = 10
+"""Images in a folder of one class, and rows of a table; of many classes fewer. A tenth of them still holds every class."""
 _LABEL = re.compile(r"label|class|target|categor|diagnos|level|grade|^y$|species|breed|^id_code$", re.I)
 _FLAT = re.compile(r"^(jpeg)?(images?|imgs?|photos?|pictures|pics|frames|samples)$", re.I)
 _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".ppm": "PPM", ".pgm": "PPM"}
@@ -56,6 +56,7 @@ class Maker:
         self.classes: int = request.classes or learned or stated or hints.CLASSES
         self.names = list(names) if names and len(names) == self.classes else [f"class_{i:03d}" for i in range(self.classes)]
         size = stage.learned.get("image") or request.image or (256, 256)
+        self.rows = max(ROWS, min(PER_CLASS * self.classes, 100))
         self.home: Callable[[str], str] = lambda path: path
         """Where a folder of data sets is to be made."""
         self.size: tuple[int, int] = (size[0], size[1])
@@ -122,6 +123,11 @@ class Maker:
         photo(path, self.size).save(file, _FORMATS.get(suffix, suffix[1:].upper()))
         return file.getvalue()
 
+    @property
+    def _listed(self) -> int:
+        """How many images a table or a list names: they are made when they are opened."""
+        return max(ROWS, min(PER_CLASS * self.classes, 2000))
+
     def _table(self, path: str) -> bytes:
         names, count = hints.columns(self.stage.root, self.stage.request.script)
         extra = [name for name in self.stage.learned.get("columns", ()) if name not in names]
@@ -131,7 +137,7 @@ class Maker:
         writer = csv.writer(file, delimiter="\t" if path.lower().endswith(".tsv") else ",")
         writer.writerow(names)
         text = "text" in self.stage.learned.get("labels", "")
-        for row in range(ROWS):
+        for row in range(self._listed):
             label = row % self.classes
             first = self.names[label] if text else label
             writer.writerow([first if _LABEL.search(name) else f"image_{row:04d}.jpg" for name in names])
@@ -151,23 +157,25 @@ class Maker:
             return repr(dict(enumerate(self.names))).encode()
         if re.search(r"class|label|name|synset|categor", os.path.basename(path), re.I):
             return "".join(f"{name}\n" for name in self.names).encode()
-        return "".join(f"image_{row:04d}.jpg {row % self.classes}\n" for row in range(ROWS)).encode()
+        return "".join(f"image_{row:04d}.jpg {row % self.classes}\n" for row in range(self._listed)).encode()
 
     def _is_labels(self, path: str) -> bool:
         return bool(_LABEL.search(os.path.basename(path)))
 
     def _array(self, path: str) -> bytes:
         file = io.BytesIO()
-        labels: np.ndarray = np.arange(ROWS) % self.classes
-        np.save(file, labels if self._is_labels(path) else generator(path).integers(0, 256, (ROWS, *self.size, 3), np.uint8))
+        labels: np.ndarray = np.arange(self.rows) % self.classes
+        np.save(
+            file, labels if self._is_labels(path) else generator(path).integers(0, 256, (self.rows, *self.size, 3), np.uint8)
+        )
         return file.getvalue()
 
     def _arrays(self, path: str) -> bytes:
         """The keys that were asked for, else those of most such files."""
-        images = generator(path).integers(0, 256, (ROWS, *self.size, 3), np.uint8)
+        images = generator(path).integers(0, 256, (self.rows, *self.size, 3), np.uint8)
         keys = [*self.stage.learned.get("keys", ()), "x_train", "y_train", "x_test", "y_test", "images", "labels"]
         file = io.BytesIO()
-        labels: np.ndarray = np.arange(ROWS) % self.classes
+        labels: np.ndarray = np.arange(self.rows) % self.classes
         arrays = {key: labels if _LABEL.search(key) or key.lower().startswith("y") else images for key in keys}
         np.savez(file, **arrays)  # type: ignore[arg-type]
         return file.getvalue()
@@ -186,8 +194,8 @@ class Maker:
     def _pickle(self, path: str) -> bytes:
         if re.search(r"(idx|index|id)\w*to\w*(label|human|class|name)", os.path.basename(path), re.I):
             return pickle.dumps(dict(enumerate(self.names)))
-        labels = [row % self.classes for row in range(ROWS)]
-        images = generator(path).integers(0, 256, (ROWS, 3 * 32 * 32), np.uint8)
+        labels = [row % self.classes for row in range(self.rows)]
+        images = generator(path).integers(0, 256, (self.rows, 3 * 32 * 32), np.uint8)
         keys = dict.fromkeys(self.stage.learned.get("keys", ()), labels)
         return pickle.dumps({"data": images, "labels": labels, "fine_labels": labels, "label_names": self.names, **keys})
 

@@ -7,6 +7,7 @@ import errno
 import glob
 import io
 import os
+import re
 import sys
 import sysconfig
 import types
@@ -81,7 +82,7 @@ class Paths:
         """Whether a path is one of the script's world: neither the system's nor what is here already."""
         full = os.path.abspath(path)
         there = os.path.exists(self.found(path)) and not (os.path.isdir(path) and not os.listdir(path))
-        others = full.startswith((*_SYSTEM, *_LIBRARIES, _HEADRACE)) or is_installed(full)
+        others = full.startswith((*_SYSTEM, *_LIBRARIES, _HEADRACE)) or is_installed(full) or os.sep + ".cache" + os.sep in full
         return not there and not others and full != self.stage.root
 
     def make(self, path: str) -> str | None:
@@ -197,10 +198,17 @@ class Paths:
             text = os.fsdecode(path)
             other = self._elsewhere(text)
             if not _there(original, other):
-                self._probe(text)
-                raise
+                if not self._like_wanted(text):
+                    self._probe(text)
+                    raise
+                other = self.make(text) or text
             return original(other, *args, **named)
         return answer
+
+    def _like_wanted(self, path: str) -> bool:
+        """Whether an earlier attempt could not go on without a file that differs in its number only, as folds and parts do."""
+        shapes = {re.sub(r"\d+", "#", wanted) for wanted in self.stage.learned.get("wanted", ())}
+        return bool(shapes) and re.sub(r"\d+", "#", os.path.abspath(path)) in shapes and self.maker.can(path)
 
     def _probe(self, path: str) -> None:
         for frame in frames():

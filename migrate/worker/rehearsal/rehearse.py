@@ -29,8 +29,12 @@ AGAIN = 77
 Watch = Callable[[], AbstractContextManager[Any]]
 
 
-def rehearse(request: Rehearsal, *, watch: Watch | None = None, attempts: int = ATTEMPTS) -> RehearsalReport:
+def rehearse(
+    request: Rehearsal, *, watch: Watch | None = None, attempts: int = ATTEMPTS, seen: Callable[[], bool] = lambda: True
+) -> RehearsalReport:
     """Run the script under all stand-ins, with `watch()` entered around it, and say how it ended.
+
+    A script that comes to its end with nothing of what `watch()` looks for `seen()` is run once more where an edge knows why.
 
     With more than one attempt the script runs in a fork, and the caller goes on *in that fork*: an attempt that failed and from
     which something was learned is given up with all that it printed, and the next one starts from here. The process that called
@@ -46,7 +50,7 @@ def rehearse(request: Rehearsal, *, watch: Watch | None = None, attempts: int = 
         child = os.fork()
         if child == 0:
             output.catch()
-            report = _attempt(request, watch, number, last=False)
+            report = _attempt(request, watch, number, last=False, seen=seen)
             if report is None:
                 sys.stdout.flush()
                 os._exit(AGAIN)
@@ -56,12 +60,14 @@ def rehearse(request: Rehearsal, *, watch: Watch | None = None, attempts: int = 
         if status != AGAIN:
             output.release()
             os._exit(status if status >= 0 else 128 - status)
-    report = _attempt(request, watch, attempts, last=True)
+    report = _attempt(request, watch, attempts, last=True, seen=seen)
     assert report is not None
     return report
 
 
-def _attempt(request: Rehearsal, watch: Watch | None, number: int, *, last: bool) -> RehearsalReport | None:
+def _attempt(
+    request: Rehearsal, watch: Watch | None, number: int, *, last: bool, seen: Callable[[], bool]
+) -> RehearsalReport | None:
     """One attempt; None where it was stopped and the next one may come further."""
     stage = Stage(request)
     stage.attempt = number
@@ -88,6 +94,9 @@ def _attempt(request: Rehearsal, watch: Watch | None, number: int, *, last: bool
             except BaseException as raised:  # noqa: BLE001 - whatever the user's code does is an outcome
                 error = raised
                 ended = "finished" if _clean_exit(raised) else "stopped"
+        in_vain = [edge.in_vain for edge in found.values() if hasattr(edge, "in_vain")]
+        if ended == "finished" and not last and not seen() and any(knows(stage) for knows in in_vain):
+            return None
         if ended != "stopped":
             report = RehearsalReport(ended=ended, **stage.told())  # type: ignore[arg-type]
         else:

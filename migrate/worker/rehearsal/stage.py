@@ -40,9 +40,12 @@ class Stage:
         self.user_weights = True
         self.attempt = 1
         self.served = False
+        self.asked_for_gpu = False
         self.extra_argv: list[str] = []
         self.options: dict[str, Any] = {}
         """What the script's command-line options came to."""
+        self.offered: dict[str, list[Any]] = {}
+        """What each of them may be, where that is said."""
         self.unsure: list[str] = []
         """Addresses that were fetched, and nothing said what they hold."""
         self._last: list[Callable[[], object]] = []

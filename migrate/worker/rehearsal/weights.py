@@ -6,9 +6,13 @@ and a model that loads it keeps the weights of its own seeded initialization. Th
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import io
+import linecache
 import os
 import re
+import types
 import zipfile
 from typing import Any
 
@@ -25,6 +29,8 @@ class StandInState(dict[str, Any]):
 
     classes: tuple[str, ...] = ()
     file = "the file"
+    wanted: tuple[str, ...] = ()
+    """Keys without which the script gave up."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{self.file} is not here, and the script takes from it what has .{name}")
@@ -33,7 +39,9 @@ class StandInState(dict[str, Any]):
         raise TypeError(f"{self.file} is not here, and the script takes the model itself from it")
 
     def __missing__(self, key: Any) -> Any:
-        if not isinstance(key, str) or "." in key:
+        if not isinstance(key, str):
+            raise LookupError(f"{self.file} is not here, and the script takes from it what has [{key!r}]")
+        if "." in key:
             raise KeyError(key)
         if key in _MODELS:
             return self
@@ -44,7 +52,7 @@ class StandInState(dict[str, Any]):
         return 0 if _NUMBERS.search(key) and "state" not in key else self
 
     def __contains__(self, key: object) -> bool:
-        return key in _MODELS[:4]
+        return key in _MODELS[:4] or key in self.wanted
 
     def __bool__(self) -> bool:
         return True
@@ -52,7 +60,7 @@ class StandInState(dict[str, Any]):
     def __delitem__(self, key: str) -> None: ...
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self if key in _MODELS else default
+        return self if key in _MODELS else self[key] if key in self.wanted else default
 
     def pop(self, key: str, default: Any = None) -> Any:
         return self if key in _MODELS else default
@@ -65,6 +73,24 @@ class StandInState(dict[str, Any]):
 
     def float(self) -> StandInState:
         return self
+
+
+def missed_key(frame: types.FrameType) -> str | None:
+    """The key that a frame looked for last, before its running line, in a state that stands in."""
+    states = {name for name, value in frame.f_locals.items() if isinstance(value, StandInState)}
+    asked: list[tuple[int, str]] = []
+    with contextlib.suppress(SyntaxError):
+        for node in ast.walk(ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))) if states else ():
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="get"), args=[ast.Constant(value=str(key)), *_]):
+                    pass
+                case ast.Compare(left=ast.Constant(value=str(key)), comparators=[ast.Name(id=name)]):
+                    pass
+                case _:
+                    continue
+            if name in states and frame.f_code.co_firstlineno <= node.lineno <= frame.f_lineno:
+                asked.append((node.lineno, key))
+    return max(asked)[1] if asked else None
 
 
 def stand_in_file() -> bytes:
@@ -86,6 +112,7 @@ def _is_program(path: str) -> bool:
 def install(stage: Stage, torch: Any, classes: tuple[str, ...]) -> None:
     """Let models, optimizers and schedulers take such states, whole or as what a script made of them."""
     StandInState.classes = classes
+    StandInState.wanted = tuple(stage.learned.get("checkpoint_keys", ()))
     given: list[bool] = []
 
     def load(original: Any, file: Any, *args: Any, **named: Any) -> Any:

@@ -269,3 +269,8 @@ def test_a_call_that_is_not_made_again_is_an_error(tmp_path: Path) -> None:
         take_model(replace(recipe, live=replace(live, ordinal=4)))
     with pytest.raises(SandboxError, match="calls a Net where it called a Other"):
         take_model(replace(recipe, live=replace(live, class_name="Other")))
+
+
+def test_a_script_that_calls_no_model_is_said_to(tmp_path: Path) -> None:
+    found = see_models(script(tmp_path, "model = Net()\n"))
+    assert (found.models, found.why) == ((), "it came to its end and called no model with images")

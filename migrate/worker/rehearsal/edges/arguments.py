@@ -6,11 +6,13 @@ import argparse
 import ast
 import contextlib
 import difflib
+import inspect
 import linecache
 import os
 import re
 import sys
 import traceback
+import types
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
         except _RequiredError as missing:
             found = original(self, [*given, *_filled(stage, self, maker, missing.names)], namespace)
         values = vars(found[0])
+        stage.offered |= {flag: list(action.choices or ()) for flag, action in self._option_string_actions.items()}
         stage.options |= {
             flag: values.get(action.dest) for flag, action in self._option_string_actions.items() if len(flag) > 2
         }
@@ -93,6 +96,8 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     if own and (flag := _demanded(stage, own[-1])) is not None:
         value = guess(flag.lstrip("-"), "", Maker(stage))
         return stage.learn("choices", {**stage.learned.get("choices", {}), flag: value})
+    if own and isinstance(error, TypeError | AttributeError | KeyError) and _option_of(stage, own[-1]):
+        return True
     if isinstance(error, TypeError) and "NoneType" in str(error):
         return _path_option(stage)
     if not own or not isinstance(error, IndexError | SystemExit | ValueError):
@@ -112,13 +117,23 @@ def lesson(stage: Stage, error: BaseException) -> bool:
 
 def _other_choice(stage: Stage, key: str, frame: Any) -> bool:
     """A table of the user's has no such entry: the option that named it, or names a model, takes the table's first."""
-    names = {*frame.f_code.co_names, *frame.f_code.co_varnames}
-    held = [value for scope in (frame.f_locals, frame.f_globals) for name, value in scope.items() if name in names]
-    tables: list[dict[str, Any]] = [
-        value for value in held if type(value) is dict and value and all(isinstance(item, str) for item in value)
-    ]
-    tables.sort(key=len)
+    code, line = frame.f_code, linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    scope = {**frame.f_globals, **frame.f_locals}
+    names = [name for name in dict.fromkeys((*code.co_names, *code.co_varnames)) if name in scope]
+    names.sort(key=lambda name: re.search(rf"\b{name}(\.__dict__)?\[", line) is None)
+    if code.co_flags & inspect.CO_VARKEYWORDS:  # what a function was handed by name is no table
+        first = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+        names = [name for name in names if name != code.co_varnames[first]]
+    tables = [table for table in (_table(scope[name]) for name in names) if table]
     return _choose(stage, key, tables)
+
+
+def _table(value: Any) -> list[str]:
+    """The names by which a table of the user's is asked: those of a dictionary, or of the functions that a module holds."""
+    if isinstance(value, types.ModuleType) and getattr(value, "__name__", "") in sys.modules:
+        own = [(name, item) for name, item in vars(value).items() if callable(item) and name.islower() and name[0] != "_"]
+        return [name for name, item in own if getattr(item, "__module__", "").startswith(value.__name__)]
+    return list(value) if type(value) is dict and all(isinstance(item, str) for item in value) else []
 
 
 def _choose(stage: Stage, key: str | None, tables: Sequence[Iterable[str]]) -> bool:
@@ -193,6 +208,18 @@ def _held(frame: Any, node: ast.expr) -> Any:
         case ast.List() | ast.Tuple() | ast.Set():
             return [item.value for item in node.elts if isinstance(item, ast.Constant)]
     return None
+
+
+def _option_of(stage: Stage, frame: Any) -> bool:
+    """An option without a value that the running line takes: the first of what it may be, or a guess."""
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    known = stage.learned.get("choices", {})
+    for flag, value in stage.options.items():
+        if value is None and flag not in known and re.search(rf"\.{flag.lstrip('-').replace('-', '_')}\b", line):
+            offered = [str(item) for item in stage.offered.get(flag, ())]
+            made = offered[0] if offered else guess(flag.lstrip("-"), "", Maker(stage))
+            return stage.learn("choices", {**known, flag: made})
+    return False
 
 
 def _path_option(stage: Stage) -> bool:

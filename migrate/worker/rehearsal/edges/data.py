@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
-from .. import torchvision_sets
+from .. import hugging_face_sets, torchvision_sets
 from ..making import Maker
 from ..paths import Paths
 from ..places import is_users
@@ -29,6 +29,7 @@ def stand_in(stage: Stage) -> Iterator[None]:
     maker.home = paths.home
     paths.install()
     _SET_UP[id(stage)] = paths
+    stage.when_imported("datasets", lambda library: hugging_face_sets.install(stage, maker, library))
     stage.when_imported("torchvision.datasets", lambda library: torchvision_sets.install(stage, maker, library))
     stage.when_imported(
         "torchvision.io", lambda library: _readers(stage, paths, library, ("read_image", "read_file", "decode_image"))
@@ -82,7 +83,7 @@ def lesson(stage: Stage, error: BaseException) -> bool:
         return _next_size(stage)
     if re.search(r"Sum of input lengths|out of range|out of bounds|index .* is out|num_samples=0|larger sample", text, re.I):
         return stage.learn("full", True)
-    if isinstance(error, KeyError) and any("pandas" in name or name.endswith("csv.py") for name in names):
+    if isinstance(error, KeyError) and any("pandas" in name or "datasets" in name or name.endswith("csv.py") for name in names):
         return _add(stage, "columns", str(error.args[0]))
     if isinstance(error, KeyError) and ("npz" in text or any("numpy" in name for name in names) or stage.learned.get("keys")):
         return _add(stage, "keys", str(error.args[0]).split(" is not")[0].strip("'\""))

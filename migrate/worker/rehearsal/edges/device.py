@@ -37,6 +37,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
 
 def lesson(stage: Stage, error: BaseException) -> bool:
     """A script that ends itself for the want of a GPU, or of the copies that go to one, is told that there is one."""
+    if isinstance(error, OSError):
+        return False
     trace, stated = error.__traceback__, False
     while trace is not None:
         source = trace.tb_frame.f_code.co_names
@@ -47,8 +49,13 @@ def lesson(stage: Stage, error: BaseException) -> bool:
     return bool(wanted and own and isinstance(error, Exception | SystemExit)) and stage.learn(_INSISTS, True)
 
 
+def in_vain(stage: Stage) -> bool:
+    """A script that asked for a GPU, was told that there is none, and left it at that, is told that there is one."""
+    return stage.asked_for_gpu and stage.learn(_INSISTS, True)
+
+
 def remedy(stage: Stage, error: BaseException) -> str | None:
-    if not _WANTS_CUDA.search(str(error)):
+    if isinstance(error, OSError) or not _WANTS_CUDA.search(str(error)):
         return None
     return "run the migration on a machine with the GPU that the script wants, or give the script an option for the CPU"
 
@@ -156,6 +163,10 @@ def _cuda_module(stage: Stage, torch: Any) -> None:
 
         return answer
 
+    def asked(original: Callable[..., Any]) -> Any:
+        stage.asked_for_gpu |= called_by_user(stage.root)
+        return original()
+
     if told:
         stage.wrap(cuda, "is_available", for_user(True))
         stage.wrap(cuda, "device_count", for_user(1))
@@ -163,6 +174,9 @@ def _cuda_module(stage: Stage, torch: Any) -> None:
         stage.wrap(cuda, "is_bf16_supported", for_user(False))
     if torch.cuda.is_available():
         return
+    if not told:
+        stage.wrap(cuda, "is_available", asked)
+        stage.wrap(cuda, "device_count", asked)
     for name in _ZERO:
         stage.wrap(cuda, name, for_user(0))
     for name in _NOTHING:

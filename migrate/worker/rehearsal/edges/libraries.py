@@ -43,7 +43,14 @@ _DISTRIBUTIONS = {
     "skimage": "scikit-image", "sklearn": "scikit-learn", "skopt": "scikit-optimize", "yaml": "pyyaml",
 }  # fmt: skip
 """Names under which libraries are installed, where they are others than they are imported by."""
-_OFFLINE = {"WANDB_MODE": "disabled", "WANDB_SILENT": "true", "COMET_MODE": "disabled", "NEPTUNE_MODE": "offline"}
+_OFFLINE = {
+    "WANDB_MODE": "disabled",
+    "WANDB_SILENT": "true",
+    "COMET_MODE": "disabled",
+    "NEPTUNE_MODE": "offline",
+    "HYDRA_FULL_ERROR": "1",
+}
+"""So that trackers reach nobody, and an error in a script of Hydra's comes out as it is."""
 
 
 @contextlib.contextmanager
@@ -282,7 +289,10 @@ class _Module(types.ModuleType):
             def init(*_: Any, config: Any = None, **__: Any) -> Silent:
                 self.config.update(config or {})
                 run = Silent("wandb.run")
-                run.__dict__["config"] = self.config
+                folder = os.path.join(os.getcwd(), "wandb")
+                os.makedirs(folder, exist_ok=True)
+                run.__dict__.update(config=self.config, dir=folder, id="run", name="run", url="")
+                self.run = run
                 return run
 
             self.init = init

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import os
 import re
+import traceback
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from .. import weights
 from ..making import Maker
+from ..places import is_users
 from ..stage import Stage
 
 _REPOSITORIES = re.compile(r"^pytorch/vision|pytorch-image-models|facebookresearch/(deit|convnext|swav|dino|vissl|semi)", re.I)
@@ -36,6 +38,15 @@ def stand_in(stage: Stage) -> Iterator[None]:
         os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
 
 
+def lesson(stage: Stage, error: BaseException) -> bool:
+    """A script that gave up for the want of a key in a checkpoint that stands in."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    gave_up = bool(frames) and is_users(frames[-1].f_code.co_filename, stage.root)
+    key = weights.missed_key(frames[-1]) if gave_up else None
+    known = stage.learned.get("checkpoint_keys", [])
+    return key is not None and key not in known and stage.learn("checkpoint_keys", [*known, key])
+
+
 def remedy(stage: Stage, error: BaseException) -> str | None:
     text = f"{type(error).__name__} {error}"
     if re.search(r" is not here, and the script takes ", text):
@@ -51,9 +62,11 @@ def _torch(stage: Stage, maker: Maker, torch: Any) -> None:
     def load(original: Any, repo: str, model: str, *args: Any, **named: Any) -> Any:
         try:
             return original(repo, model, *args, **named)
-        except Exception:
-            if not _REPOSITORIES.search(str(repo)):
+        except Exception as error:
+            if named.get("source") == "local":
                 raise
+            if not _REPOSITORIES.search(str(repo)):
+                raise ConnectionError(f"the code of {model} is that of {repo}, which cannot be fetched here") from error
             named = {name: value for name, value in named.items() if name not in ("source", "force_reload", "trust_repo")}
             named = {name: value for name, value in named.items() if name not in ("skip_validation", "verbose")}
             return _library_model(str(repo), model, args, named)

@@ -52,6 +52,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
     stage.when_imported("git", lambda library: _without_checkout(stage, library))
     stage.when_imported("torch.distributed", lambda library: _alone(stage, library))
     stage.when_imported("torch.multiprocessing", lambda library: stage.wrap(library, "spawn", _in_process(stage)))
+    for name in ("multiprocessing", "torch.multiprocessing"):  # which can be set once in a process, and this one is old
+        stage.when_imported(name, lambda library: stage.patch(library, "set_start_method", lambda *_, **__: None))
     stage.when_imported("torch.nn.parallel.distributed", lambda library: _on_cpu(stage, library))
     yield
     for name in set(os.environ) - set(before):

@@ -65,17 +65,17 @@ def test_names_of_classes_come_in_the_form_of_the_file(maker):
 def test_arrays_have_the_keys_that_were_asked_for(maker):
     own = maker("num_classes = 4\n", {"keys": ["pictures"]}, image=(8, 8))
     with np.load(io.BytesIO(own._arrays("x.npz"))) as arrays:
-        assert arrays["pictures"].shape == (16, 8, 8, 3)
+        assert arrays["pictures"].shape == (40, 8, 8, 3)
         assert set(arrays["y_train"]) == {0, 1, 2, 3}
     assert np.load(io.BytesIO(own._array("labels.npy"))).max() == 3
-    assert pickle.loads(own._pickle("batch.pkl"))["data"].shape == (16, 3072)
+    assert pickle.loads(own._pickle("batch.pkl"))["data"].shape == (40, 3072)
 
 
 def test_a_folder_has_a_folder_of_images_for_each_class_and_goes_away_with_the_attempt(maker, tmp_path):
     own = maker("classes = ['cat', 'dog']\n", image=(8, 8))
     own.folder(str(tmp_path / "data/train"))
     assert sorted(path.name for path in (tmp_path / "data/train").iterdir()) == ["cat", "dog"]
-    assert len(list((tmp_path / "data/train").glob("*/*.jpg"))) == 8
+    assert len(list((tmp_path / "data/train").glob("*/*.jpg"))) == 20
     own.folder(str(tmp_path / "data/images"), ".png")
     assert len(list((tmp_path / "data/images").glob("*.png"))) == 16
     own.stage.clear()
@@ -92,6 +92,26 @@ def test_what_a_pattern_asks_for_is_made(maker, tmp_path):
     own.matching(str(tmp_path / "a"), "*/*.png")
     own.matching(str(tmp_path / "b"), "*.bmp")
     own.matching(str(tmp_path / "c"), "*.py")
-    assert len(list((tmp_path / "a").glob("*/*.png"))) == 8
+    assert len(list((tmp_path / "a").glob("*/*.png"))) == 20
     assert len(list((tmp_path / "b").glob("*.bmp"))) == 16
     assert not (tmp_path / "c").exists()
+
+
+COMPETITION = """
+import csv, cv2, glob, os
+from sklearn.model_selection import StratifiedKFold, train_test_split
+CLASSES = ["cbb", "cbsd", "cgm", "cmd", "healthy"]
+rows = list(csv.DictReader(open("../input/cassava/train.csv")))
+labels = [int(row["label"]) for row in rows]
+train, valid = next(StratifiedKFold(n_splits=5, shuffle=True, random_state=0).split(rows, labels))
+image = cv2.imread(f"../input/cassava/train_images/{rows[valid[0]]['image_id']}")
+files = sorted(glob.glob(os.path.join("data", "train", "*", "*.jpg")))
+names = [file.split(os.sep)[-2] for file in files]
+held = train_test_split(files, names, test_size=0.1, stratify=names, random_state=0)[1]
+print(image.shape, len(valid) >= 5, len(set(names)), len(held) >= 5)
+"""
+
+
+def test_what_is_made_can_be_split_by_class(rehearsed):
+    done = rehearsed({"kaggle/main.py": COMPETITION}, script="kaggle/main.py")
+    assert (done.report.ended, done.stdout) == ("finished", "(256, 256, 3) True 5 True\n"), done.stderr

@@ -50,7 +50,7 @@ def test_a_path_outside_of_the_repository_is_redirected(on_stage):
 )
 def test_patterns_find_what_they_ask_for(on_stage, look):
     world = on_stage(data, files={"hints.py": CLASSES})
-    assert len(world.play(look + "\n")["found"]) == 8
+    assert len(world.play(look + "\n")["found"]) == 20
     assert world.said("data") == ["data"]
 
 

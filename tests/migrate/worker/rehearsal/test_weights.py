@@ -75,3 +75,20 @@ def test_a_whole_model_that_was_stored_is_missed_by_the_name_of_its_file(world):
     for take in ("state.eval()", "state(1)"):
         with pytest.raises((AttributeError, TypeError), match=r"^x.pth is not here, and the script takes "):
             world.play(f"import torch\nstate = torch.load({world.path!r})\n{take}\n")
+
+
+def test_a_stored_data_set_is_not_made_up(rehearsed):
+    done = rehearsed({"main.py": "import torch\nrows = torch.load('whole_set.pt')\nimage, label = rows[0]\n"})
+    assert (done.report.ended, done.report.where) == ("stopped", "main.py:3")
+    assert done.report.remedy.startswith("put the file where the script looks for it")
+
+
+@pytest.mark.parametrize("look", ["state.get('class_names')", "'class_names' in state and state['class_names']"])
+def test_a_checkpoint_has_the_key_without_which_the_script_gives_up(rehearsed, look):
+    text = (
+        "import torch\nCLASSES = ['cat', 'dog']\ndef load():\n    state = torch.load('best.pt')\n"
+        f"    if state.get('kind') is not None:\n        raise ValueError('other')\n    names = {look}\n"
+        "    if not names:\n        raise KeyError('no names')\n    return names\nprint(load())\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.report.attempts, done.stdout) == ("finished", 2, "['cat', 'dog']\n"), done.stderr

@@ -122,3 +122,14 @@ def test_a_command_is_chosen_and_its_own_arguments_are_guessed(rehearsed):
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "evaluate checkpoint.pth\n")
+
+
+def test_an_option_without_a_value_that_a_line_cannot_do_without_is_one_of_its_choices(rehearsed):
+    text = (
+        "import argparse\ndef small(): return 'small'\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--model-type', choices=['small', 'large'])\nparser.add_argument('--width', type=int)\n"
+        "args = parser.parse_args()\nprint(eval(args.model_type)(), args.width)\n"
+    )
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", "small None\n"), done.stderr
+    assert [item.what for item in done.standins("arguments")] == ["--model-type small was guessed"]

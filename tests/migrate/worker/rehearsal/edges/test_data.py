@@ -69,3 +69,12 @@ def test_a_function_named_shape_is_no_output_of_the_model(rehearsed):
     text = "from numpy import shape\nimport numpy\ndef take(library):\n    return [][3]\ntake(numpy)\n"
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.report.why) == ("stopped", "IndexError: list index out of range")
+
+
+def test_the_other_parts_of_a_file_are_made_with_the_first(rehearsed):
+    text = (
+        "import os\nimport numpy as np\nfor fold in range(1, 11):\n    path = f'folds/fold_{fold}_y.npy'\n"
+        "    if not os.path.exists(path):\n        raise FileNotFoundError(f'Missing {path}')\n    print(len(np.load(path)))\n"
+    )
+    done = rehearsed({"main.py": text, "net.py": "num_classes = 3\n"})
+    assert (done.report.ended, done.report.attempts, done.stdout) == ("finished", 2, "30\n" * 10), done.stderr

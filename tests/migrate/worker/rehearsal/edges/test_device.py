@@ -107,3 +107,14 @@ def test_a_batch_of_inference_mode_that_goes_to_a_gpu_can_be_trained_on(rehearse
     )
     done = rehearsed({"main.py": text})
     assert (done.report.ended, done.stdout) == ("finished", "on\n"), done.stderr
+
+
+def test_a_script_that_leaves_it_at_that_without_a_gpu_is_told_of_one(on_stage):
+    text = "import torch\nif torch.cuda.is_available():\n    print('on')\n"
+    world = on_stage(device)
+    world.play("import torch\n")
+    assert not device.in_vain(world.stage)
+    world.play(text)
+    assert device.in_vain(world.stage)
+    assert world.stage.learned["cuda"]
+    assert not device.in_vain(world.stage)

@@ -11,7 +11,7 @@ def test_trackers_are_silent_and_keep_what_they_are_told_of_the_configuration(on
     names = world.play(
         "import wandb\nfrom tensorboardX import SummaryWriter\nfrom thop import profile\n"
         "run = wandb.init(project='x', config={'lr': 0.1})\nwandb.log({'loss': 1})\nwandb.config.update({'size': 2})\n"
-        "rate, size = wandb.config.lr, run.config['size']\n"
+        "rate, size = wandb.config.lr, run.config['size']\nassert wandb.run.dir.endswith('wandb') and wandb.run.name\n"
         "with SummaryWriter('runs') as writer:\n    writer.add_scalar('x', 1)\n"
         "flops, params = profile(None, inputs=())\ntext = f'{flops / 1e9:.2f}'\n"
     )

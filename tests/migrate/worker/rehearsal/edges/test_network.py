@@ -43,3 +43,10 @@ def test_a_program_that_is_not_here_cannot_be_made_up(rehearsed):
     assert (done.report.ended, done.report.where) == ("stopped", "main.py:2")
     assert "traced.pt is not here, and the script takes the model itself from it" in done.report.why
     assert done.report.remedy.startswith("put the file where the script looks for it")
+
+
+def test_a_model_whose_code_is_elsewhere_is_not_made_up(rehearsed):
+    done = rehearsed({"main.py": "import torch\ntorch.hub.load('who/nets:main', 'net50', trust_repo=True)\n"})
+    assert (done.report.ended, done.report.where) == ("stopped", "main.py:2")
+    assert done.report.why == "ConnectionError: the code of net50 is that of who/nets:main, which cannot be fetched here"
+    assert done.report.remedy.startswith("fetch once what the script downloads")

@@ -72,3 +72,10 @@ def test_libraries_run_their_programs_themselves(rehearsed):
     text = "import platform, ctypes.util\nprint(platform.processor() is not None, ctypes.util.find_library('c') is not None)\n"
     done = rehearsed({"main.py": text})
     assert done.standins("processes") == []
+
+
+def test_how_processes_start_may_be_set_in_a_process_that_has_started_some(on_stage):
+    on_stage(processes).play(
+        "import multiprocessing as mp\nimport torch.multiprocessing as other\nmp.get_context('fork')\n"
+        "for _ in range(2):\n    mp.set_start_method('spawn')\n    other.set_start_method('spawn')\n"
+    )
