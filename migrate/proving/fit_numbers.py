@@ -62,7 +62,7 @@ def snap(
         std = scale / gain
         mean = -offset * std
         for digits in range(9):
-            short_mean, short_std = np.round(mean, digits), np.round(std, digits)
+            short_mean, short_std = np.round(mean, digits) + 0.0, np.round(std, digits)  # and no -0.0
             if not short_std.all():
                 continue
             if np.abs((image * scale - short_mean) / short_std - output).max() <= bound:

@@ -93,8 +93,8 @@ class RehearsalReport:
 
     @property
     def user_data(self) -> bool:
-        """Whether all data that the script read was the user's own."""
-        return not any(item.edge == "data" for item in self.standins)
+        """Whether all data that the script read, or was sent, was the user's own."""
+        return not any(item.edge in ("data", "servers") for item in self.standins)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

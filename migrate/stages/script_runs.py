@@ -91,7 +91,7 @@ def run_originals(migration: Migration, resolved: Resolved | None) -> Originals:
         if script.path not in migration.rewritten:
             why_not[script.path] = "nothing in it was rewritten"
             continue
-        if runs and time.monotonic() - started > OTHERS_SECONDS:
+        if time.monotonic() - started > OTHERS_SECONDS:
             why_not[script.path] = f"other scripts were run for {OTHERS_SECONDS:.0f} s; --entry {script.path} runs it first"
             continue
         original: OriginalRun | str | None = None

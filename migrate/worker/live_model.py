@@ -69,7 +69,7 @@ def see_models(recipe: Recipe, read: Recipe | None = None) -> Rehearsed:
     began = time.time()
     with stored_weights_read() as files:
         ended = run_script(recipe, calls, seed=0)
-    as_read = built() if built is not None and calls.seen else None
+    as_read = built() if built is not None else None
     found = [
         _described(seen, Path(recipe.root), weights[seen.ordinal], as_read, own_data=ended.user_data)
         for seen in calls.seen.values()
