@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
@@ -79,9 +79,9 @@ class _Reading(AbstractAsyncContextManager[bytes]):
         return await joined(chunks)
 
 
-async def joined(pieces: list[bytes]) -> bytes:
+async def joined(pieces: Sequence[bytes | bytearray]) -> bytes:
     """The pieces as one; many bytes beside the event loop, which joining lets go on meanwhile."""
-    if len(pieces) == 1:
+    if len(pieces) == 1 and isinstance(pieces[0], bytes):
         return pieces[0]
     if sum(map(len, pieces)) < _LONG_JOIN:
         return b"".join(pieces)

@@ -22,9 +22,9 @@ from ..guard.tls import Tls
 # What a body may need besides its bytes: sizes of chunks, their extensions, trailers. A chunk takes 5 bytes at least, so that
 # this also bounds their number; chunks of a kilobyte still carry far more than any body may have.
 _MAX_FRAMING_BYTES = 1 << 20
-# A body that comes slower than this many bytes a second, at one of so many looks within its time, is given up: it would hold
-# memory that others need.
-_SLOWEST, _LOOKS = 16 * 1024, 6
+# A body that comes slower than this many bytes a second, at one of six looks within its time, is given up: it would hold memory
+# that others need. Between looks is time enough for a network that stutters.
+_SLOWEST, _LOOKS, _BETWEEN_LOOKS = 16 * 1024, 6, 5.0
 # Requests that a client may send on one connection before the answer to its first. uvicorn reads on after each answer.
 _MAX_PIPELINED = 64
 # While stopping, every answer closes its connection for this long before idle connections are closed: a client that sends one
@@ -42,6 +42,10 @@ class _RejectedError(Exception):
 
 def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
     """A protocol class for uvicorn's `http` option that closes connections which cost more than the configuration allows."""
+
+    body_seconds = config.limits.body_timeout_seconds
+    looks_at_body = max(1, min(_LOOKS, int(body_seconds / _BETWEEN_LOOKS)))
+    between_looks = body_seconds / looks_at_body
 
     class LimitedProtocol(HttpToolsProtocol):
         # Bytes of the message that is arriving: all of them, those of its body, and those of complete header fields. What
@@ -78,7 +82,7 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
             self._bytes += len(data)
             super().data_received(data)
             if not self._in_head and self._body_timer is None:
-                self._expect_body(_LOOKS)
+                self._expect_body(looks_at_body)
             if self._in_head and self._bytes > config.limits.max_header_bytes:
                 self._reject(431, "the request head is too long")
             elif self._bytes - self._body_bytes > config.limits.max_header_bytes + _MAX_FRAMING_BYTES:
@@ -175,17 +179,16 @@ def limited_protocol(config: ServeConfig) -> type[HttpToolsProtocol]:
                 self.transport.close()
 
         def _expect_body(self, looks: int) -> None:
-            seconds = config.limits.body_timeout_seconds / _LOOKS
-            self._body_timer = self.loop.call_later(seconds, self._look_at_body, looks - 1, self._body_bytes, seconds)
+            self._body_timer = self.loop.call_later(between_looks, self._look_at_body, looks - 1, self._body_bytes)
 
-        def _look_at_body(self, looks: int, before: int, seconds: float) -> None:
+        def _look_at_body(self, looks: int, before: int) -> None:
             # Behind requests that are not answered yet nothing is read, so that nobody can be slow there.
-            if looks and (self._body_bytes - before >= _SLOWEST * seconds or len(self._open) > 1):
+            if looks and (self._body_bytes - before >= _SLOWEST * between_looks or len(self._open) > 1):
                 self._expect_body(looks)
                 return
             # What was answered before its body was there, as with an error, gets no other answer. Until now the rest could
             # come, or the sender would not have read that answer.
-            allowed = f"within {config.limits.body_timeout_seconds:g} s, at {_SLOWEST >> 10} KiB a second or more"
+            allowed = f"within {body_seconds:g} s, at {_SLOWEST >> 10} KiB a second or more"
             self._reject(408, f"the body did not arrive {allowed}")
 
         def _give_up(self) -> None:

@@ -126,12 +126,12 @@ class Handlers:
         if encoding in ("", "identity"):
             return sent
         unpacker = Unpacker(sent, encoding, self._limits.max_decompressed_bytes)
-        pieces: list[bytes] = []
+        body = bytearray()  # one block, which the allocator gives back, unlike many small ones
         held.callback(self._plane.give_back_soon, self._limits.max_decompressed_bytes)
         while piece := await self._plane.in_parser(unpacker.next):
             held.enter_context(self._plane.bytes.hold(len(piece), client_of(request)))
-            pieces.append(piece)
-        return await joined(pieces)
+            body += piece
+        return await joined([body])
 
     async def classify(
         self,

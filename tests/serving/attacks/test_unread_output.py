@@ -48,7 +48,7 @@ class _Server:
         for _ in range(count):
             connection.request("GET", "/v2/health/ready")
             answer = connection.getresponse()
-            assert (answer.status, answer.read()) == (200, b"")
+            assert (answer.status, answer.read()) == (200, b'{"ready":true}')
         connection.close()
 
     def end(self) -> int:

@@ -11,7 +11,6 @@ from http_client import PATIENCE
 from oracle import problems_of_details
 
 _SERVICE = "/inference.GRPCInferenceService/"
-_TRIES = 5
 
 
 def channel(address: str) -> grpc.aio.Channel:
@@ -22,17 +21,6 @@ def channel(address: str) -> grpc.aio.Channel:
 
 async def run(case: GrpcCase, opened: grpc.aio.Channel) -> Outcome:
     """Make a call and judge how it ended."""
-    outcome = await _once(case, opened)
-    for _ in range(_TRIES):
-        if not outcome.problems or outcome.statuses not in (["UNAVAILABLE"], ["CANCELLED"]):
-            break
-        # The server that the library gave up is made anew (docs/fuzzing.md). Clients call again then, and so does this one.
-        await asyncio.sleep(0.2)
-        outcome = await _once(case, opened)
-    return outcome
-
-
-async def _once(case: GrpcCase, opened: grpc.aio.Channel) -> Outcome:
     method = case.method if case.method.startswith("/") else _SERVICE + case.method
     received: list[bytes] = []
     try:

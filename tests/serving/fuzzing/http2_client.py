@@ -9,10 +9,6 @@ from case import Http2Case, Outcome
 from http_client import PATIENCE
 
 _KNOWN_FRAMES = range(10)
-_TRIES = 5
-# What a server says that is made anew (docs/fuzzing.md): goodbye, and for a call it had begun, the status.
-_MADE_ANEW = (b"Server shutdown", b"CANCELLED")
-_ANEW = "anew"
 
 
 def frames(data: bytes) -> list[tuple[int, bytes]]:
@@ -31,15 +27,6 @@ def frames(data: bytes) -> list[tuple[int, bytes]]:
 
 async def run(case: Http2Case, address: tuple[str, int]) -> Outcome:
     """Send a case and judge what comes back."""
-    for _ in range(_TRIES):
-        outcome = await _once(case, address)
-        if not outcome.problems or outcome.statuses not in ([], [_ANEW]):
-            break
-        await asyncio.sleep(0.2)  # see grpc_client
-    return outcome
-
-
-async def _once(case: Http2Case, address: tuple[str, int]) -> Outcome:
     outcome, received, ended = Outcome(), b"", "closed"
     try:
         async with asyncio.timeout(PATIENCE):
@@ -69,8 +56,6 @@ async def _once(case: Http2Case, address: tuple[str, int]) -> Outcome:
     except OSError:
         ended = "reset"
     outcome.statuses = [ended]
-    if case.contains and case.contains not in received and any(said in received for said in _MADE_ANEW):
-        return Outcome(statuses=[_ANEW], problems=["the server was made anew each time"])
     if case.contains and case.contains not in received:
         outcome.problems.append(f"the answer {case.contains!r} did not come, but {received[:200]!r}")
     try:

@@ -51,7 +51,7 @@ def test_static_batches(server, module, rows, scores_of):
     with module.InferenceServerClient(module.address(server)) as client:
         found = client.infer("tiny", [_input(module, _images(rows))]).as_numpy("scores")
         np.testing.assert_allclose(found, scores_of(_images(rows)), rtol=1e-4, atol=1e-5)
-        with pytest.raises(InferenceServerException, match="batch size"):
+        with pytest.raises(InferenceServerException, match="batch-size"):
             client.infer("tiny", [_input(module, _images(9))])
 
 
