@@ -1,3 +1,4 @@
+import re
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -242,9 +243,9 @@ def test_what_has_no_memory_is_not_opened(conv_net, tuned, monkeypatch):
     monkeypatch.setattr(tune, "free_megabytes", lambda: -1.0)
     plan = tuned(conv_net, max_tuning_seconds=20)
     assert {choice.backend for choice in plan.choices.values()} == {"eager"}
-    assert {item.why for item in plan.measurements if item.status == "skipped"} == {
-        "takes about 0 MB, and -1 MB of memory are free"
-    }
+    skipped = [item.why for item in plan.measurements if item.status == "skipped"]
+    assert skipped  # how much memory eager took, which is opened in any case, differs from run to run
+    assert all(re.fullmatch(r"takes about \d+ MB, and -1 MB of memory are free", why) for why in skipped)
 
 
 def test_what_is_refused_holds_no_session(conv_net, tuned, monkeypatch):
