@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 EXTRA  := $(shell nvidia-smi >/dev/null 2>&1 && echo cuda || echo cpu)
 STAMP  := $(VENV)/.installed-$(EXTRA)
 
-.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale lint-docker test-docker test-classify bench-classify test-ray clean
+.PHONY: setup zoo-setup open-cases-setup demo test test-all test-triton lint bench bench-graphs bench-training bench-gpu bench-migrate bench-decoding bench-serving peers bench-peers zoo soak stall chaos fuzz performance bench-check stages scale soundness lint-docker test-docker test-classify bench-classify test-ray clean
 
 setup: $(STAMP)
 
@@ -161,6 +161,10 @@ bench-check: setup $(PHOTOS)
 # The stages of a server and the server itself, in turn, for the simulation of many machines; six minutes of a quiet machine.
 stages: setup $(MODELS)
 	$(BIN)/python -m tests.benchmarks.scale measure $(MODELS) --images examples/photos/data/test --out docs/stages.json
+
+# Faults planted in candidates, passes, cache, plans, artifacts, preprocessing and scripts, and who notices each: docs/soundness.md.
+soundness: setup
+	$(BIN)/python -m tests.soundness
 
 # docs/scale.md from docs/stages.json, on any machine.
 scale: setup

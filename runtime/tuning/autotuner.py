@@ -214,8 +214,8 @@ class Autotuner:
         inputs = [np.concatenate([value] * repeated)[:bucket] for value in rows]
         sessions = [candidate.session for candidate in candidates if candidate.session is not None]
         for candidate, samples in zip(candidates, measure(sessions, inputs, seconds=seconds), strict=True):
-            if samples.failed:
-                candidate.lost[bucket] = ("failed", samples.failed)
+            if why := samples.failed or (None if candidate.is_reference else samples.leak):
+                candidate.lost[bucket] = ("failed", why)
                 candidate.samples.pop(bucket, None)
             else:
                 candidate.samples[bucket] = samples
@@ -312,8 +312,13 @@ class Autotuner:
         choices = {bucket: candidate.choice for bucket, candidate in winners.items()}
         for bucket in set(self.config.planned(self.device)) - set(measured):
             nearest = min(measured, key=lambda known: abs(known - bucket))
-            if (chosen := self._proved(bucket, nearest)) is None:
-                continue  # the next larger batch size runs it, or the largest in parts
+            if (chosen := self._proved(bucket, nearest)) is None:  # the next larger batch size runs it, or the largest in parts
+                measurements += [
+                    candidate.unmeasured(bucket, *reversed(candidate.lost[bucket]))
+                    for candidate in self.candidates
+                    if bucket in candidate.lost
+                ]
+                continue
             choices[bucket] = chosen.choice
             why = f"max_tuning_seconds={self.config.seconds(self.device):g} was used up; batch {nearest} decides"
             measurements += [

@@ -20,6 +20,7 @@ from ..artifact.parity import (
     compare_lossy,
     compare_relative,
     flat_scores,
+    lossy_gate,
     unusable_reference,
 )
 from ..artifact.plan import Choice, Measurement
@@ -136,7 +137,8 @@ class Candidate:
         assert self.session is not None
         gate = self._gate(reference, config)
         if self.lossy:
-            gate = Gate() if reference.images is not None else replace(gate, tolerance=Gate().relative_error)
+            images = reference.images is not None
+            gate = lossy_gate(self.target.precision.dtype) if images else replace(gate, tolerance=gate.relative_error)
         try:
             why = None if self.is_reference else wrong_at(self.session, reference, bucket, gate, lossy=self.lossy)
         except BackendError as error:
@@ -149,6 +151,7 @@ class Candidate:
     def passes_gate(self, reference: Reference) -> bool:
         """Whether it may be used: a lossy one is judged on the real images, once."""
         if self.lossy and self.parity is None and not self.status and reference.images is not None:
+            gate = lossy_gate(self.target.precision.dtype)
             images, expected, batches = reference.images, reference.images.scores, (*PARITY_BATCHES, PARITY_ROWS)
             assert expected is not None, "the reference computed them"
             if why := unusable_reference(expected, 0.0):
@@ -158,12 +161,12 @@ class Candidate:
                 scores = self._scores(images, reference.primary)
                 lost = self._lost(reference)
                 assert self.session is not None
-                others = beyond_lossy(reference.outputs, self.session.run(reference.inputs), Gate())
+                others = beyond_lossy(reference.outputs, self.session.run(reference.inputs), gate)
             except BackendError as error:
                 self.end("failed", str(error))
                 return False
-            self.parity = compare_lossy(expected, scores, Gate(), labels=images.labels, batches=batches)
-            if self.parity.passed and lost > Gate().accuracy_points:
+            self.parity = compare_lossy(expected, scores, gate, labels=images.labels, batches=batches)
+            if self.parity.passed and lost > gate.accuracy_points:
                 why = f"accuracy falls by {lost:.2f} points on the images that set its ranges"
                 self.parity = replace(self.parity, status="failed", why=why)
             if self.parity.passed and others:

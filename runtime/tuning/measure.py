@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import psutil
 
 from ...errors import BackendError
 from ..artifact.parity import Array
 from ..base.session import Session
 
 _LEAST_ROUNDS = 3
+_MEGABYTE = 1 << 20
+_LEAK = 0.1 * _MEGABYTE  # per call; the pages of a process are counted, so less is not told from its own work
 _USUAL_ROUNDS = 7
 _MOST_ROUNDS = 25
 _SAMPLE_SECONDS = 0.002  # shorter calls are timed several at a time
@@ -28,6 +31,7 @@ class Samples:
     """Seconds per call of one session at one batch size."""
 
     seconds: list[float] = field(default_factory=list)
+    grown: list[float] = field(default_factory=list)  # bytes by which the process's memory grew per call, by round
     failed: str = ""  # what its library said where it could not go on, such as that there is no memory
 
     @property
@@ -38,6 +42,14 @@ class Samples:
     def spread_ms(self) -> float:
         """The interquartile range."""
         return 1000 * float(np.percentile(self.seconds, 75) - np.percentile(self.seconds, 25))
+
+    @property
+    def leak(self) -> str | None:
+        """Whether memory grows with every call; what a library allocates once, it does in the first round."""
+        if len(self.grown) < _LEAST_ROUNDS:
+            return None
+        least = float(np.percentile(self.grown[1:], 25, method="lower"))
+        return f"the process's memory grew by {least / _MEGABYTE:.2g} MB with every call" if least > _LEAK else None
 
 
 def measure(
@@ -50,7 +62,7 @@ def measure(
     measured further, nor what `failed`.
     """
     deadline = time.monotonic() + seconds
-    samples = [Samples() for _ in sessions]
+    samples, process = [Samples() for _ in sessions], psutil.Process()
 
     def timed(index: int, calls: int, *, settle: bool) -> float:
         try:
@@ -68,7 +80,9 @@ def measure(
         for offset in range(len(running)):
             index = running[(offset + round_number) % len(running)]
             if not samples[index].failed:
+                before = process.memory_info().rss
                 samples[index].seconds.append(timed(index, calls[index], settle=settle[index]))
+                samples[index].grown.append((process.memory_info().rss - before) / (calls[index] + settle[index]))
         running = [index for index in running if not samples[index].failed]
         if not running:
             break

@@ -9,6 +9,7 @@ from headrace.runtime.artifact.parity import (
     compare,
     compare_lossy,
     compare_relative,
+    lossy_gate,
     unusable_reference,
 )
 
@@ -34,6 +35,15 @@ def test_two_comparisons_as_one_are_the_worse_of_both():
     assert (both.status, both.max_abs, both.top1_agreement, both.rows, both.why) == ("passed", 1e-6, 0.9, 7, "on images")
     for joined in (better.joined(bad), bad.joined(better)):
         assert (joined.status, joined.max_abs, joined.top1_agreement, joined.why) == ("failed", 0.5, 1.0, "off")
+
+
+def test_the_limits_of_a_lossy_precision_are_those_of_its_own_rounding(scores):
+    images = np.random.default_rng(1).normal(size=(128, 20)).astype(np.float32)
+    for dtype, most in (("fp16", 0.03), ("bf16", 0.15), ("int8", 0.25), ("fp8", 0.25)):
+        for share, passed in ((0.9 * most, True), (1.1 * most, False)):
+            scaled = images * np.float32(1 + share)  # off by that share, in the same order
+            assert (beyond_lossy([images], [scaled], lossy_gate(dtype)) is None) == passed
+            assert compare_lossy(images, scaled, lossy_gate(dtype)).passed == passed
 
 
 def test_json_round_trip(scores):

@@ -1,3 +1,4 @@
+import re
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -223,13 +224,28 @@ def test_what_fails_at_one_size_loses_that_size(conv_net, tuned, monkeypatch):
     assert (item.status, item.why) == ("failed", "out of memory")
 
 
+def test_what_leaks_memory_is_not_chosen(conv_net, tuned, monkeypatch):
+    kept = []
+
+    def fault(rows, outputs):
+        kept.append(np.ones(1 << 21, np.uint8))
+        return outputs
+
+    with_fault(monkeypatch, fault, slower_eager=0.3)
+    plan = tuned(conv_net, buckets=(1,), max_tuning_seconds=1)
+    assert plan.choice(1).backend == "eager"
+    (item,) = (item for item in plan.measurements if item.choice.backend == "faulty")
+    assert item.status == "failed"
+    assert "memory grew by" in item.why
+
+
 def test_what_has_no_memory_is_not_opened(conv_net, tuned, monkeypatch):
     monkeypatch.setattr(tune, "free_megabytes", lambda: -1.0)
     plan = tuned(conv_net, max_tuning_seconds=20)
     assert {choice.backend for choice in plan.choices.values()} == {"eager"}
-    assert {item.why for item in plan.measurements if item.status == "skipped"} == {
-        "takes about 0 MB, and -1 MB of memory are free"
-    }
+    skipped = [item.why for item in plan.measurements if item.status == "skipped"]
+    assert skipped  # how much memory eager took, which is opened in any case, differs from run to run
+    assert all(re.fullmatch(r"takes about \d+ MB, and -1 MB of memory are free", why) for why in skipped)
 
 
 def test_what_is_refused_holds_no_session(conv_net, tuned, monkeypatch):
@@ -252,7 +268,9 @@ def test_a_size_that_nothing_can_run_is_left_out(conv_net, tuned, monkeypatch):
 
     faulty = type("Faulty", (FaultyBackend,), {"fault": staticmethod(fault)})()
     monkeypatch.setattr(backends, "discover", lambda: {"eager": faulty})
-    assert tuned(conv_net, buckets=(1, 8, 32), max_tuning_seconds=20).buckets == (1, 8)
+    plan = tuned(conv_net, buckets=(1, 8, 32), max_tuning_seconds=20)
+    assert plan.buckets == (1, 8)
+    assert [(item.status, item.why) for item in plan.measurements if item.bucket == 32] == [("failed", "out of memory")]
     with pytest.raises(BackendError, match="at batch 32 out of memory"):
         tuned(conv_net, buckets=(32,), max_tuning_seconds=20)
 

@@ -1,6 +1,7 @@
 import time
 
 import numpy as np
+import pytest
 
 from headrace.runtime.tuning.measure import Samples, measure
 
@@ -46,6 +47,22 @@ def test_sessions_take_turns_in_a_changing_order():
 def test_three_rounds_are_made_even_without_time():
     (samples,) = measure([Sleeper(0.003)], ROWS, seconds=0)
     assert len(samples.seconds) == 3
+
+
+@pytest.mark.parametrize(
+    ("grown", "leaks"),
+    [
+        ([], False),
+        ([9e6, 9e6], False),  # too few to say
+        ([9e6, 0, 0, 0], False),  # what a library allocates once
+        ([9e6, 3e6, 3e6, 0, 0, 0, 0, 0], False),
+        ([0, 1e4, 1e4, 1e4], False),
+        ([0, 3e6, 3e6, 3e6], True),
+        ([0, 3e6, 0, 3e6, 3e6, 3e6, 3e6, 3e6, 3e6], True),
+    ],
+)
+def test_memory_that_grows_with_every_call_is_a_leak(grown, leaks):
+    assert (Samples(grown=grown).leak is not None) == leaks
 
 
 def test_spread_is_the_interquartile_range():
