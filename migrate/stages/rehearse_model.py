@@ -76,7 +76,8 @@ def rehearse_model(
     for script, given in scripts[:_MOST_SCRIPTS]:
         run = _run(migration, script, given, static, model)
         if run.best is None and not given and (other := _otherwise(surveyed, run)) is not None:
-            run = replace(_run(migration, script, given, static, model, other), as_read=False)
+            again = _run(migration, script, given, static, model, other)
+            run = replace(again, as_read=False) if again.best is not None else run
         runs.append(run)
         if run.is_certain or (run.evaluated and not stored):
             break
