@@ -75,7 +75,7 @@ def _starter(stage: Stage, maker: Maker, active: list[Any], datasets: Any) -> An
             if make is None:
                 _item_by_item(maker, self, kind.__name__, args, named)
                 return
-            root = maker.home(str(args[0] if args else named.pop("root", "data")))
+            root = maker.home(os.path.expanduser(str(args[0] if args else named.pop("root", "data"))))
             make(maker, root, kind, bool(stage.learned.get("full")))
             original(self, root, *args[1:], **named)
 

@@ -74,6 +74,8 @@ def stand_in(stage: Stage) -> Iterator[None]:
         made = Silent(part) if part in stage.learned.get("used", ()) else AbsentName(part)
         stage.when_imported(module, lambda found, name=name, made=made: stage.patch(found, name, made))  # type: ignore[misc]
         _said_gone(stage, part)
+    for name in ("pytorch_lightning", "lightning.pytorch"):
+        stage.when_imported(name, lambda library: _old_lightning(stage, library))
     yield
     sys.meta_path[:] = finders
     for name in set(sys.modules) - modules:
@@ -177,6 +179,19 @@ def _required(root: str, name: str) -> str | None:
         if found is not None:
             return found[1].strip().rstrip(",")
     return None
+
+
+def _old_lightning(stage: Stage, library: Any) -> None:
+    """`self.hparams = hparams`, as modules for Lightning were written when it had nothing else for that."""
+
+    def assign(own: Any, value: Any) -> None:
+        stage.note("libraries", "self.hparams was assigned, as older versions of Lightning allowed")
+        own._set_hparams(value)
+
+    for kind in (library.LightningModule, library.LightningDataModule):
+        kept = kind.hparams
+        if kept.fset is None:
+            stage.patch(kind, "hparams", property(kept.fget, assign))
 
 
 class Silent:

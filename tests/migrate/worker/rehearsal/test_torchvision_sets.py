@@ -68,3 +68,10 @@ def test_torchvisions_own_classes_read_them(on_stage):
         (64, 101, (256, 256)),
         (64, 27, (28, 28)),
     ]
+
+
+def test_a_set_below_the_users_home_is_found_there(rehearsed):
+    pytest.importorskip("torchvision")
+    text = "from torchvision import datasets\nprint(len(datasets.MNIST('~/sets', train=True, download=True)))\n"
+    done = rehearsed({"main.py": text})
+    assert (done.report.ended, done.stdout) == ("finished", f"{ROWS}\n"), done.stderr

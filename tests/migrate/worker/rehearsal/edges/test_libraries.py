@@ -95,3 +95,12 @@ def test_libraries_that_own_the_script_are_to_be_installed(rehearsed):
     done = rehearsed({"main.py": text})
     assert done.report.ended == "stopped"
     assert done.report.remedy == "install hydra-core into the environment in which headrace runs"
+
+
+def test_modules_of_old_lightning_may_assign_their_parameters(on_stage):
+    pytest.importorskip("pytorch_lightning")
+    names = on_stage(libraries).play(
+        "import argparse, pytorch_lightning as pl\nclass Net(pl.LightningModule):\n    def __init__(self, hparams):\n"
+        "        super().__init__()\n        self.hparams = hparams\nrate = Net(argparse.Namespace(rate=0.5)).hparams.rate\n"
+    )
+    assert names["rate"] == 0.5
