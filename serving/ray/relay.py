@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ...errors import OverloadedError, RequestError
@@ -53,7 +53,7 @@ class Relay:
         route = find_route(path)
         probe = route.handler if route is not None and method == "GET" else ""
         if probe == "live":
-            return Response()
+            return JSONResponse({"live": True})
         check_control(method, path)
         async with AsyncExitStack() as held:
             try:
@@ -71,12 +71,12 @@ class Relay:
                 raise OverloadedError(f"no replica has answered within {self._patience:g} s; try again later") from None
 
     async def _ready(self, call: Call) -> Response:
-        """503 without a body, as one server answers it, also when there is no replica to ask."""
+        """503 as one server answers it, also when there is no replica to ask."""
         try:
             async with asyncio.timeout(_READY_SECONDS):
                 return _response_of(await self._engine("", call))
         except (TimeoutError, RequestError):
-            return Response(status_code=503)
+            return JSONResponse({"ready": False}, 503)
 
 
 def _response_of(reply: Reply) -> Response:

@@ -129,13 +129,13 @@ def test_a_repository_never_seen_is_migrated_and_measured_beside_itself(reposito
 
 
 def test_a_choice_that_is_the_users_names_its_option(repository, tmp_path):
-    root = tmp_path / "two"
+    root = tmp_path / "alone"
     root.mkdir()
-    (root / "model.py").write_text(MODEL + MODEL.replace("class Net", "class Other"))
+    (root / "model.py").write_text(MODEL)
     done = headrace("bench", root, cwd=tmp_path, cache=tmp_path / "cache")
     assert done.returncode == 2
-    assert "--model" in done.stderr
-    assert "Other" in done.stderr
+    assert "several sizes" in done.stderr
+    assert "--input-size" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_no_replica_is_said_as_it_is(models):
             return ready, infer, live, await client.post("/v2/models/tiny/infer", json={})
 
     ready, infer, live, late = asyncio.run(ask())
-    assert (ready.status_code, ready.content, live.status_code) == (503, b"", 200)
+    assert (ready.status_code, ready.json(), live.json()) == (503, {"ready": False}, {"live": True})
     assert (infer.status_code, infer.json(), infer.headers["retry-after"]) == (503, {"error": "nobody is there"}, "7")
     assert (late.status_code, late.json()["error"]) == (503, "no replica has answered within 0.1 s; try again later")
 
