@@ -41,7 +41,7 @@ class Rehearsal:
     """The largest batch that a loader makes."""
     epochs: int = 1
     classes: int | None = None
-    """How many classes made data has, where the caller knows."""
+    """How many classes made data has, where the caller knows and no run has shown another number."""
     image: tuple[int, int] | None = None
     """Height and width of made images, where the caller knows."""
     report: str | None = None

@@ -28,8 +28,6 @@ class LiveModel:
     output: Place | None = None
     weights: Digests = ()
     """Digests of its weights in another run, with other random numbers: at that call, but before the run trained it."""
-    checkpoint: str | None = None
-    """A file of weights to load into it."""
     random: bool = False
     """Its weights need not be anybody's."""
 
@@ -58,6 +56,8 @@ class Recipe:
     directory: str = "."
     argv: tuple[str, ...] = ()
     live: LiveModel | None = None
+    checkpoint: str | None = None
+    """A file of weights to load into a live model; made data has as many classes as they tell apart."""
 
     def in_copy(self, root: Path) -> Self:
         """The same in a copy of the repository."""

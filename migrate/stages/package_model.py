@@ -128,7 +128,7 @@ def package_model(migration: Migration, resolved: Resolved, originals: Originals
     fed = recorded if recorded is not None and recorded.inputs.shape[1:] == row else None
     progress = migration.stages.start("Capturing, proving and measuring the model")
     live = built.recipe.live
-    own = own and (live is None or live.checkpoint is None)  # its run may have had other weights than the given ones
+    own = own and built.recipe.checkpoint is None  # its run may have had other weights than the given ones
     made = package(request, fed, migration.sandbox, progress, own_outputs=own)
     if isinstance(made, Failed) and made.random_weights and migration.options.random_weights and live is not None:
         migration.fresh_tree()
@@ -217,6 +217,7 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
     live = resolved.recipe.live
     if live is not None:
         migration.fresh_tree()  # the script runs again
+        given = resolved.recipe.checkpoint
         return _Built(
             recipe=resolved.recipe.in_copy(migration.tree),
             fresh=False,
@@ -224,7 +225,7 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
             classes=resolved.classes or 0,
             class_name=live.class_name,
             factory=resolved.factory,
-            weights_from=(live.checkpoint,) if live.checkpoint is not None else resolved.weights_from,
+            weights_from=(given,) if given is not None else resolved.weights_from,
         )
     failures: list[Failed] = []
     without = migration.options.checkpoint is None  # else the given one is loaded all the same
@@ -265,7 +266,7 @@ def _build(migration: Migration, resolved: Resolved, known: _KnownInput) -> _Bui
 def note_weights(migration: Migration, resolved: Resolved) -> None:
     """Remark of a model that was taken from a run when it would not be packaged for want of weights."""
     live = resolved.recipe.live
-    if live is not None and live.checkpoint is None and not resolved.weights_from and not live.random:
+    if live is not None and resolved.recipe.checkpoint is None and not resolved.weights_from and not live.random:
         _no_weights(migration, resolved)
 
 

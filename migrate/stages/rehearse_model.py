@@ -149,7 +149,13 @@ def _run(
     known = project_index(migration.surveyed)
     directory = documented_folder(migration.surveyed, script)
     directory = directory or working_folder(known.repository.modules[script.path], known.repository)
-    recipe = Recipe(root=str(migration.tree), script=script.path, directory=directory, argv=tuple(argv))
+    recipe = Recipe(
+        root=str(migration.tree),
+        script=script.path,
+        directory=directory,
+        argv=tuple(argv),
+        checkpoint=migration.options.checkpoint,
+    )
     progress = migration.stages.start(f"Running {script.path} to see its model")
     limits = migration.options.limits
     sandbox = replace(migration.sandbox, limits=replace(limits, timeout=min(_SECONDS, limits.timeout)))
@@ -221,7 +227,7 @@ def _resolved(migration: Migration, run: Run, static: Resolved | None, others: l
     assert best is not None
     options = migration.options
     random = options.random_weights and not run.seen.weights_from
-    live = replace(best.live, checkpoint=options.checkpoint, random=random)
+    live = replace(best.live, random=random)
     path, _, line = best.site.rpartition(":")
     same = static if static is not None and run.as_read and _agree(static, best) else None
     mode = "evaluating" if best.evaluates else "training"

@@ -40,6 +40,16 @@ def load_weights(model: torch.nn.Module, path: str | Path) -> None:
         raise ArtifactError(f"{path} does not fit the model: {error}") from error
 
 
+def outputs_of(path: str | Path) -> int | None:
+    """How many rows the last matrix or kernel of a checkpoint has, which mostly are the classes; None where nothing tells."""
+    try:
+        state = _state_dict(torch.load(path, map_location="cpu", weights_only=True), path)
+    except (ArtifactError, pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError):
+        return None  # whoever loads it says what is wrong
+    heads = [len(value) for value in state.values() if value.ndim >= 2]
+    return heads[-1] if heads and heads[-1] > 1 else None
+
+
 def _state_dict(content: Any, path: str | Path) -> Mapping[str, torch.Tensor]:
     for key in ("", *KEYS):
         found = content if not key else content.get(key) if isinstance(content, Mapping) else None

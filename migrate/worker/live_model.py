@@ -28,7 +28,7 @@ from ..proving.rehearsal_protocol import kept_in
 from ..proving.worker_protocol import Rehearsed, SeenModel
 from ..reading.recipe import Digests, LiveModel, Place, Recipe
 from . import recipe as construction
-from .checkpoint import load_weights
+from .checkpoint import load_weights, outputs_of
 from .inspection import defined_at, scores
 from .live_labels import class_names
 from .module_calls import Call, ModuleCalls, Seen, is_users, tensors_in, value_at, weights_of
@@ -119,7 +119,7 @@ def take_model(recipe: Recipe) -> nn.Module:
     """The model that `recipe.live` means, with the weights that it had at that call, in evaluation mode.
 
     Raises SandboxError where the script no longer comes to that call, and, unless `live.random`, where the weights depend on
-    random numbers and so are nobody's; ArtifactError where `live.checkpoint` does not fit.
+    random numbers and so are nobody's; ArtifactError where `recipe.checkpoint` does not fit.
     """
     live = recipe.live
     assert live is not None
@@ -139,8 +139,8 @@ def take_model(recipe: Recipe) -> nn.Module:
     model = seen.module
     if type(model).__name__ != live.class_name:
         raise SandboxError(f"{recipe.script} calls a {type(model).__name__} where it called a {live.class_name} before")
-    if live.checkpoint is not None:
-        load_weights(model, live.checkpoint)
+    if recipe.checkpoint is not None:
+        load_weights(model, recipe.checkpoint)
     else:
         _take_weights(calls.own_weights(seen), seen, live)
     model = adapted(model, call, live)
@@ -160,6 +160,7 @@ def run_script(recipe: Recipe, calls: ModuleCalls, *, seed: int) -> RehearsalRep
         argv=recipe.argv,
         directory=str((Path(recipe.root) / recipe.directory).resolve()),
         seed=seed,
+        classes=outputs_of(recipe.checkpoint) if recipe.checkpoint is not None else None,
         caches=tuple(os.environ[name] for name in ("TORCH_HOME", "HF_HUB_CACHE") if name in os.environ),
     )
 

@@ -53,7 +53,7 @@ class Maker:
         names = hints.class_names(stage.root, request.script)
         learned = stage.learned.get("classes")
         stated = len(names) if names else hints.class_count(stage.root, request.script)
-        self.classes: int = request.classes or learned or stated or hints.CLASSES
+        self.classes: int = learned or stated or hints.CLASSES
         self.names = list(names) if names and len(names) == self.classes else [f"class_{i:03d}" for i in range(self.classes)]
         size = stage.learned.get("image") or request.image or (256, 256)
         self.rows = max(ROWS, min(PER_CLASS * self.classes, 100))

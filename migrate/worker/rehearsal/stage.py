@@ -54,6 +54,8 @@ class Stage:
         self._memory = self.made / "learned.json"
         if self._memory.exists():
             self.learned = json.loads(self._memory.read_text(encoding="utf-8"))
+        if request.classes is not None and "classes" not in self.learned:
+            self.learn("classes", request.classes)
 
     def as_module(self) -> str | None:
         """The name by which the script runs as `python -m NAME`; None where it runs as a file."""

@@ -1,11 +1,12 @@
 import pickle
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 from headrace.errors import ArtifactError
-from headrace.migrate.worker.checkpoint import KEYS, PREFIXES, load_weights
+from headrace.migrate.worker.checkpoint import KEYS, PREFIXES, load_weights, outputs_of
 
 
 def network():
@@ -82,3 +83,13 @@ def test_a_missing_file_or_one_without_weights_is_refused(tmp_path):
     torch.save({"epoch": 3}, tmp_path / "weights.pth")
     with pytest.raises(ArtifactError, match=r"no weights under .*\['epoch'\]"):
         load_weights(network(), tmp_path / "weights.pth")
+
+
+def test_the_outputs_that_a_checkpoint_tells_apart(tmp_path: Path) -> None:
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten(), torch.nn.Linear(4, 7))
+    state = {f"module.{name}": value for name, value in net.state_dict().items()}
+    torch.save({"epoch": 3, "state_dict": state}, tmp_path / "a")
+    (tmp_path / "b").write_text("no weights")
+    assert outputs_of(tmp_path / "a") == 7
+    assert outputs_of(tmp_path / "b") is None
+    assert outputs_of(tmp_path / "absent") is None

@@ -159,10 +159,10 @@ def test_a_checkpoint_given_by_the_user_is_loaded_whatever_the_script_does(tmp_p
     complete = {**seen(recipe).live.__dict__}
     assert complete["class_name"] == "Net"
     with pytest.raises(Exception, match="num_batches_tracked"):
-        take_model(replace(recipe, live=replace(seen(recipe).live, checkpoint=str(tmp_path / "given.pth"))))
+        take_model(replace(recipe, live=seen(recipe).live, checkpoint=str(tmp_path / "given.pth")))
     state["body.1.num_batches_tracked"] = torch.tensor(7)
     torch.save({"model": {f"module.{name}": value for name, value in state.items()}}, tmp_path / "given.pth")
-    taken = take_model(replace(recipe, live=replace(seen(recipe).live, checkpoint=str(tmp_path / "given.pth"))))
+    taken = take_model(replace(recipe, live=seen(recipe).live, checkpoint=str(tmp_path / "given.pth")))
     assert all(torch.equal(value, state[name]) for name, value in taken.state_dict().items())
 
 

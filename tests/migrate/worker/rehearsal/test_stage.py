@@ -2,6 +2,7 @@ import types
 
 from headrace.migrate.proving.rehearsal_protocol import RehearsalReport
 from headrace.migrate.worker.rehearsal import Rehearsal, Stage
+from headrace.migrate.worker.rehearsal.making import Maker
 
 
 def stage_in(tmp_path, **fields):
@@ -45,3 +46,13 @@ def test_the_next_attempt_knows_what_was_learned(tmp_path):
     assert stage.learn("cuda", True)
     assert not stage.learn("cuda", True)
     assert stage_in(tmp_path).learned == {"cuda": True}
+
+
+def test_known_classes_are_the_first_guess_of_all_runs_and_what_a_run_shows_is_the_next(tmp_path):
+    (tmp_path / "main.py").write_text("num_classes = 4\n")
+    assert Maker(stage_in(tmp_path)).classes == 4
+    assert Maker(stage_in(tmp_path, classes=7)).classes == 7
+    later = stage_in(tmp_path)
+    assert Maker(later).classes == 7
+    later.learn("classes", 3)
+    assert Maker(stage_in(tmp_path, classes=7)).classes == 3
