@@ -81,8 +81,7 @@ def run_script(
     `cwd` is the copy's root unless given. With `made` the script is rehearsed: stand-ins take the place of what is not here,
     and that folder keeps what they are made of, so that a second run with it finds the same.
     """
-    # A slice would end before an evaluation step has seen that a graph pays; what is to be proved is the graph.
-    return _recorded(script, argv, sandbox, script.loops, made, cwd=cwd, extra={"HEADRACE_PATIENCE": "0"})
+    return _recorded(script, argv, sandbox, script.loops, made, cwd=cwd)
 
 
 def run_training(
@@ -101,7 +100,7 @@ def run_training(
     """
     note_losses(sandbox.tree, loops, migrated=migrated)
     evaluated = [loop for loop in script.loops if loop.kind != "train"]
-    return _recorded(script, argv, sandbox, evaluated, made, extra={"HEADRACE_PATIENCE": "0"})
+    return _recorded(script, argv, sandbox, evaluated, made)
 
 
 def _recorded(
@@ -112,7 +111,6 @@ def _recorded(
     made: Path | None,
     *,
     cwd: Path | None = None,
-    extra: Mapping[str, str] | None = None,
 ) -> ScriptRun:
     """Run a script with the recorder at the calls of `loops`."""
     readable, writable = sandbox.readable_folder(), sandbox.writable_folder()
@@ -126,7 +124,8 @@ def _recorded(
         arguments, folder = [str(sandbox.tree / script.path), *argv], cwd
     else:
         arguments, folder = command(script, argv, sandbox.tree, readable)
-    environment = {"HEADRACE_RECORD": str(record), **(extra or {})}
+    # A slice would end before an evaluation step has seen that a graph pays; what is to be proved is the graph.
+    environment = {"HEADRACE_RECORD": str(record), "HEADRACE_PATIENCE": "0"}
     done = sandbox.run(arguments, writable, cwd=folder, extra=environment, search=readable, limits=limits)
     done = replace(done, stdout=done.stdout.replace(str(writable), ""))  # the home folder is another one in every run
     try:

@@ -70,12 +70,9 @@ class PredictionCall(Rule):
                 continue
             site = group.first.fact
             held, repeated = outlives_calls(context, group), runs_per_input(context, group)
-            fix = propose(context, group, site, self.code, "prediction")
-            if (
-                (held and repeated)
-                or (held and not fix.edits and not _unfit(context, group))
-                or (by_name(group) and (held or not repeated))
-            ):
+            steps = (held and repeated) or (by_name(group) and (held or not repeated))
+            fix = (propose_step if steps else propose)(context, group, site, self.code, "prediction")
+            if held and not steps and not fix.edits and not _unfit(context, group):
                 fix = propose_step(context, group, site, self.code, "prediction")
             yield fix
 

@@ -275,8 +275,8 @@ class Base:
         return Silent(name)
 
 
-class _Config(dict[str, Any]):
-    """`wandb.config`: what was handed to `init`, by name."""
+class Entries(dict[str, Any]):
+    """A dictionary whose entries are attributes too."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -284,8 +284,12 @@ class _Config(dict[str, Any]):
         except KeyError:
             raise AttributeError(name) from None
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        self[name] = value
+    __setattr__ = dict.__setitem__
+    __delattr__ = dict.__delitem__
+
+
+class _Config(Entries):
+    """`wandb.config`: what was handed to `init`, by name."""
 
     def update(self, *args: Any, **named: Any) -> None:  # type: ignore[override]
         named.pop("allow_val_change", None)

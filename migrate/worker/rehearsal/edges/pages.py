@@ -21,6 +21,7 @@ import numpy as np
 
 from ..making import IMAGES, Maker, photo
 from ..stage import Enough, Stage
+from .libraries import Entries
 
 _UNWANTED = re.compile(r"clear|reset|delete|remove|log ?out|back|cancel|retrain|train|stop|another", re.I)
 """Buttons that are not pressed."""
@@ -99,17 +100,6 @@ class _Upload(io.BytesIO):
         self.name, self.type, self.size, self.file_id = name, "image/jpeg", len(data), "1"
 
 
-class _State(dict[str, Any]):
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    __setattr__ = dict.__setitem__
-    __delattr__ = dict.__delitem__
-
-
 def _streamlit(stage: Stage, maker: Maker) -> Part:
     def upload(label: str = "", type: Any = None, accept_multiple_files: bool = False, *_: Any, **__: Any) -> Any:  # noqa: A002 - their name
         endings = [f".{str(end).lstrip('.')}" for end in ([type] if isinstance(type, str) else type or [])]
@@ -145,7 +135,7 @@ def _streamlit(stage: Stage, maker: Maker) -> Part:
         raise Enough("the page ended itself")
 
     choices = dict.fromkeys(("selectbox", "radio", "segmented_control", "pills", "select_slider"), chosen)
-    known = {"session_state": _State(), "query_params": {}, "secrets": _State(), "multiselect": several, "checkbox": text}
+    known = {"session_state": Entries(), "query_params": {}, "secrets": Entries(), "multiselect": several, "checkbox": text}
     known |= {"toggle": text, "data_editor": lambda data, *_, **__: data, "download_button": lambda *_, **__: False, **choices}
     known |= dict.fromkeys(("file_uploader", "camera_input"), upload) | dict.fromkeys(("text_input", "text_area"), text)
     known |= dict.fromkeys(("button", "form_submit_button"), pressed) | dict.fromkeys(("slider", "number_input"), number)
